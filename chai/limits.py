@@ -1,0 +1,55 @@
+"""Bounds on what a file may ask for.
+
+Files come from strangers, so every size in them is checked here before memory or time is spent.
+A limit is raised by name: ``CHAI_LIMITS=text_bytes=100000000,layers=50000``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+from .env import env
+from .errors import UsageError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Each bound with its unit; the reason stands beside it."""
+
+    text_bytes: int = 16 << 20  # prototxt file; scanning costs about 1 us per byte
+    text_depth: int = 32  # nested messages; Caffe's own files reach 4
+    text_values: int = 400_000  # fields and list items in one prototxt
+    layers: int = 20_000
+    ports: int = 4_096  # bottoms or tops of one layer
+    name_length: int = 1_024  # characters of a layer or blob name
+    weight_bytes: int = (2 << 30) - 1  # caffemodel; protobuf's own bound
+    wire_fields: int = 200_000  # fields walked in a caffemodel (an unpacked run of floats counts once)
+    wire_depth: int = 8  # nested groups in unknown fields
+    axes: int = 32  # Caffe's kMaxBlobAxes
+    blob_elements: int = 2**31 - 1  # Caffe counts in int
+    activation_bytes: int = 4 << 30  # blobs alive at once in a forward pass
+    macs: int = 10**13  # multiply-accumulates of one forward pass
+    boxes: int = 1_000_000  # priors of a detection layer, and kept boxes
+    image_bytes: int = 64 << 20
+    image_pixels: int = 64 << 20
+    array_bytes: int = 1 << 30  # .npy inputs
+
+    def exceeded(self, name: str, found: int) -> str:
+        """The words of a refusal: limit, value found, and how to raise it."""
+        return f"{found:,} exceeds the limit {name}={getattr(self, name):,} (raise it with CHAI_LIMITS={name}=N)"
+
+
+@lru_cache(maxsize=1)
+def limits() -> Limits:
+    """The limits in force."""
+    known = {f.name for f in fields(Limits)}
+    changes: dict[str, int] = {}
+    for item in filter(None, env().limits.split(",")):
+        name, _, value = item.partition("=")
+        if name.strip() not in known or not value.strip().isdecimal():
+            raise UsageError(
+                f"CHAI_LIMITS: cannot follow {item!r}", hint="name=number, names: " + ", ".join(sorted(known))
+            )
+        changes[name.strip()] = int(value)
+    return replace(Limits(), **changes)

@@ -1,0 +1,23 @@
+"""Tables for people: plain text that survives a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> str:
+    """Columns of ASCII text; ``align`` has one l or r per column. Nothing is cut."""
+    widths = [max(map(len, column)) for column in zip(head, *rows)]
+    lines = []
+    for row in (head, *rows):
+        cells = (c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align))
+        lines.append(gap.join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def quantity(value: float) -> str:
+    """A count in three digits or so: 947, 1.0 M, 1.58 G."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f}"
