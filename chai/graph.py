@@ -1,0 +1,171 @@
+"""Graph, Layer and the rules every layer shares.
+
+Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
+A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
+Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe name to its last id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .errors import ShapeError
+from .limits import limits
+from .params import NoParams
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+Shape = tuple[int, ...]
+
+
+class Layer:
+    """One Caffe layer: its parameters, its shape rule and its float32 forward.
+
+    A subclass lives in the file of ``chai/layers`` that carries its type's name, and holds everything there is to
+    know about that type. ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous).
+    A layer keeps no state between calls and never writes into its bottoms.
+    """
+
+    message: ClassVar[str | None] = None  # the *_param this type reads
+    Params: ClassVar[type] = NoParams
+    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, 1)  # least, most (None: any number)
+    tops_allowed: ClassVar[tuple[int, int | None]] = (1, 1)
+    source: ClassVar[bool] = False  # its tops are the inputs of the network
+    training_only: ClassVar[bool] = False  # dropped in phase TEST: losses and their measures
+    free_weights: ClassVar[bool] = False  # takes whatever trained parameters the caffemodel has
+    dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
+    fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
+    engine: ClassVar[str] = "host"  # how reports call what runs it
+    type: str  # the prototxt's spelling; equals the class name except for custom layers
+
+    def __init__(
+        self,
+        name: str,
+        bottoms: tuple[str, ...] = (),
+        tops: tuple[str, ...] = (),
+        params: Any = None,
+        blobs: list[Array] | None = None,
+        type: str | None = None,
+    ) -> None:
+        self.name = name
+        self.bottoms = bottoms
+        self.tops = tops
+        self.params = self.Params() if params is None else params
+        self.blobs: list[Array] = [] if blobs is None else blobs
+        self.type = type or self.__class__.__name__
+        self.origin: tuple[str, ...] = (name,)  # prototxt layers this one stands for
+        self.place: str | None = None  # path:line of its definition
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        """Shapes of the tops for these bottoms. Raises ShapeError."""
+        return bottoms[:1] * len(self.tops)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        """Shapes of the trained parameters, in caffemodel order."""
+        return ()
+
+    def fillers(self) -> tuple[Any, ...]:
+        """The fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
+        return ()
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        """Multiply-accumulates of one forward pass; 0 for types that are not matrix products."""
+        return 0
+
+    def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
+        """Work that need not wait for the first image, once the shapes and the trained parameters are known."""
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        """Float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
+        raise NotImplementedError(self.type)
+
+    # -- words that every layer's refusals share
+
+    def wrong(self, message: str, hint: str | None = None) -> ShapeError:
+        """A ShapeError that names this layer: ``raise self.wrong(...)``."""
+        return ShapeError(f"layer {self.name!r} ({self.type}): {message}", layer=self.name, hint=hint)
+
+    def axis(self, value: int, shape: Shape, *, end: bool = False) -> int:
+        """``value`` as a non-negative axis of ``shape`` (up to and including its length if ``end``)."""
+        count = len(shape) + (1 if end else 0)
+        if not -count <= value < count:
+            raise self.wrong(f"axis {value} is outside a blob of {len(shape)} axes {show(shape)}")
+        return value + count if value < 0 else value
+
+    def spatial(self, shape: Shape) -> Shape:
+        """``shape``, checked to be (N, C, H, W)."""
+        if len(shape) != 4:
+            raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(shape)}")
+        return shape
+
+
+def show(shape: Shape) -> str:
+    """A shape as users write it: 1x3x224x224; () is a scalar."""
+    return "x".join(map(str, shape)) if shape else "scalar"
+
+
+def count(shape: Shape) -> int:
+    """Number of elements."""
+    return prod(shape)
+
+
+def last_readers(layers: list[Layer]) -> list[list[str]]:
+    """For each layer, the blobs nobody reads after it."""
+    done: set[str] = set()
+    ends: list[list[str]] = []
+    for layer in reversed(layers):
+        ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
+        done.update(ends[-1])
+    return ends[::-1]
+
+
+@dataclass
+class Graph:
+    """A network for one phase: layers in the order of the prototxt, which is topological.
+
+    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``notes`` are things a reader
+    should know, one sentence each.
+    """
+
+    name: str
+    layers: list[Layer]
+    inputs: dict[str, Shape | None]
+    outputs: list[str]
+    latest: dict[str, str]  # Caffe name -> id of the last blob of that name
+    path: str = "<network>"
+    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
+    notes: list[str] = field(default_factory=list)
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name; KeyError if there is none."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    def caffe_name(self, blob: str) -> str:
+        """The prototxt's name of a blob id."""
+        return self._names.get(blob, blob)
+
+    @property
+    def _names(self) -> dict[str, str]:
+        return {i: name for name, i in self.latest.items()}
+
+
+def check_shape(layer: Layer, shape: Shape) -> None:
+    """Refuse a top that no memory can hold: absurd, negative or overflowing sizes."""
+    bound = limits()
+    if len(shape) > bound.axes:
+        raise layer.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
+    if any(d < 0 for d in shape):
+        raise layer.wrong(f"top of shape {show(shape)}: a size is negative")
+    if prod(shape) > bound.blob_elements:
+        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", prod(shape)))

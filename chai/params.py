@@ -1,0 +1,67 @@
+"""How a layer declares its parameters.
+
+A layer's ``Params`` is a frozen dataclass whose fields carry the names of Caffe's ``*_param`` message and whose
+defaults are Caffe's. None means "not set" where Caffe asks ``has_...``; repeated fields are tuples. The parser
+fills it by reflection and checks the declared ranges, so a layer never meets a value it cannot work with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SIZE = 65_535  # largest kernel, stride, dilation, group or pad that is accepted
+
+
+def within(low: float, high: float, default: Any = None) -> Any:
+    """A number, or a repeated one (default ``()``), from ``low`` to ``high``."""
+    return field(default=default, metadata={"within": (low, high)})
+
+
+def size(default: Any = None) -> Any:
+    """A length in elements, at least 1."""
+    return within(1, SIZE, default)
+
+
+def margin(default: Any = None) -> Any:
+    """A padding in elements, at least 0."""
+    return within(0, SIZE, default)
+
+
+def axis_index(default: int | None) -> Any:
+    """An axis; negative counts from the last."""
+    return within(-32, 31, default)
+
+
+def choice(*allowed: str, default: str) -> Any:
+    """An enum value that this layer implements; the schema's others are refused by name."""
+    return field(default=default, metadata={"choice": allowed})
+
+
+def nested(cls: type, *, repeated: bool = False) -> Any:
+    """A message inside the message, filled into ``cls``."""
+    return field(default=() if repeated else None, metadata={"nested": cls})
+
+
+@dataclass(frozen=True)
+class NoParams:
+    """For layer types without parameters."""
+
+
+@dataclass(frozen=True)
+class BlobShape:
+    """Caffe's BlobShape; the range allows Reshape's 0 (copy) and -1 (infer)."""
+
+    dim: tuple[int, ...] = within(-1, 2**31 - 1, ())
+
+
+@dataclass(frozen=True)
+class Filler:
+    """Caffe's FillerParameter, as far as drawing random weights needs it."""
+
+    type: str = "constant"
+    value: float = 0.0
+    min: float = 0.0
+    max: float = 1.0
+    mean: float = 0.0
+    std: float = 1.0

@@ -1,0 +1,221 @@
+"""From layer messages to a Graph: phase rules, wiring, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from .. import layers
+from ..errors import ChaiError, ModelError, ParseError, UnknownLayer
+from ..graph import Graph, Layer
+from ..limits import limits
+from ..plugins import CustomParams, Registry
+from .fill import fill
+from .message import Message
+
+PHASES = ("TRAIN", "TEST")
+
+
+class State:
+    """What include and exclude rules are asked about: phase, level and stages."""
+
+    def __init__(self, phase: str = "TEST", level: int = 0, stages: Sequence[str] = ()) -> None:
+        if phase not in PHASES:
+            raise ModelError(f"phase {phase!r} does not exist; expected TRAIN or TEST")
+        self.phase = phase
+        self.level = level
+        self.stages = set(stages)
+
+    def meets(self, rule: Message) -> bool:
+        """Whether every condition of a NetStateRule holds (Caffe: StateMeetsRule)."""
+        return (
+            rule.get("phase", self.phase) == self.phase
+            and rule.get("min_level", self.level) <= self.level <= rule.get("max_level", self.level)
+            and self.stages.issuperset(rule.all("stage"))
+            and self.stages.isdisjoint(rule.all("not_stage"))
+        )
+
+    def includes(self, layer: Message) -> bool:
+        """Whether a layer belongs to the network in this state."""
+        include, exclude = layer.all("include"), layer.all("exclude")
+        if include and exclude:
+            name = layer.get("name", "")
+            start = layer.values["exclude"][0].start
+            raise layer.source.error(
+                f"layer {name!r} has include and exclude rules; it can have one kind",
+                start,
+                start + len("exclude"),
+                layer=name,
+            )
+        if include:
+            return any(self.meets(rule) for rule in include)
+        return not any(self.meets(rule) for rule in exclude)
+
+
+def build(net: Message, messages: list[Message], state: State, custom: Registry) -> Graph:
+    """The Graph of a network in one state. Raises ParseError or ModelError, each naming layer and line."""
+    source = net.source
+    if not messages:
+        raise ParseError("no layer in this file, expected a network", path=source.path, hint=_not_a_network(net))
+    if len(messages) > limits().layers:
+        raise ParseError("too many layers: " + limits().exceeded("layers", len(messages)), path=source.path)
+    graph = Graph(net.get("name", ""), [], {}, [], {}, path=source.path)
+    wiring = _Wiring(graph, state)
+    for message in messages:
+        if state.includes(message):
+            wiring.add(message, _make(message, custom))
+    wiring.finish()
+    return graph
+
+
+def _not_a_network(net: Message) -> str | None:
+    names = {f.name for f in net.unknown}
+    if names & {"base_lr", "net", "train_net", "solver_mode", "max_iter"}:
+        return "this is a solver; give the network it names (net: ...)"
+    return None
+
+
+def _make(message: Message, custom: Registry) -> Layer:
+    name = message.get("name", "")
+    where = message.values.get("name", message.values.get("type"))
+    start, end = (where[0].start, where[0].end) if where else (message.start, message.start + 1)
+    source = message.source
+    type = message.get("type")
+    if not type:
+        raise source.error(f"layer {name!r} has no type", start, end, layer=name)
+    ports = max(len(message.all("bottom")), len(message.all("top")))
+    if len(name) > limits().name_length or ports > limits().ports:
+        limit, found = ("ports", ports) if ports > limits().ports else ("name_length", len(name))
+        raise source.error("this layer is too large: " + limits().exceeded(limit, found), start, end)
+    cls = None if message.get("user_defined_layer") else layers.find(type)
+    layer: Layer | None
+    try:
+        if cls is None:
+            params = fill(CustomParams, message.get("xcustom_param"))
+            layer = custom.make(name, type, params, flagged=bool(message.get("user_defined_layer")))
+            if layer is None:
+                raise UnknownLayer(
+                    f"layer {name!r}: type {type!r} has no definition here", layer=name, hint=_near(type)
+                )
+        else:
+            layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
+    except ParseError as error:
+        error.layer = error.layer or name
+        error.message = error.message if repr(name) in error.message else f"layer {name!r} ({type}): {error.message}"
+        raise
+    except ChaiError as error:
+        line, _ = source.where(start)
+        error.message = f"{source.path}:{line}: {error.message}"
+        raise
+    layer.place = f"{source.path}:{source.where(start)[0]}"
+    return layer
+
+
+def _near(type: str) -> str:
+    known = layers.types()
+    near = get_close_matches(type, known, 3, 0.7) or [k for k in known if k.lower() == type.lower()]
+    mine = 'to define it yourself: @chai.custom("' + type + '") and user_defined_layer: true'
+    return f"did you mean {' or '.join(near)}? or, {mine}" if near else f"{mine} (chai layers lists the known types)"
+
+
+class _Wiring:
+    """Gives every top an id of its own and follows who reads what."""
+
+    def __init__(self, graph: Graph, state: State) -> None:
+        self.graph = graph
+        self.state = state
+        self.written: dict[str, Layer] = {}
+        self.read: set[str] = set()
+        self.dropped: dict[str, str] = {}  # Caffe name of a dropped top -> its layer
+        self.names: set[str] = set()
+
+    def add(self, message: Message, layer: Layer) -> None:
+        graph = self.graph
+        if layer.name in self.names:
+            raise self._error(message, f"layer name {layer.name!r} is used twice", "name")
+        self.names.add(layer.name)
+        bottoms, tops = message.all("bottom"), message.all("top")
+        if layer.training_only and self.state.phase == "TEST":
+            self.dropped.update((t, layer.name) for t in tops if t not in bottoms)
+            return
+        self._count(message, layer, bottoms, tops)
+        for i, name in enumerate(bottoms):
+            if name not in graph.latest:
+                raise self._error(
+                    message, f"layer {layer.name!r} reads blob {name!r}, which {self._missing(name)}", "bottom", i
+                )
+        layer.bottoms = tuple(graph.latest[b] for b in bottoms)
+        self.read.update(layer.bottoms)
+        ids = []
+        for i, name in enumerate(tops):
+            if name in graph.latest and name not in bottoms:
+                other = self.written[graph.latest[name]].name
+                raise self._error(
+                    message, f"layer {layer.name!r} writes blob {name!r}, which layer {other!r} has written", "top", i
+                )
+            blob = name if name not in graph.latest else f"{name}@{layer.name}"
+            while blob in self.written:
+                blob += "@"
+            if name in tops[:i]:
+                raise self._error(message, f"layer {layer.name!r} has two tops called {name!r}", "top", i)
+            self.written[blob] = layer
+            ids.append(blob)
+        graph.latest.update(zip(tops, ids))
+        layer.tops = tuple(ids)
+        graph.layers.append(layer)
+        if layer.source:
+            self._inputs(message, layer)
+
+    def _inputs(self, message: Message, layer: Layer) -> None:
+        from ..layers._source import Source, Transform
+
+        assert isinstance(layer, Source)
+        transform = message.get("transform_param")
+        layer.transform = fill(Transform, transform) if transform is not None else None
+        for top, shape in zip(layer.tops, layer.declared()):
+            self.graph.inputs[top] = shape
+            if layer.transform is not None:
+                self.graph.transforms[top] = layer.transform
+        self.graph.notes += layer.notes
+
+    def finish(self) -> None:
+        graph = self.graph
+        unread = [b for b in self.written if b not in self.read]
+        for blob in unread:
+            if self.written[blob].source:  # labels, once the losses are gone
+                del graph.inputs[blob]
+        graph.outputs = [b for b in unread if not self.written[b].source]
+        if not graph.outputs:
+            raise ModelError(
+                f"{graph.path}: nothing is computed in phase {self.state.phase}: no layer has a top that is left over",
+                hint="is the network of this phase empty? try phase TRAIN, or look at its include rules",
+            )
+        if self.dropped:
+            graph.notes.append(
+                f"losses and measures dropped in phase TEST: {', '.join(sorted(set(self.dropped.values())))}"
+            )
+
+    def _missing(self, name: str) -> str:
+        if name in self.dropped:
+            return f"layer {self.dropped[name]!r} would write, but losses and measures are dropped in phase TEST"
+        near = get_close_matches(name, self.graph.latest, 1)
+        return "no layer above writes" + (f" (did you mean {near[0]!r}?)" if near else "")
+
+    def _count(self, message: Message, layer: Layer, bottoms: list[str], tops: list[str]) -> None:
+        for what, found, (least, most) in (
+            ("bottom", bottoms, layer.bottoms_allowed),
+            ("top", tops, layer.tops_allowed),
+        ):
+            if len(found) < least or (most is not None and len(found) > most):
+                wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+                raise self._error(
+                    message,
+                    f"layer {layer.name!r} ({layer.type}) takes {wanted} {what}{'s' * (wanted != '1')}, found {len(found)}",
+                    what,
+                )
+
+    def _error(self, message: Message, text: str, field: str, index: int = 0) -> ParseError:
+        values = message.values.get(field) or message.values.get("name") or message.values.get("type")
+        assert values
+        at = values[min(index, len(values) - 1)]
+        return message.source.error(text, at.start, at.end, layer=message.get("name"))

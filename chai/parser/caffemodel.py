@@ -1,0 +1,301 @@
+"""Caffemodels: trained parameters by layer name, read without protobuf, written with it.
+
+Read are V2, V1 and V0 files; float, double and NVCaffe's half data; packed, unpacked and split runs; BlobShape and
+the legacy num/channels/height/width. Only the shapes are touched until a layer's blobs are asked for, and those go
+straight from the file into their arrays, so weights exist once.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from ..errors import ModelError, ParseError
+from ..graph import Graph, Layer, Shape, show
+from ..lazy import np
+from ..limits import limits
+from .schema import message_class
+from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+_MISTAKEN = (  # what people hand over instead of a caffemodel
+    (b"version https://git-lfs", "this is a git-lfs pointer, not the file itself: fetch it with git lfs pull"),
+    (b"\x89HDF", "this is an HDF5 file; save the weights as a binary .caffemodel"),
+    (b"<", "this looks like a web page saved in place of the download"),
+    (b"PK\x03\x04", "this is a zip archive; unpack it first"),
+    (b"\x1f\x8b", "this is a gzip file; unpack it first"),
+)
+_LEGACY = ("num", "channels", "height", "width")
+_HALF = {0: ("<f8", 8), 1: ("<f4", 4), 2: ("<f2", 2)}  # NVCaffe's raw_data_type
+
+
+@dataclass
+class StoredBlob:
+    """Where one blob's numbers are: pieces of (offset, elements, bytes from one to the next)."""
+
+    shape: Shape
+    dtype: str
+    itemsize: int
+    pieces: list[tuple[int, int, int]]
+    legacy: bool
+
+    @property
+    def count(self) -> int:
+        """Number of elements in the file."""
+        return sum(n for _, n, _ in self.pieces)
+
+
+@dataclass
+class StoredLayer:
+    """A layer as the file has it; ``type`` is the V2 name, or V1's enum number or V0's name as text."""
+
+    name: str
+    type: str
+    blobs: list[StoredBlob] = field(default_factory=list)
+
+
+class Weights:
+    """The trained parameters of one caffemodel.
+
+    ``layers`` maps a name to the last layer of that name that has blobs (Caffe copies in file order, so the last
+    one wins). Raises ParseError for a file that is no caffemodel.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = str(path)
+        self.layers: dict[str, StoredLayer] = {}
+        for layer in walk_file(path):
+            if layer.blobs or layer.name not in self.layers:
+                self.layers[layer.name] = layer
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.layers
+
+    def shapes(self, name: str) -> list[Shape]:
+        """Shapes of a layer's blobs."""
+        return [b.shape for b in self.layers[name].blobs]
+
+    def load(self, name: str) -> list[Array]:
+        """A layer's blobs as float32 arrays of their stored shapes."""
+        layer = self.layers[name]
+        with open(self.path, "rb") as file:
+            return [_load(file, blob, self.path, name) for blob in layer.blobs]
+
+
+def walk_file(path: str | Path) -> list[StoredLayer]:
+    """Every layer of a caffemodel, in file order, blob data left in the file."""
+    with open(path, "rb") as file:
+        size = file.seek(0, 2)
+        if size == 0:
+            raise ParseError("the file is empty, expected a caffemodel", path=str(path))
+        if size > limits().weight_bytes:
+            raise ParseError(limits().exceeded("weight_bytes", size) + " bytes", path=str(path))
+        file.seek(0)
+        head = file.read(512)
+        try:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
+                layers = _net(Walk(buffer, str(path)), 0, size)
+        except ParseError as error:
+            error.hint = _mistaken(head)
+            raise
+        if not layers:
+            raise ParseError(
+                "there is no layer in this file, expected a caffemodel", path=str(path), hint=_mistaken(head)
+            )
+    return layers
+
+
+def read_blob_file(path: str | Path) -> Array:
+    """A binaryproto (one BlobProto, as Caffe's mean files are) as float32 array."""
+    with open(path, "rb") as file:
+        size = file.seek(0, 2)
+        if not 0 < size <= limits().array_bytes:
+            raise ParseError(
+                f"a mean file of {size:,} bytes (limit array_bytes={limits().array_bytes:,})", path=str(path)
+            )
+        file.seek(0)
+        walk = Walk(file.read(), str(path))
+        blob = _blob(walk, 0, size)
+        return _load(file, blob, str(path), "mean")
+
+
+def _mistaken(head: bytes) -> str:
+    for start, hint in _MISTAKEN:
+        if head.startswith(start):
+            return hint
+    if head and all(32 <= b < 127 or b in b"\t\r\n" for b in head):
+        return "this is text: the first file is the .prototxt, the second the .caffemodel"
+    return "is this the whole file? compare its size or checksum with the source"
+
+
+def _net(walk: Walk, at: int, end: int) -> list[StoredLayer]:
+    layers = []
+    for f in walk.fields(at, end):
+        if f.number in (2, 100):
+            if f.wire != BYTES:
+                raise walk.bad("expected a layer", f.start)
+            layers.append(_v2(walk, f) if f.number == 100 else _v1(walk, f))
+            if len(layers) > limits().layers:
+                raise walk.bad("too many layers: " + limits().exceeded("layers", len(layers)), f.start)
+    return layers
+
+
+def _v2(walk: Walk, message: WireField) -> StoredLayer:
+    return _layer(walk, message, name=1, type=2, blobs=7)
+
+
+def _v1(walk: Walk, message: WireField) -> StoredLayer:
+    inner = [f for f in walk.fields(message.start, message.end) if f.number == 1 and f.wire == BYTES]
+    if inner:  # V0: the layer is wrapped in a connection
+        return _layer(walk, inner[-1], name=1, type=2, blobs=50)
+    return _layer(walk, message, name=4, type=5, blobs=6)
+
+
+def _layer(walk: Walk, message: WireField, name: int, type: int, blobs: int) -> StoredLayer:
+    layer = StoredLayer("", "")
+    try:
+        for f in walk.fields(message.start, message.end):
+            if f.number == name and f.wire == BYTES:
+                layer.name = walk.text(f)
+            elif f.number == type:
+                layer.type = walk.text(f) if f.wire == BYTES else str(f.value)
+            elif f.number == blobs and f.wire == BYTES:
+                layer.blobs.append(_blob(walk, f.start, f.end))
+    except ParseError as error:
+        error.layer = error.layer or layer.name or None
+        raise
+    return layer
+
+
+def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
+    legacy: dict[int, int] = {}
+    shape: list[int] = []
+    single: list[tuple[int, int, int]] = []
+    double: list[tuple[int, int, int]] = []
+    raw: WireField | None = None
+    raw_type = 0
+    for f in walk.fields(at, end):
+        if f.number in (1, 2, 3, 4) and f.wire == VARINT:
+            legacy[f.number] = walk.integers(f)[0]
+        elif f.number == 5:
+            single.append(_piece(walk, f, 4, FIXED32))
+        elif f.number == 8:
+            double.append(_piece(walk, f, 8, FIXED64))
+        elif f.number == 7 and f.wire == BYTES:
+            for d in walk.fields(f.start, f.end):
+                if d.number == 1:
+                    shape += walk.integers(d)
+        elif f.number == 10 and f.wire == VARINT:
+            raw_type = f.value
+        elif f.number == 12 and f.wire == BYTES:
+            raw = f
+    if double:
+        dtype, itemsize, pieces = "<f8", 8, double
+    elif raw is not None and not single:
+        if raw_type not in _HALF or (raw.end - raw.start) % _HALF[raw_type][1]:
+            raise walk.bad(f"raw blob data of type {raw_type} and {raw.end - raw.start:,} bytes", raw.start)
+        dtype, itemsize = _HALF[raw_type]
+        pieces = [(raw.start, (raw.end - raw.start) // itemsize, itemsize)]
+    else:
+        dtype, itemsize, pieces = "<f4", 4, single
+    dims = tuple(legacy.get(i, 0) for i in range(1, 5)) if legacy else tuple(shape)
+    blob = StoredBlob(dims, dtype, itemsize, [p for p in pieces if p[1]], bool(legacy))
+    if any(d < 0 for d in dims) or len(dims) > limits().axes:
+        raise walk.bad(f"a blob of shape {show(dims)}", at)
+    if not blob.pieces and (not dims or not prod(dims)):
+        return blob  # a blob that was never filled
+    if prod(dims) != blob.count:
+        raise walk.bad(f"a blob of shape {show(dims)} needs {prod(dims):,} numbers, the file has {blob.count:,}", at)
+    return blob
+
+
+def _piece(walk: Walk, f: WireField, itemsize: int, unpacked: int) -> tuple[int, int, int]:
+    if f.wire == unpacked:
+        return f.start, f.repeats, itemsize + 1 if f.repeats > 1 else itemsize
+    if f.wire != BYTES or (f.end - f.start) % itemsize:
+        raise walk.bad(f"blob data of {f.end - f.start:,} bytes is no run of {itemsize}-byte numbers", f.start)
+    return f.start, (f.end - f.start) // itemsize, itemsize
+
+
+def _load(file: BinaryIO, blob: StoredBlob, path: str, layer: str) -> Array:
+    stored = np.empty(blob.count, blob.dtype)
+    at = 0
+    for offset, n, stride in blob.pieces:
+        file.seek(offset)
+        part = stored[at : at + n]
+        if stride == blob.itemsize:
+            read = file.readinto(part.view(np.uint8))  # type: ignore[attr-defined]
+        else:  # unpacked: a one-byte tag before every number but the first
+            spaced = np.empty(n * stride, np.uint8)
+            read = file.readinto(spaced[: n * stride - 1]) - (n - 1)  # type: ignore[attr-defined]
+            part.view(np.uint8).reshape(n, blob.itemsize)[:] = spaced.reshape(n, stride)[:, : blob.itemsize]
+        if read != n * blob.itemsize:
+            raise ParseError("the file became shorter while it was read", path=path, layer=layer)
+        at += n
+    return stored.reshape(blob.shape).astype(np.float32, copy=False)
+
+
+def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, str, Sequence[Array]]]) -> None:
+    """Write a V2 caffemodel that Caffe reads: ``layers`` are (name, type, float32 blobs).
+
+    The file appears complete or not at all.
+    """
+    path = Path(path)
+    part = path.with_name(path.name + ".part")
+    net = message_class("NetParameter")()
+    net.name = name
+    with open(part, "wb") as file:
+        file.write(net.SerializeToString())
+        for layer_name, layer_type, blobs in layers:
+            layer = message_class("LayerParameter")()
+            layer.name, layer.type = layer_name, layer_type
+            for values in blobs:
+                blob = layer.blobs.add()
+                blob.shape.dim.extend(values.shape)
+                data = np.ascontiguousarray(values, "<f4").tobytes()
+                blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
+            body = layer.SerializeToString()
+            file.write(varint(100 << 3 | BYTES) + varint(len(body)) + body)
+    part.replace(path)
+
+
+def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> list[Layer]:
+    """Compare every layer of a network with a caffemodel; the layers that the file has nothing for.
+
+    Shapes may differ by leading ones, as Caffe's old 4-axis blobs do (a bias 1x1x1x64 is a 64). Raises ModelError for
+    blobs that cannot be meant for their layer.
+    """
+    missing = []
+    for layer in graph.layers:
+        if layer.free_weights:
+            continue
+        expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms)) if not layer.source else ()
+        stored = weights.shapes(layer.name) if layer.name in weights else []
+        if not stored and expected:
+            missing.append(layer)
+            continue
+        if len(stored) != len(expected):
+            hint = "is bias_term the same in both files?" if expected else None
+            what = f"{len(stored)} blobs of weights in {weights.path}, expected {len(expected)}"
+            raise ModelError(f"layer {layer.name!r} ({layer.type}): {what}", layer=layer.name, hint=hint)
+        for i, (found, wanted) in enumerate(zip(stored, expected)):
+            if _stripped(found) != _stripped(wanted):
+                what = f"its weights (blob {i}) are {show(found)} in {weights.path}, expected {show(wanted)}"
+                raise ModelError(
+                    f"layer {layer.name!r} ({layer.type}): {what}",
+                    layer=layer.name,
+                    hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
+                )
+    return missing
+
+
+def _stripped(shape: Shape) -> Shape:
+    while shape and shape[0] == 1:
+        shape = shape[1:]
+    return shape

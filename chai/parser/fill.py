@@ -1,0 +1,41 @@
+"""Params dataclasses from messages, by reflection."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+from .message import Message, Value
+
+
+def fill(cls: type, message: Message | None) -> Any:
+    """``cls`` with the fields that ``message`` sets, the others at their defaults.
+
+    Raises ParseError where a value is outside the range or choice its field declares.
+    """
+    given: dict[str, Any] = {}
+    for field in fields(cls):
+        values = message.values.get(field.name) if message is not None else None
+        if not values or message is None:
+            continue
+        nested = field.metadata.get("nested")
+        checked = [fill(nested, v.value) if nested else _checked(v, field, message) for v in values]
+        given[field.name] = tuple(checked) if isinstance(field.default, tuple) else checked[-1]
+    return cls(**given)
+
+
+def _checked(v: Value, field: Any, message: Message) -> Any:
+    value = v.value
+    if "within" in field.metadata:
+        low, high = field.metadata["within"]
+        if not low <= value <= high:
+            raise message.source.error(f"{field.name}: {value} is outside {low} .. {high}", v.start, v.end)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise message.source.error(f"{field.name}: expected a finite number, found {value}", v.start, v.end)
+    allowed = field.metadata.get("choice")
+    if allowed and value not in allowed:
+        raise message.source.error(
+            f"{field.name}: {value} is not implemented, only {', '.join(allowed)}", v.start, v.end
+        )
+    return value

@@ -1,0 +1,203 @@
+"""Typed messages: the text tree read with the schema.
+
+A Message knows which of its fields were set and where. Fields the schema does not know are kept and ignored.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from ..errors import ParseError
+from .schema import FieldType, fields
+from .text import Block, Field, Scalar, Source
+
+_LAYERS = {"LayerParameter", "V1LayerParameter", "V0LayerParameter"}
+_TRUE = {"true", "True", "t", "1"}
+_FALSE = {"false", "False", "f", "0"}
+
+
+class Value(NamedTuple):
+    """A Python value (int, float, bool, str or Message) and the offsets of its text."""
+
+    value: Any
+    start: int
+    end: int
+
+
+class Message:
+    """A message of the schema's type ``type``, as far as it was written."""
+
+    __slots__ = ("end", "source", "start", "type", "unknown", "values")
+
+    def __init__(self, type: str, source: Source, start: int = 0, end: int = 0) -> None:
+        self.type = type
+        self.source = source
+        self.start = start
+        self.end = end
+        self.values: dict[str, list[Value]] = {}
+        self.unknown: list[Field] = []
+
+    def all(self, name: str) -> list[Any]:
+        """Every value of a field, in order; empty when it was not written."""
+        return [v.value for v in self.values.get(name, ())]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field, or ``default`` when it was not written."""
+        found = self.values.get(name)
+        return found[-1].value if found else default
+
+    def has(self, name: str) -> bool:
+        """Whether the field was written."""
+        return name in self.values
+
+    def move(self, name: str, target: Message, as_name: str | None = None) -> None:
+        """Hand a field's values, with their places, to another message (used to upgrade old forms)."""
+        if name in self.values:
+            target.values.setdefault(as_name or name, []).extend(self.values.pop(name))
+
+
+def read(block: Block, type: str, source: Source) -> Message:
+    """A tree as a message of the given type. Raises ParseError on a value that its field cannot take."""
+    message = Message(type, source, block.start, block.end)
+    known = fields(type)
+    for field in block.fields:
+        definition = known.get(field.name)
+        if definition is None:
+            message.unknown.append(field)
+            continue
+        value = _value(field, definition, source)
+        before = message.values.get(field.name)
+        if before is None:
+            message.values[field.name] = [value]
+        elif definition.repeated:
+            before.append(value)
+        else:
+            line, _ = source.where(before[0].start)
+            raise source.error(
+                f"{field.name} is given twice (first on line {line}); it can have one value",
+                field.start,
+                field.start + len(field.name),
+            )
+    return message
+
+
+def _value(field: Field, definition: FieldType, source: Source) -> Value:
+    node = field.value
+    if isinstance(node, Block):
+        if definition.kind != "message":
+            raise source.error(
+                f"{field.name}: expected {_expected(definition)}, found a message", field.start, node.start + 1
+            )
+        try:
+            return Value(read(node, definition.message, source), field.start, node.end)
+        except ParseError as error:
+            if definition.message in _LAYERS and error.layer is None:
+                error.layer = next(
+                    (f.value.text for f in node.fields if f.name == "name" and isinstance(f.value, Scalar)), None
+                )
+            raise
+    if definition.kind == "message":
+        raise source.error(f"{field.name}: expected a message {{ ... }}, found {node.text!r}", node.start, node.end)
+    return Value(_CONVERT[definition.kind](node, definition, source), node.start, node.end)
+
+
+def _expected(definition: FieldType) -> str:
+    return {
+        "int": "an integer",
+        "float": "a number",
+        "bool": "true or false",
+        "enum": "one of " + ", ".join(definition.enum),
+    }.get(definition.kind, "a quoted string")
+
+
+def _bad(node: Scalar, definition: FieldType, source: Source, hint: str | None = None) -> ParseError:
+    found = f'"{node.text}"' if node.kind == "string" else node.text
+    return source.error(
+        f"{definition.name}: expected {_expected(definition)}, found {found}", node.start, node.end, hint
+    )
+
+
+def _integer(node: Scalar, definition: FieldType, source: Source) -> int:
+    if node.kind != "number":
+        raise _bad(node, definition, source, _integer_hint(node, definition))
+    digits = node.text.lstrip("-")
+    try:
+        if digits[:2] in ("0x", "0X"):
+            value = int(digits, 16)
+        elif len(digits) > 1 and digits[0] == "0" and digits.isdecimal():
+            value = int(digits, 8)  # as in C: 034 is 28
+        else:
+            value = int(digits if len(digits) < 25 else "9" * 25)
+    except ValueError:
+        raise _bad(node, definition, source) from None
+    if node.text[0] == "-":
+        value = -value
+    if not definition.low <= value <= definition.high:
+        raise source.error(
+            f"{definition.name}: {node.text} is outside {definition.low} .. {definition.high}", node.start, node.end
+        )
+    return value
+
+
+def _integer_hint(node: Scalar, definition: FieldType) -> str | None:
+    sides = node.text.lower().split("x")
+    if (
+        node.kind == "string"
+        and len(sides) == 2
+        and all(s.isdecimal() for s in sides)
+        and definition.name in ("kernel_size", "stride", "pad")
+    ):
+        stem = definition.name.removesuffix("_size")
+        return f"write  {stem}_h: {sides[0]}  {stem}_w: {sides[1]}"
+    return None
+
+
+def _float(node: Scalar, definition: FieldType, source: Source) -> float:
+    text = node.text.lower()
+    if node.kind == "name" and text.lstrip("-") in ("inf", "infinity", "nan"):
+        return float(text)
+    if node.kind != "number":
+        raise _bad(node, definition, source)
+    try:
+        if text.lstrip("-").startswith("0x"):
+            return float(int(text, 16))
+        return float(text.rstrip("f"))
+    except (ValueError, OverflowError):
+        raise _bad(node, definition, source) from None
+
+
+def _bool(node: Scalar, definition: FieldType, source: Source) -> bool:
+    if node.kind != "string" and node.text in _TRUE:
+        return True
+    if node.kind != "string" and node.text in _FALSE:
+        return False
+    raise _bad(node, definition, source)
+
+
+def _string(node: Scalar, definition: FieldType, source: Source) -> str:
+    if node.kind != "string":
+        raise _bad(node, definition, source, f'write {definition.name}: "{node.text}"')
+    return node.text
+
+
+def _enum(node: Scalar, definition: FieldType, source: Source) -> str:
+    if node.kind == "number":
+        number = _integer(node, definition._replace(low=-(2**31), high=2**31 - 1), source)
+        for name, value in definition.enum.items():
+            if value == number:
+                return name
+    elif node.kind == "name" and node.text in definition.enum:
+        return node.text
+    near = get_close_matches(node.text.upper(), definition.enum, 1)
+    raise _bad(node, definition, source, f"did you mean {near[0]}?" if near else "a value of another Caffe fork?")
+
+
+_CONVERT: dict[str, Any] = {
+    "int": _integer,
+    "float": _float,
+    "bool": _bool,
+    "string": _string,
+    "bytes": _string,
+    "enum": _enum,
+}

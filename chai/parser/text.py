@@ -1,0 +1,293 @@
+"""Protobuf text format as a tree with places.
+
+A scanner of our own, because protobuf's reader drops unknown fields without a word, dies at the first enum value
+of a fork, and loses comments and positions. The tree keeps the offset of every field, so each message can point
+at its line, and the source can be edited in place.
+
+Accepted, as by protobuf: ``#`` comments, ``{}`` or ``<>``, optional ``,`` or ``;`` after a field, ``[a, b]`` lists,
+adjacent strings, single quotes, hexadecimal and octal integers, ``2.0f``, ``.5``, a sign apart from its number.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from pathlib import Path
+
+from ..errors import ParseError
+from ..limits import limits
+
+_TOKEN = re.compile(
+    r"""
+    (?P<skip>(?:[ \t\r\n\f\v]|\#[^\n]*)+)
+  | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<number>0[xX][0-9a-fA-F]+ | (?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?)
+  | (?P<string>"(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*')
+  | (?P<mark>[{}<>\[\]:,;-])
+    """,
+    re.VERBOSE,
+)
+_EXTENSION = re.compile(r"\[[ \t]*[\w.\-/]+[ \t]*\]")
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_LETTERS = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "?": "?",
+}
+_CLOSES = {"{": "}", "<": ">"}
+
+
+class Source:
+    """The text of one file and what to call it."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text = text
+        self.path = path
+        self._lines: list[int] | None = None
+
+    def where(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1."""
+        if self._lines is None:
+            self._lines = [0] + [m.end() for m in re.finditer("\n", self.text)]
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
+
+    def error(
+        self, message: str, start: int, end: int | None = None, hint: str | None = None, layer: str | None = None
+    ) -> ParseError:
+        """A ParseError that shows the place from ``start`` to ``end``."""
+        line, column = self.where(min(start, len(self.text)))
+        assert self._lines is not None
+        first = self._lines[line - 1]
+        text = self.text[first:].split("\n", 1)[0].rstrip("\r")
+        shift = max(0, column - 60)  # long lines: keep the place in view
+        shown = re.sub(r"[^ -~]", "?", text[shift : shift + 76].replace("\t", " "))
+        width = max(1, min((end or start + 1) - start, len(shown) - (column - 1 - shift)))
+        gutter = f"{line:5d} | "
+        excerpt = f"{gutter}{shown}\n{' ' * (len(gutter) - 2)}| {' ' * (column - 1 - shift)}{'^' * width}"
+        return ParseError(message, path=self.path, line=line, column=column, excerpt=excerpt, hint=hint, layer=layer)
+
+
+class Scalar:
+    """A value as written: ``kind`` is name, number or string; ``text`` has its sign, or the string's content."""
+
+    __slots__ = ("end", "kind", "start", "text")
+
+    def __init__(self, kind: str, text: str, start: int, end: int) -> None:
+        self.kind = kind
+        self.text = text
+        self.start = start
+        self.end = end
+
+
+class Block:
+    """A message: its fields in order, braces included in the span."""
+
+    __slots__ = ("end", "fields", "start")
+
+    def __init__(self, fields: list[Field], start: int, end: int) -> None:
+        self.fields = fields
+        self.start = start
+        self.end = end
+
+
+class Field:
+    """``name: value``; ``start`` is where the name begins, a list gives one Field per item."""
+
+    __slots__ = ("name", "start", "value")
+
+    def __init__(self, name: str, start: int, value: Scalar | Block) -> None:
+        self.name = name
+        self.start = start
+        self.value = value
+
+
+def read_source(path: str | Path) -> Source:
+    """The text of a file, refused when it is too large or is not text. Raises ParseError; OSError passes."""
+    path = Path(path)
+    with open(path, "rb") as file:
+        data = file.read(limits().text_bytes + 1)
+    if len(data) > limits().text_bytes:
+        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size) + " bytes", path=str(path))
+    if b"\0" in data:
+        raise ParseError(
+            f"this is a binary file (byte {data.index(0)} is zero), expected the text of a network",
+            path=str(path),
+            hint="the first file is the .prototxt, the second the .caffemodel",
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # comments in some other encoding: every byte keeps its place
+    return Source(text, str(path))
+
+
+def parse(source: Source) -> Block:
+    """The tree of a text. Raises ParseError at the first thing that is not text format."""
+    return _Parser(source).run()
+
+
+class _Parser:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tokens = self._scan()
+        self.at = 0
+        self.values = 0
+
+    def _scan(self) -> list[tuple[str, str, int, int]]:
+        text, match, tokens, at = self.source.text, _TOKEN.match, [], 0
+        end = len(text)
+        while at < end:
+            found = match(text, at)
+            if found is None:
+                if text[at] in "\"'":
+                    raise self.source.error("this string has no closing quote on its line", at)
+                raise self.source.error(f"unexpected character {text[at]!r}", at)
+            kind = found.lastgroup
+            stop = found.end()
+            if kind == "number" and stop < end and (text[stop].isalnum() or text[stop] in "_."):
+                raise self.source.error("a number runs into other characters", at, stop + 1)
+            if kind != "skip":
+                tokens.append((kind or "", found.group(), at, stop))
+            at = stop
+        tokens.append(("end", "end of file", end, end))
+        return tokens
+
+    def run(self) -> Block:
+        fields = self._fields("", 0)
+        return Block(fields, 0, len(self.source.text))
+
+    def _fields(self, closing: str, depth: int) -> list[Field]:
+        fields: list[Field] = []
+        tokens = self.tokens
+        while True:
+            kind, text, start, end = tokens[self.at]
+            if kind == "name":
+                self.at += 1
+                self._value(fields, text, start, end, depth)
+            elif text == "[" and kind == "mark":
+                name, after = self._extension_name(start)
+                self._value(fields, name, start, after, depth)
+            elif kind == "mark" and text in ",;" and fields:
+                self.at += 1
+            elif (closing and text == closing) or (kind == "end" and not closing):
+                return fields
+            elif kind == "end":
+                raise self.source.error(f"the file ends inside a message: {closing!r} is missing", start)
+            else:
+                raise self.source.error(
+                    f"expected a field name{f' or {closing!r}' if closing else ''}, found {text!r}", start, end
+                )
+
+    def _extension_name(self, start: int) -> tuple[str, int]:
+        found = _EXTENSION.match(self.source.text, start)
+        if found is None:
+            raise self.source.error("expected a field name, found '['", start)
+        while self.tokens[self.at][2] < found.end():
+            self.at += 1
+        return found.group().replace(" ", ""), found.end()
+
+    def _value(self, fields: list[Field], name: str, start: int, end: int, depth: int) -> None:
+        kind, text, at, stop = self.tokens[self.at]
+        colon = kind == "mark" and text == ":"
+        if colon:
+            self.at += 1
+            kind, text, at, stop = self.tokens[self.at]
+        if kind == "mark" and text == "[":
+            self._list(fields, name, start, depth)
+        elif kind == "mark" and text in "{<":
+            fields.append(Field(name, start, self._block(depth)))
+        elif colon:
+            fields.append(Field(name, start, self._scalar(name)))
+        else:
+            raise self.source.error(f"expected ':' or '{{' after {name!r}, found {text!r}", at, stop)
+
+    def _list(self, fields: list[Field], name: str, start: int, depth: int) -> None:
+        self.at += 1
+        if self.tokens[self.at][1] == "]":
+            self.at += 1
+            return
+        while True:
+            kind, text, at, stop = self.tokens[self.at]
+            item = self._block(depth) if kind == "mark" and text in "{<" else self._scalar(name)
+            fields.append(Field(name, start, item))
+            kind, text, at, stop = self.tokens[self.at]
+            self.at += 1
+            if text == "]":
+                return
+            if text != ",":
+                raise self.source.error(f"expected ',' or ']' in the list of {name!r}, found {text!r}", at, stop)
+
+    def _block(self, depth: int) -> Block:
+        self._count()
+        _, opening, start, _ = self.tokens[self.at]
+        if depth >= limits().text_depth:
+            raise self.source.error(
+                f"messages nested {depth + 1} deep: " + limits().exceeded("text_depth", depth + 1), start
+            )
+        self.at += 1
+        fields = self._fields(_CLOSES[opening], depth + 1)
+        end = self.tokens[self.at][3]
+        self.at += 1
+        return Block(fields, start, end)
+
+    def _scalar(self, name: str) -> Scalar:
+        self._count()
+        kind, text, start, end = self.tokens[self.at]
+        self.at += 1
+        if kind == "mark" and text == "-":
+            kind, digits, _, end = self.tokens[self.at]
+            self.at += 1
+            if kind not in ("number", "name"):
+                raise self.source.error(f"expected a number after '-', found {digits!r}", start, end)
+            text = "-" + digits
+        if kind == "string":
+            parts = [self._unquote(text, start)]
+            while self.tokens[self.at][0] == "string":
+                _, text, at, end = self.tokens[self.at]
+                parts.append(self._unquote(text, at))
+                self.at += 1
+            return Scalar("string", "".join(parts), start, end)
+        if kind not in ("name", "number"):
+            raise self.source.error(f"expected a value for {name!r}, found {text!r}", start, end)
+        return Scalar(kind, text, start, end)
+
+    def _count(self) -> None:
+        self.values += 1
+        if self.values > limits().text_values:
+            raise self.source.error(
+                "too many values: " + limits().exceeded("text_values", self.values), self.tokens[self.at][2]
+            )
+
+    def _unquote(self, quoted: str, start: int) -> str:
+        inside = quoted[1:-1]
+        if "\\" not in inside:
+            return inside
+
+        def replace(found: re.Match[str]) -> str:
+            code = found.group(1)
+            if code[0] in "xXuU" and len(code) > 1:
+                point = int(code[1:], 16)
+            elif code[0] in "01234567":
+                point = int(code, 8)
+            elif code in _LETTERS:
+                return _LETTERS[code]
+            else:
+                raise self.source.error(f"unknown escape '\\{code}' in a string", start + 1 + found.start())
+            if point > 0x10FFFF:
+                raise self.source.error(f"escape '\\{code}' is no character", start + 1 + found.start())
+            return chr(point)
+
+        text = _ESCAPE.sub(replace, inside)
+        try:  # protobuf writes a non-ASCII name as the octal escapes of its UTF-8 bytes
+            return text.encode("latin-1").decode("utf-8")
+        except UnicodeError:
+            return text

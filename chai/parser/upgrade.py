@@ -1,0 +1,217 @@
+"""Old forms of a network as the current one, as Caffe's own upgrade tools read them.
+
+V0: ``layers { layer { name type num_output ... } bottom top }``, all parameters flat, lower-case types, padding as a
+layer of its own. V1: ``layers { type: CONVOLUTION convolution_param {...} }``. V2: ``layer { type: "Convolution" }``.
+Values keep their places, so a message about an upgraded layer still points into the user's file.
+"""
+
+from __future__ import annotations
+
+from ..errors import ParseError
+from .message import Message, Value
+from .schema import fields
+
+V1_TYPES = {
+    "ABSVAL": "AbsVal", "ACCURACY": "Accuracy", "ARGMAX": "ArgMax", "BNLL": "BNLL", "CONCAT": "Concat",
+    "CONTRASTIVE_LOSS": "ContrastiveLoss", "CONVOLUTION": "Convolution", "DATA": "Data", "DECONVOLUTION": "Deconvolution",
+    "DROPOUT": "Dropout", "DUMMY_DATA": "DummyData", "ELTWISE": "Eltwise", "EUCLIDEAN_LOSS": "EuclideanLoss", "EXP": "Exp",
+    "FLATTEN": "Flatten", "HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output", "HINGE_LOSS": "HingeLoss",
+    "IM2COL": "Im2col", "IMAGE_DATA": "ImageData", "INFOGAIN_LOSS": "InfogainLoss", "INNER_PRODUCT": "InnerProduct",
+    "LRN": "LRN", "MEMORY_DATA": "MemoryData", "MULTINOMIAL_LOGISTIC_LOSS": "MultinomialLogisticLoss", "MVN": "MVN",
+    "POOLING": "Pooling", "POWER": "Power", "RELU": "ReLU", "SIGMOID": "Sigmoid",
+    "SIGMOID_CROSS_ENTROPY_LOSS": "SigmoidCrossEntropyLoss", "SILENCE": "Silence", "SLICE": "Slice", "SOFTMAX": "Softmax",
+    "SOFTMAX_LOSS": "SoftmaxWithLoss", "SPLIT": "Split", "TANH": "TanH", "THRESHOLD": "Threshold", "WINDOW_DATA": "WindowData",
+}  # fmt: skip
+V0_TYPES = {
+    "accuracy": "Accuracy", "bnll": "BNLL", "concat": "Concat", "conv": "Convolution", "data": "Data", "dropout": "Dropout",
+    "euclidean_loss": "EuclideanLoss", "flatten": "Flatten", "hdf5_data": "HDF5Data", "hdf5_output": "HDF5Output",
+    "im2col": "Im2col", "images": "ImageData", "infogain_loss": "InfogainLoss", "innerproduct": "InnerProduct", "lrn": "LRN",
+    "multinomial_logistic_loss": "MultinomialLogisticLoss", "pool": "Pooling", "relu": "ReLU", "sigmoid": "Sigmoid",
+    "softmax": "Softmax", "softmax_loss": "SoftmaxWithLoss", "split": "Split", "tanh": "TanH", "window_data": "WindowData",
+    "padding": "padding",
+}  # fmt: skip
+
+_PARAM = {  # V2 type -> its message, for the flat fields of V0
+    "Convolution": "convolution_param", "InnerProduct": "inner_product_param", "Pooling": "pooling_param", "LRN": "lrn_param",
+    "Dropout": "dropout_param", "Concat": "concat_param", "Data": "data_param", "HDF5Data": "hdf5_data_param",
+    "ImageData": "image_data_param", "WindowData": "window_data_param", "HDF5Output": "hdf5_output_param",
+    "InfogainLoss": "infogain_loss_param",
+}  # fmt: skip
+_V0_NAMES = {
+    "biasterm": "bias_term",
+    "kernelsize": "kernel_size",
+    "batchsize": "batch_size",
+    "shuffle_images": "shuffle",
+}
+_V0_TRANSFORM = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
+_V0_DETECTION = {f"det_{n}": n for n in ("fg_threshold", "bg_threshold", "fg_fraction", "context_pad", "crop_mode")}
+_MOVED_TO_TRANSFORM = ("scale", "mean_file", "crop_size", "mirror")
+
+
+def upgrade(net: Message) -> list[Message]:
+    """Every layer of a network as V2 LayerParameter, inputs first. Raises ParseError."""
+    if net.has("layers") and net.has("layer"):
+        start = net.values["layers"][0].start
+        raise net.source.error(
+            "layers { } (old form) and layer { } (new form) in one file", start, start + len("layers")
+        )
+    old = net.values.get("layers", [])
+    if any(v.value.has("layer") for v in old):
+        layers = _fold_padding([_from_v0(v) for v in old])
+    elif old:
+        layers = [_from_v1(v) for v in old]
+    else:
+        layers = net.all("layer")
+    for layer in layers:
+        _move_transform(layer)
+    return _input_layers(net) + layers
+
+
+def _new(type: str, near: Message) -> Message:
+    return Message(type, near.source, near.start, near.end)
+
+
+def _sub(layer: Message, name: str, type: str) -> Message:
+    """The message ``name`` of a layer, made if it is not there yet."""
+    if not layer.has(name):
+        layer.values[name] = [Value(_new(type, layer), layer.start, layer.end)]
+    found = layer.get(name)
+    assert isinstance(found, Message)
+    return found
+
+
+def _retype(layer: Message, types: dict[str, str], known: str) -> str:
+    value = layer.values.get("type")
+    if value is None:
+        raise layer.source.error("this layer has no type", layer.start, layer.start + 1, layer=layer.get("name"))
+    found = value[0].value
+    if found not in types:
+        raise layer.source.error(
+            f"layer {layer.get('name', '')!r}: {found!r} is no {known} layer type",
+            value[0].start,
+            value[0].end,
+            layer=layer.get("name"),
+        )
+    layer.values["type"] = [value[0]._replace(value=types[found])]
+    return types[found]
+
+
+def _from_v1(value: Value) -> Message:
+    known = fields("LayerParameter")
+    old: Message = value.value
+    new = _new("LayerParameter", old)
+    new.start = value.start
+    for name in list(old.values):
+        if name in known:
+            old.move(name, new)
+    new.unknown = old.unknown
+    _retype(new, V1_TYPES, "V1")
+    return new
+
+
+def _from_v0(value: Value) -> Message:
+    outer: Message = value.value
+    inner: Message | None = outer.get("layer")
+    new = _new("LayerParameter", outer)
+    new.start = value.start
+    if inner is None:
+        raise outer.source.error(
+            "expected layer { ... } inside layers { ... }: forms V0 and V1 are mixed",
+            value.start,
+            value.start + len("layers"),
+        )
+    outer.move("bottom", new)
+    outer.move("top", new)
+    inner.move("name", new)
+    inner.move("type", new)
+    new.unknown = outer.unknown + inner.unknown
+    type = _retype(new, V0_TYPES, "V0")
+    if type == "padding":
+        inner.move("pad", new)  # kept for _fold_padding
+        return new
+    for name in list(inner.values):
+        if name in _V0_TRANSFORM and type in ("Data", "ImageData", "WindowData", "HDF5Data"):
+            inner.move(name, _sub(new, "transform_param", "TransformationParameter"), _V0_TRANSFORM[name])
+        elif type in _PARAM:
+            target = _V0_NAMES.get(name, _V0_DETECTION.get(name, name))
+            message = _PARAM[type]
+            definition = fields("LayerParameter")[message]
+            if target in fields(definition.message):
+                inner.move(name, _sub(new, message, definition.message), target)
+    if inner.has("hdf5_output_param"):
+        inner.move("hdf5_output_param", new)
+    return new
+
+
+def _fold_padding(layers: list[Message]) -> list[Message]:
+    """V0 had padding layers; their pad goes to the convolution or pooling that reads them."""
+    pads = {layer.get("top"): layer for layer in layers if layer.get("type") == "padding"}
+    kept = []
+    for layer in layers:
+        if layer.get("type") == "padding":
+            continue
+        for bottom in layer.values.get("bottom", ()):
+            padding = pads.get(bottom.value)
+            if padding is None:
+                continue
+            message = _PARAM.get(layer.get("type"), "")
+            if message not in ("convolution_param", "pooling_param"):
+                raise layer.source.error(
+                    "a padding layer can be read by a convolution or pooling only",
+                    bottom.start,
+                    bottom.end,
+                    layer=layer.get("name"),
+                )
+            target = _sub(
+                layer, message, "ConvolutionParameter" if message == "convolution_param" else "PoolingParameter"
+            )
+            target.values["pad"] = padding.values.get("pad", [Value(0, padding.start, padding.end)])
+            layer.values["bottom"] = [padding.values["bottom"][0] if b is bottom else b for b in layer.values["bottom"]]
+        kept.append(layer)
+    return kept
+
+
+def _move_transform(layer: Message) -> None:
+    """scale, mean_file, crop_size and mirror stood in the data layer's own message before transform_param."""
+    for name in ("data_param", "image_data_param", "window_data_param"):
+        old = layer.get(name)
+        if old is not None and any(old.has(f) for f in _MOVED_TO_TRANSFORM):
+            target = _sub(layer, "transform_param", "TransformationParameter")
+            for field in _MOVED_TO_TRANSFORM:
+                if not target.has(field):
+                    old.move(field, target)
+
+
+def _input_layers(net: Message) -> list[Message]:
+    """``input`` with ``input_shape`` or four ``input_dim`` each, as one Input layer (Caffe's name for it: input)."""
+    names = net.values.get("input", [])
+    if not names:
+        return []
+    shapes, dims = net.values.get("input_shape", []), net.values.get("input_dim", [])
+    if shapes and dims:
+        raise net.source.error("input_shape and input_dim are both given", dims[0].start, dims[0].end)
+    if shapes and len(shapes) not in (1, len(names)):
+        raise _uneven(net, f"{len(names)} inputs but {len(shapes)} input_shape", shapes[0])
+    if dims and len(dims) != 4 * len(names):
+        raise _uneven(net, f"{len(names)} inputs need {4 * len(names)} input_dim, found {len(dims)}", dims[0])
+    layer = Message("LayerParameter", net.source, names[0].start, names[-1].end)
+    layer.values = {
+        "name": [names[0]._replace(value="input")],
+        "type": [names[0]._replace(value="Input")],
+        "top": names,
+    }
+    if dims:
+        shapes = []
+        for i in range(0, len(dims), 4):
+            shape = Message("BlobShape", net.source, dims[i].start, dims[i + 3].end)
+            shape.values["dim"] = dims[i : i + 4]
+            shapes.append(Value(shape, dims[i].start, dims[i + 3].end))
+    if shapes:
+        param = Message("InputParameter", net.source, shapes[0].start, shapes[-1].end)
+        param.values["shape"] = shapes
+        layer.values["input_param"] = [Value(param, shapes[0].start, shapes[-1].end)]
+    return [layer]
+
+
+def _uneven(net: Message, message: str, at: Value) -> ParseError:
+    return net.source.error(message, at.start, at.end)

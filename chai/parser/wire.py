@@ -1,0 +1,153 @@
+"""A bounded walk over protobuf's wire format.
+
+A caffemodel is walked before anything is built from it: the walk costs a fixed number of steps (``limits().wire_fields``)
+and keeps blob data as offsets into the file. Handing unknown bytes to protobuf instead can cost 5 GB for a 30 MB file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..errors import ParseError
+from ..limits import limits
+
+VARINT, FIXED64, BYTES, OPEN_GROUP, CLOSE_GROUP, FIXED32 = range(6)
+
+Buffer = bytes | mmap.mmap
+
+
+class WireField(NamedTuple):
+    """One field: for varints ``value`` is the number, else ``start`` and ``end`` are the offsets of its bytes.
+
+    ``repeats`` > 1 says that the same fixed-size field follows itself: then the span covers the whole run, tags between.
+    """
+
+    number: int
+    wire: int
+    value: int
+    start: int
+    end: int
+    repeats: int = 1
+
+
+class Walk:
+    """Reads fields of one buffer within one budget."""
+
+    def __init__(self, buffer: Buffer, path: str) -> None:
+        self.buffer = buffer
+        self.path = path
+        self.budget = limits().wire_fields
+
+    def bad(self, message: str, offset: int) -> ParseError:
+        """A ParseError that names the byte."""
+        return ParseError(f"byte {offset:,}: {message}", path=self.path)
+
+    def varint(self, at: int, end: int) -> tuple[int, int]:
+        """The unsigned number at ``at`` and the offset behind it."""
+        value = shift = 0
+        buffer = self.buffer
+        start = at
+        while True:
+            if at >= end:
+                raise self.bad("the file is cut short inside a number", start)
+            byte = buffer[at]
+            at += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value & (2**64 - 1), at
+            shift += 7
+            if shift > 63:
+                raise self.bad("a number of more than 10 bytes", start)
+
+    def fields(self, at: int, end: int) -> Iterator[WireField]:
+        """The fields between two offsets; groups (which Caffe never writes) are stepped over."""
+        groups: list[int] = []
+        while at < end:
+            self.budget -= 1
+            if self.budget < 0:
+                found = limits().wire_fields + 1
+                raise self.bad("more fields than a network has: " + limits().exceeded("wire_fields", found), at)
+            start = at
+            key, at = self.varint(at, end)
+            number, wire = key >> 3, key & 7
+            if number == 0 or number > 2**29 - 1:
+                raise self.bad(f"field number {number} does not exist", start)
+            if wire == VARINT:
+                value, at = self.varint(at, end)
+                field = WireField(number, wire, value, start, at)
+            elif wire == BYTES:
+                length, at = self.varint(at, end)
+                if length > end - at:
+                    raise self.bad(f"a field of {length:,} bytes, but only {end - at:,} are left", start)
+                field = WireField(number, wire, length, at, at + length)
+                at += length
+            elif wire in (FIXED32, FIXED64):
+                size = 4 if wire == FIXED32 else 8
+                if size > end - at:
+                    raise self.bad("the file is cut short inside a number", start)
+                field = WireField(number, wire, 0, at, at + size)
+                at += size
+                if at < end and self.buffer[at] == key and key < 128:
+                    run = _run(key, size).match(self.buffer, at, end)
+                    if run is not None:
+                        field = field._replace(end=run.end(), repeats=1 + (run.end() - at) // (size + 1))
+                        at = run.end()
+            elif wire == OPEN_GROUP:
+                groups.append(number)
+                if len(groups) > limits().wire_depth:
+                    raise self.bad("nested groups: " + limits().exceeded("wire_depth", len(groups)), start)
+                continue
+            elif wire == CLOSE_GROUP and groups and groups[-1] == number:
+                groups.pop()
+                continue
+            else:
+                raise self.bad(f"wire type {wire} has no meaning here", start)
+            if not groups:
+                yield field
+        if groups:
+            raise self.bad("the file is cut short inside a group", end)
+
+    def text(self, field: WireField) -> str:
+        """A string field, bounded."""
+        if field.end - field.start > limits().name_length:
+            raise self.bad("a name too long: " + limits().exceeded("name_length", field.end - field.start), field.start)
+        raw = bytes(self.buffer[field.start : field.end])
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return raw.decode("latin-1")
+
+    def integers(self, field: WireField) -> list[int]:
+        """Signed integers of a repeated field, packed or not."""
+        if field.wire == VARINT:
+            return [_signed(field.value)]
+        if field.wire != BYTES:
+            raise self.bad("expected integers", field.start)
+        if field.end - field.start > 10 * limits().axes:
+            raise self.bad("too many axes: " + limits().exceeded("axes", field.end - field.start), field.start)
+        numbers, at = [], field.start
+        while at < field.end:
+            value, at = self.varint(at, field.end)
+            numbers.append(_signed(value))
+        return numbers
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _run(key: int, size: int) -> re.Pattern[bytes]:
+    return re.compile(b"(?:" + re.escape(bytes([key])) + b"[\\x00-\\xff]{%d})+" % size, re.DOTALL)
+
+
+def varint(value: int) -> bytes:
+    """The wire form of an unsigned number."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

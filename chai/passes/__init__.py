@@ -1,0 +1,1 @@
+"""Rewrites of a Graph, one per file."""
