@@ -1,0 +1,1 @@
+"""Fast forms of the arithmetic that layers share."""

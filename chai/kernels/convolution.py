@@ -1,0 +1,118 @@
+"""Float32 convolution on BLAS.
+
+Every form below is one or a few matrix products; the im2col buffer is cut into bands of output rows so that it stays
+within ``COLUMNS`` bytes whatever the blob's size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+COLUMNS = 4 << 20  # bytes of im2col buffer: larger falls out of the cache, smaller makes thin products
+
+
+class Geometry(NamedTuple):
+    """Window of a 2-D convolution or pooling; each pair is (height, width) in elements."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+    dilation: tuple[int, int] = (1, 1)
+
+    def extent(self, i: int) -> int:
+        """Pixels the kernel spans along axis ``i``, dilation included."""
+        return self.dilation[i] * (self.kernel[i] - 1) + 1
+
+
+def conv2d(x: Array, weights: Array, bias: Array | None, window: Geometry, group: int) -> Array:
+    """Caffe's Convolution: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
+    n, _, h, w = x.shape
+    m, cg = weights.shape[:2]
+    out = tuple((s + 2 * window.pad[i] - window.extent(i)) // window.stride[i] + 1 for i, s in ((0, h), (1, w)))
+    y = np.empty((n, m, *out), np.float32)
+    pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
+    if cg == 1 and m == group and not pointwise:
+        _depthwise(x, weights, y, window)
+    else:
+        matrices = weights.reshape(group, m // group, -1)
+        if pointwise:
+            np.matmul(matrices, x.reshape(n, group, cg, h * w), out=y.reshape(n, group, m // group, h * w))
+        else:
+            for image, result in zip(x, y):
+                _im2col_product(
+                    _padded(image, window.pad), matrices, result.reshape(group, m // group, -1), out, cg, window
+                )
+    if bias is not None:
+        y += bias.reshape(m, 1, 1)
+    return y
+
+
+def deconv2d(x: Array, weights: Array, bias: Array | None, window: Geometry, group: int) -> Array:
+    """Caffe's Deconvolution: x (N, C, H, W), weights (C, M/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
+    n, c, h, w = x.shape
+    mg = weights.shape[1]
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = window
+    oh, ow = (s * (size - 1) + window.extent(i) - 2 * p for i, (s, size, p) in enumerate(((sh, h, ph), (sw, w, pw))))
+    full = np.zeros((n, group, mg, oh + 2 * ph, ow + 2 * pw), np.float32)
+    matrices = weights.reshape(group, c // group, mg, kh * kw)
+    pixels = x.reshape(n, group, c // group, h * w)
+    band = max(1, COLUMNS // (4 * group * kh * kw * h * w))  # output maps at a time
+    for first in range(0, mg, band):
+        part = matrices[:, :, first : first + band].reshape(group, c // group, -1).transpose(0, 2, 1)
+        maps = part.shape[1] // (kh * kw)
+        for source, target in zip(pixels, full[:, :, first : first + maps]):
+            taps = np.matmul(part, source).reshape(group, maps, kh, kw, h, w)
+            for i in range(kh):
+                rows = slice(i * dh, i * dh + sh * (h - 1) + 1, sh)
+                for j in range(kw):
+                    target[:, :, rows, j * dw : j * dw + sw * (w - 1) + 1 : sw] += taps[:, :, i, j]
+    y = full.reshape(n, group * mg, oh + 2 * ph, ow + 2 * pw)[:, :, ph : ph + oh, pw : pw + ow]
+    return np.ascontiguousarray(y) if bias is None else y + bias.reshape(-1, 1, 1)
+
+
+def _padded(image: Array, pad: tuple[int, int]) -> Array:
+    if pad == (0, 0):
+        return image
+    c, h, w = image.shape
+    padded = np.zeros((c, h + 2 * pad[0], w + 2 * pad[1]), np.float32)
+    padded[:, pad[0] : pad[0] + h, pad[1] : pad[1] + w] = image
+    return padded
+
+
+def _im2col_product(image: Array, matrices: Array, y: Array, out: tuple[int, int], cg: int, window: Geometry) -> None:
+    """``y`` (group, M/group, OH*OW) = matrices (group, M/group, K) times the columns of a padded image."""
+    group, _, k = matrices.shape
+    (kh, kw), (sh, sw), _, (dh, dw) = window
+    oh, ow = out
+    c0, h0, w0 = image.strides
+    windows = np.lib.stride_tricks.as_strided(
+        image, (group, cg, kh, kw, oh, ow), (cg * c0, c0, dh * h0, dw * w0, sh * h0, sw * w0), writeable=False
+    )
+    rows = max(1, min(oh, COLUMNS // (4 * group * k * ow)))
+    columns = np.empty(group * k * rows * ow, np.float32)
+    for first in range(0, oh, rows):
+        last = min(oh, first + rows)
+        band = columns[: group * k * (last - first) * ow]
+        np.copyto(band.reshape(group, cg, kh, kw, last - first, ow), windows[..., first:last, :])
+        np.matmul(matrices, band.reshape(group, k, -1), out=y[:, :, first * ow : last * ow])
+
+
+def _depthwise(x: Array, weights: Array, y: Array, window: Geometry) -> None:
+    """One input channel per output channel: a product per tap over whole maps, no columns."""
+    (kh, kw), (sh, sw), _, (dh, dw) = window
+    oh, ow = y.shape[2:]
+    taps = weights.reshape(-1, kh, kw, 1, 1)
+    for image, result in zip(x, y):
+        padded = _padded(image, window.pad)
+        result[:] = 0
+        product = np.empty_like(result)
+        for i in range(kh):
+            rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
+            for j in range(kw):
+                np.multiply(padded[:, rows, j * dw : j * dw + sw * (ow - 1) + 1 : sw], taps[:, i, j], out=product)
+                result += product

@@ -1,0 +1,39 @@
+"""The layer types: one file each, imported when a network uses it.
+
+A type's file carries its name: ``InnerProduct`` is in ``inner_product.py``. There is no table to keep: adding a file
+adds the type. Files that begin with an underscore hold what several types share.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+
+from ..graph import Layer
+
+
+@lru_cache(maxsize=1)
+def _files() -> dict[str, str]:
+    stems = (p.stem for p in Path(__file__).parent.glob("*.py"))
+    return {stem.replace("_", ""): stem for stem in stems if not stem.startswith("_")}
+
+
+def find(name: str) -> type[Layer] | None:
+    """The class of a layer type, exact spelling, or None if there is none."""
+    stem = _files().get(name.lower())
+    return _defined(stem).get(name) if stem else None
+
+
+def types() -> list[str]:
+    """Every layer type there is, in alphabetical order."""
+    return sorted((name for stem in _files().values() for name in _defined(stem)), key=str.lower)
+
+
+def _defined(stem: str) -> dict[str, type[Layer]]:
+    module = import_module(f".{stem}", __name__)
+    return {
+        n: c
+        for n, c in vars(module).items()
+        if isinstance(c, type) and issubclass(c, Layer) and c.__module__ == module.__name__
+    }

@@ -1,0 +1,38 @@
+"""What Scale and Bias share: a small blob laid over the axes of a large one."""
+
+from __future__ import annotations
+
+from ..graph import Layer, Shape, show
+
+
+class BroadcastLayer(Layer):
+    """The second operand is the second bottom, or else a trained blob of ``num_axes`` axes (-1: all) from ``axis`` on."""
+
+    bottoms_allowed = (1, 2)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        first = self.axis(self.params.axis, bottoms[0])
+        if len(bottoms) == 2:
+            if not bottoms[1]:  # a scalar fits anywhere
+                return bottoms[:1]
+            if bottoms[0][first : first + len(bottoms[1])] != bottoms[1]:
+                raise self.wrong(
+                    f"the second bottom {show(bottoms[1])} does not lie over {show(bottoms[0])} from axis {first}"
+                )
+        elif self.params.num_axes > len(bottoms[0]) - first:
+            raise self.wrong(
+                f"num_axes {self.params.num_axes} from axis {first} is more than the blob {show(bottoms[0])} has"
+            )
+        return bottoms[:1]
+
+    def operand(self, *bottoms: Shape) -> Shape:
+        """Shape of the trained operand."""
+        first = self.axis(self.params.axis, bottoms[0])
+        axes = self.params.num_axes
+        return bottoms[0][first:] if axes == -1 else bottoms[0][first : first + axes]
+
+    def laid_over(self, shape: Shape, operand: Shape) -> Shape:
+        """``operand`` with trailing ones, ready to broadcast over ``shape``."""
+        if not operand:
+            return ()
+        return operand + (1,) * (len(shape) - self.axis(self.params.axis, shape) - len(operand))

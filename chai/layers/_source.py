@@ -1,0 +1,71 @@
+"""What input and data layers share: their tops are fed by the caller, so they only know a shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Layer, Shape
+from ..params import SIZE, within
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Caffe's transform_param: (pixel - mean) * scale after a centre crop (phase TEST)."""
+
+    scale: float = 1.0
+    mirror: bool = False
+    crop_size: int = within(0, SIZE, 0)
+    mean_file: str = ""
+    mean_value: tuple[float, ...] = ()
+    force_color: bool = False
+    force_gray: bool = False
+
+
+class Source(Layer):
+    """A layer without bottoms. ``declared`` gives the shape of each top as the file says it, None where it does not."""
+
+    source = True
+    bottoms_allowed = (0, 0)
+    tops_allowed = (1, None)
+
+    transform: Transform | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What was assumed about the tops' shapes."""
+        return []
+
+    def declared(self) -> list[Shape | None]:
+        """One shape (or None) per top."""
+        return [None] * len(self.tops)
+
+
+class DataSource(Source):
+    """A training net's data layer: ``data`` and perhaps ``label``. The data base itself is never opened."""
+
+    tops_allowed = (1, None)
+
+    def size(self) -> tuple[int, int] | None:
+        """Height and width of an item before cropping, where the layer's message says them."""
+        return None
+
+    def batch(self) -> int:
+        """Items in one batch."""
+        return int(getattr(self.params, "batch_size", None) or 1)
+
+    def declared(self) -> list[Shape | None]:
+        crop = self.transform.crop_size if self.transform else 0
+        size = (crop, crop) if crop else self.size()
+        data = (self.batch(), self._channels(), *size) if size else None
+        return [data, *[None] * (len(self.tops) - 1)]
+
+    def _channels(self) -> int:
+        color = getattr(self.params, "is_color", True)
+        return 1 if not color or (self.transform and self.transform.force_gray) else 3
+
+    @property
+    def notes(self) -> list[str]:
+        shape = self.declared()[0]
+        if shape is None or hasattr(self.params, "is_color"):
+            return []
+        return [f"layer {self.name!r} ({self.type}): {shape[1]} channels assumed; the file does not say"]

@@ -1,0 +1,94 @@
+"""What convolution and deconvolution share: parameters and the window they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Layer, Shape
+from ..kernels.convolution import Geometry
+from ..params import Filler, margin, nested, size, within
+
+
+@dataclass(frozen=True)
+class ConvolutionParams:
+    """kernel_size, stride, pad and dilation take one value or (h, w); kernel_h, kernel_w ... say the same."""
+
+    num_output: int = within(0, 2**31 - 1, 0)
+    bias_term: bool = True
+    pad: tuple[int, ...] = margin(())
+    kernel_size: tuple[int, ...] = size(())
+    stride: tuple[int, ...] = size(())
+    dilation: tuple[int, ...] = size(())
+    pad_h: int | None = margin()
+    pad_w: int | None = margin()
+    kernel_h: int | None = size()
+    kernel_w: int | None = size()
+    stride_h: int | None = size()
+    stride_w: int | None = size()
+    group: int = size(1)
+    weight_filler: Filler | None = nested(Filler)
+    bias_filler: Filler | None = nested(Filler)
+    axis: int = within(-32, 31, 1)
+
+
+class WindowLayer(Layer):
+    """Reads the window; the subclass knows which side of the weights is which."""
+
+    message = "convolution_param"
+    Params = ConvolutionParams
+    bottoms_allowed = (1, None)
+    tops_allowed = (1, None)
+
+    @property
+    def window(self) -> Geometry:
+        """The window of this layer. Raises ShapeError when it is given twice, by half or not at all."""
+        p = self.params
+        kernel = self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
+        return Geometry(
+            kernel,
+            self._pair("stride", p.stride, p.stride_h, p.stride_w, 1),
+            self._pair("pad", p.pad, p.pad_h, p.pad_w, 0),
+            self._pair("dilation", p.dilation, None, None, 1),
+        )
+
+    def _pair(
+        self, what: str, values: tuple[int, ...], h: int | None, w: int | None, default: int | None
+    ) -> tuple[int, int]:
+        name = "kernel_size" if what == "kernel" else what
+        if h is not None or w is not None:
+            if values:
+                raise self.wrong(f"{name} and {what}_h / {what}_w are both given")
+            if h is not None and w is not None:
+                return h, w
+            given, other = ("h", "w") if w is None else ("w", "h")
+            if default is None:
+                raise self.wrong(f"{what}_{given} is given without {what}_{other}")
+            return (default if h is None else h), (default if w is None else w)
+        if len(values) == 1:
+            return values[0], values[0]
+        if len(values) == 2:
+            return values[0], values[1]
+        if values:
+            raise self.wrong(f"{name} has {len(values)} values; only 2 spatial axes are supported")
+        if default is None:
+            raise self.wrong("kernel_size is missing", hint="kernel_size: 3, or kernel_h: 3 kernel_w: 1")
+        return default, default
+
+    def check(self, bottoms: tuple[Shape, ...]) -> None:
+        """The rules that hold for both directions."""
+        p = self.params
+        if len(bottoms) != len(self.tops):
+            raise self.wrong(f"{len(bottoms)} bottoms but {len(self.tops)} tops; each bottom has its top")
+        if p.num_output < 1:
+            raise self.wrong("num_output is missing")
+        if p.axis not in (1, -3):
+            raise self.wrong(f"axis {p.axis}: only the channel axis 1 is supported")
+        channels = {self.spatial(b)[1] for b in bottoms}
+        if len(channels) > 1:
+            raise self.wrong(f"bottoms with different numbers of channels: {sorted(channels)}")
+        for what, number in (("channels", channels.pop()), ("num_output", p.num_output)):
+            if number % p.group:
+                raise self.wrong(f"{what} {number} cannot be divided into {p.group} groups")
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return self.params.weight_filler, self.params.bias_filler

@@ -1,0 +1,18 @@
+"""AbsVal: |x|."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class AbsVal(Layer):
+    """Element by element."""
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.abs(bottoms[0]),)

@@ -1,0 +1,65 @@
+"""ArgMax: where the largest values are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import axis_index, size
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ArgMaxParams:
+    """Without ``axis`` each image is searched as one vector."""
+
+    out_max_val: bool = False
+    top_k: int = size(1)
+    axis: int | None = axis_index(None)
+
+
+class ArgMax(Layer):
+    """Indices as float32, largest value first; of equal values the last one comes first, as in Caffe.
+
+    With ``axis``: that axis becomes top_k long, holding indices, or values if out_max_val.
+    Without: (N, 1, top_k) of indices, or (N, 2, top_k) of indices and values if out_max_val.
+    """
+
+    message = "argmax_param"
+    Params = ArgMaxParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape, p = bottoms[0], self.params
+        if p.axis is None:
+            found = 1
+            for d in shape[1:]:
+                found *= d
+            top = [1] * max(3, len(shape))
+            top[0], top[1], top[2] = shape[0], 2 if p.out_max_val else 1, p.top_k
+        else:
+            along = self.axis(p.axis, shape)
+            found = shape[along]
+            top = [*shape]
+            top[along] = p.top_k
+        if p.top_k > found:
+            raise self.wrong(f"top_k {p.top_k} of only {found} values")
+        return (tuple(top),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, p = bottoms[0], self.params
+        top = self.shapes(x.shape)[0]
+        along = 1 if p.axis is None else self.axis(p.axis, x.shape)
+        values = x.reshape(len(x), -1) if p.axis is None else x
+        size = values.shape[along]
+        # a stable sort of the reversed axis puts the last of equal values first
+        order = np.argsort(-np.flip(values, along), axis=along, kind="stable")
+        index = size - 1 - np.take(order, np.arange(p.top_k), along)
+        if p.axis is None and p.out_max_val:
+            best = np.take_along_axis(values, index, along)
+            return (np.stack([index, best], 1).astype(np.float32).reshape(top),)
+        found = np.take_along_axis(values, index, along) if p.out_max_val else index
+        return (found.astype(np.float32).reshape(top),)

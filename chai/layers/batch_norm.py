@@ -1,0 +1,56 @@
+"""BatchNorm: y = (x - mean) / sqrt(variance + eps) per channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import Filler, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class BatchNormParams:
+    """use_global_stats follows the phase when it is not given: true at TEST."""
+
+    use_global_stats: bool | None = None
+    eps: float = within(0, 1e30, 1e-5)
+
+
+class BatchNorm(Layer):
+    """Blobs: sum of means (C,), sum of variances (C,), and their common divisor (1,); a divisor of 0 gives 0.
+
+    With use_global_stats: false the batch's own mean and variance are used instead.
+    """
+
+    message = "batch_norm_param"
+    Params = BatchNormParams
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        channels = bottoms[0][1] if len(bottoms[0]) > 1 else 1
+        return (channels,), (channels,), (1,)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return None, Filler(value=1.0), Filler(value=1.0)
+
+    def statistics(self) -> tuple[Array, Array]:
+        """Mean and variance of each channel, float32 (C,)."""
+        total, squares, divisor = self.blobs
+        factor = np.float32(0 if divisor[0] == 0 else 1 / divisor[0])
+        return total * factor, squares * factor
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        lead = (-1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)
+        if self.params.use_global_stats is False:
+            axes = tuple(i for i in range(x.ndim) if i != 1)
+            mean = x.mean(axes, dtype=np.float32)
+            variance = ((x - mean.reshape(lead)) ** 2).mean(axes, dtype=np.float32)
+        else:
+            mean, variance = self.statistics()
+        factor = 1 / np.sqrt(variance + np.float32(self.params.eps))
+        return ((x - mean.reshape(lead)) * factor.reshape(lead),)

@@ -1,0 +1,40 @@
+"""Bias: y = x + b, b laid over some axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Shape
+from ..params import Filler, axis_index, nested, within
+from ._broadcast import BroadcastLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class BiasParams:
+    """num_axes -1 takes every axis from ``axis`` on."""
+
+    axis: int = axis_index(1)
+    num_axes: int = within(-1, 32, 1)
+    filler: Filler | None = nested(Filler)
+
+
+class Bias(BroadcastLayer):
+    """With two bottoms the second one is b."""
+
+    message = "bias_param"
+    Params = BiasParams
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return () if len(bottoms) == 2 else (self.operand(*bottoms),)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return (self.params.filler,)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        bias = bottoms[1] if len(bottoms) == 2 else self.blobs[0]
+        return (x + bias.reshape(self.laid_over(x.shape, bias.shape)),)

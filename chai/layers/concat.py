@@ -1,0 +1,46 @@
+"""Concat: blobs one after the other along an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..lazy import np
+from ..params import axis_index, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ConcatParams:
+    """concat_dim is the old name of axis."""
+
+    axis: int = axis_index(1)
+    concat_dim: int | None = within(0, 31)
+
+
+class Concat(Layer):
+    """All other axes must agree."""
+
+    message = "concat_param"
+    Params = ConcatParams
+    bottoms_allowed = (1, None)
+
+    def _along(self, shape: Shape) -> int:
+        legacy = self.params.concat_dim
+        return self.axis(self.params.axis if legacy is None else legacy, shape)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        along = self._along(bottoms[0])
+        first = bottoms[0]
+        for i, shape in enumerate(bottoms):
+            if shape[:along] != first[:along] or shape[along + 1 :] != first[along + 1 :] or len(shape) != len(first):
+                raise self.wrong(
+                    f"bottom {i} is {show(shape)}, bottom 0 is {show(first)}; they may differ on axis {along} only"
+                )
+        return ((*first[:along], sum(s[along] for s in bottoms), *first[along + 1 :]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.concatenate(bottoms, self._along(bottoms[0].shape)),)

@@ -1,0 +1,44 @@
+"""Convolution: y[m] = b[m] + sum over c, i, j of w[m, c, i, j] * x[c, s*h + d*i - p, s*w + d*j - p]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Shape, count, show
+from ..kernels.convolution import conv2d
+from ._window import WindowLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Convolution(WindowLayer):
+    """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.check(bottoms)
+        window = self.window
+        tops = []
+        for n, _, *size in bottoms:
+            out = [
+                (s + 2 * p - window.extent(i)) // d + 1
+                for i, (s, p, d) in enumerate(zip(size, window.pad, window.stride))
+            ]
+            if min(out) < 1:
+                kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"
+                raise self.wrong(f"{kernel} is larger than the padded input {show(tuple(size))}")
+            tops.append((n, self.params.num_output, *out))
+        return tuple(tops)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        m = self.params.num_output
+        weights = (m, bottoms[0][1] // self.params.group, *self.window.kernel)
+        return (weights, (m,)) if self.params.bias_term else (weights,)
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        per_output = count(self.weight_shapes(*bottoms)[0][1:])
+        return sum(count(top) for top in tops) * per_output
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        weights, bias = self.blobs[0], self.blobs[1] if self.params.bias_term else None
+        return tuple(conv2d(x, weights, bias, self.window, self.params.group) for x in bottoms)

@@ -1,0 +1,53 @@
+"""Crop: a window of the first bottom, as large as the second from ``axis`` on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..lazy import np
+from ..params import axis_index, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class CropParams:
+    """offset: where the window begins, one for all cropped axes or one each."""
+
+    axis: int = axis_index(2)
+    offset: tuple[int, ...] = within(0, 2**31 - 1, ())
+
+
+class Crop(Layer):
+    """The second bottom only gives sizes."""
+
+    message = "crop_param"
+    Params = CropParams
+    bottoms_allowed = (2, 2)
+
+    def _window(self, bottom: Shape, like: Shape) -> tuple[slice, ...]:
+        first = self.axis(self.params.axis, bottom)
+        offset = self.params.offset
+        if len(like) != len(bottom):
+            raise self.wrong(f"bottoms of {len(bottom)} and {len(like)} axes: {show(bottom)}, {show(like)}")
+        axes = len(bottom) - first
+        if len(offset) > 1 and len(offset) != axes:
+            raise self.wrong(f"{len(offset)} offsets for {axes} cropped axes")
+        starts = offset if len(offset) == axes else (offset or (0,)) * axes
+        for i, start in enumerate(starts, first):
+            if start + like[i] > bottom[i]:
+                raise self.wrong(
+                    f"axis {i}: {like[i]} elements from {start} on, but the bottom {show(bottom)} has {bottom[i]}"
+                )
+        return (*(slice(None),) * first, *(slice(s, s + like[i]) for i, s in enumerate(starts, first)))
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self._window(*bottoms)
+        first = self.axis(self.params.axis, bottoms[0])
+        return ((*bottoms[0][:first], *bottoms[1][first:]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.ascontiguousarray(bottoms[0][self._window(bottoms[0].shape, bottoms[1].shape)]),)

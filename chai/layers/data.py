@@ -1,0 +1,22 @@
+"""Data: images from an LMDB or LevelDB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..params import within
+from ._source import DataSource
+
+
+@dataclass(frozen=True)
+class DataParams:
+    """The batch of a training net; at run time the batch is what the caller passes."""
+
+    batch_size: int | None = within(1, 2**31 - 1)
+
+
+class Data(DataSource):
+    """Its first top becomes an input; crop_size, where given, is its height and width."""
+
+    message = "data_param"
+    Params = DataParams

@@ -1,0 +1,135 @@
+"""DetectionOutput: SSD's boxes after decoding, thresholds and non-maximum suppression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count
+from ..lazy import np
+from ..limits import limits
+from ..params import SIZE, choice, nested, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class NonMaximumSuppression:
+    """Of two boxes that overlap more than nms_threshold the weaker goes; eta < 1 lowers the threshold as it works."""
+
+    nms_threshold: float = within(0, 1e6, 0.3)
+    top_k: int | None = within(-1, 2**31 - 1)
+    eta: float = within(1e-6, 1, 1.0)
+
+
+@dataclass(frozen=True)
+class DetectionOutputParams:
+    """keep_top_k: boxes kept per image over all classes, -1 for all."""
+
+    num_classes: int = within(0, SIZE, 0)
+    share_location: bool = True
+    background_label_id: int = 0
+    nms_param: NonMaximumSuppression | None = nested(NonMaximumSuppression)
+    code_type: str = choice("CORNER", "CENTER_SIZE", "CORNER_SIZE", default="CORNER")
+    keep_top_k: int = within(-1, 2**31 - 1, -1)
+    variance_encoded_in_target: bool = False
+    confidence_threshold: float | None = None
+
+
+class DetectionOutput(Layer):
+    """Bottoms: locations (N, boxes * 4), scores (N, boxes * classes), priors (1, 2, boxes * 4).
+
+    Top: (1, 1, found, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; by image, then label, then
+    falling score. Nothing found gives one row per image: its number and six times -1. The number of rows is known
+    only at run time; the shape rule says 1, as SSD does.
+    """
+
+    message = "detection_output_param"
+    Params = DetectionOutputParams
+    bottoms_allowed = (3, 4)
+    dynamic = True
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        if p.num_classes < 1:
+            raise self.wrong("num_classes is missing")
+        if len(bottoms[2]) < 3:
+            raise self.wrong(f"the priors must be (1, 2, boxes * 4), found {len(bottoms[2])} axes")
+        priors = bottoms[2][2] // 4
+        images = bottoms[0][0]
+        locations = count(bottoms[0][1:]), priors * 4 * (1 if p.share_location else p.num_classes)
+        scores = count(bottoms[1][1:]), priors * p.num_classes
+        for what, (found, wanted) in (("locations", locations), ("scores", scores)):
+            if found != wanted:
+                raise self.wrong(
+                    f"{found} {what} per image for {priors} priors and {p.num_classes} classes; expected {wanted}"
+                )
+        if priors * p.num_classes > limits().boxes * 100:
+            raise self.wrong("too many boxes: " + limits().exceeded("boxes", priors))
+        return ((1, 1, 1, 7),) if images else ((1, 1, 0, 7),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        p = self.params
+        priors, variances = bottoms[2].reshape(-1)[: bottoms[2].shape[2] * 2].reshape(2, -1, 4)
+        images, boxes = len(bottoms[0]), len(priors)
+        groups = 1 if p.share_location else p.num_classes
+        locations = bottoms[0].reshape(images, boxes, groups, 4)
+        scores = bottoms[1].reshape(images, boxes, p.num_classes)
+        rows = []
+        for image in range(images):
+            decoded = {g: self._decode(locations[image, :, g], priors, variances) for g in range(groups)}
+            found: list[tuple[int, int]] = []  # (label, box)
+            for label in range(p.num_classes):
+                if label != p.background_label_id:
+                    kept = self._suppress(decoded[0 if p.share_location else label], scores[image, :, label])
+                    found += [(label, box) for box in kept]
+            if 0 <= p.keep_top_k < len(found):
+                found.sort(key=lambda f: -scores[image, f[1], f[0]])
+                found = sorted(found[: p.keep_top_k], key=lambda f: f[0])
+            for label, box in found:
+                rows.append((image, label, scores[image, box, label], *decoded[0 if p.share_location else label][box]))
+        if not rows:
+            rows = [(image, *(-1,) * 6) for image in range(images)]
+        return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
+
+    def _decode(self, location: Array, priors: Array, variances: Array) -> Array:
+        """Corners (boxes, 4) of the boxes that ``location`` describes relative to the priors."""
+        if not self.params.variance_encoded_in_target:
+            location = location * variances
+        size: Array = priors[:, 2:] - priors[:, :2]
+        corners: Array
+        if self.params.code_type == "CORNER":
+            corners = priors + location
+        elif self.params.code_type == "CORNER_SIZE":
+            corners = priors + location * np.tile(size, 2)
+        else:
+            center = (priors[:, :2] + priors[:, 2:]) / 2 + location[:, :2] * size
+            half = np.exp(location[:, 2:]) * size / 2
+            corners = np.concatenate([center - half, center + half], 1)
+        return corners
+
+    def _suppress(self, boxes: Array, scores: Array) -> list[int]:
+        """Boxes kept for one class, best first."""
+        nms = self.params.nms_param or NonMaximumSuppression()
+        threshold = self.params.confidence_threshold
+        candidates = np.arange(len(scores)) if threshold is None else np.flatnonzero(scores > threshold)
+        order = candidates[np.argsort(-scores[candidates], kind="stable")]
+        if nms.top_k is not None and nms.top_k >= 0:
+            order = order[: nms.top_k]
+        low, high = boxes[:, :2], boxes[:, 2:]
+        sides = high - low
+        area = np.where((sides < 0).any(1), 0, sides.prod(1))
+        limit = nms.nms_threshold
+        kept: list[int] = []
+        for box in order:
+            if kept:
+                common = np.minimum(high[kept], high[box]) - np.maximum(low[kept], low[box])
+                inside = np.where((common > 0).all(1), common.prod(1), 0)
+                union = area[kept] + area[box] - inside
+                if (inside > limit * union).any():
+                    continue
+            kept.append(int(box))
+            if nms.eta < 1 and limit > 0.5:
+                limit *= nms.eta
+        return kept

@@ -1,0 +1,17 @@
+"""Dropout: the identity once training is over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Dropout(Layer):
+    """Caffe scales while it trains, so nothing is left to do at TEST."""
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return bottoms

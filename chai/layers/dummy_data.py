@@ -1,0 +1,39 @@
+"""DummyData: constant or random blobs, used in Caffe for timing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Shape
+from ..params import SIZE, BlobShape, nested, within
+from ._source import Source
+
+
+@dataclass(frozen=True)
+class DummyDataParams:
+    """shape, or the legacy num, channels, height and width; one for all tops or one per top."""
+
+    shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
+    num: tuple[int, ...] = within(1, SIZE, ())
+    channels: tuple[int, ...] = within(1, SIZE, ())
+    height: tuple[int, ...] = within(1, SIZE, ())
+    width: tuple[int, ...] = within(1, SIZE, ())
+
+
+class DummyData(Source):
+    """Its tops become inputs: the caller's data stand for the fillers'."""
+
+    message = "dummy_data_param"
+    Params = DummyDataParams
+
+    def declared(self) -> list[Shape | None]:
+        p = self.params
+        legacy = zip(p.num, p.channels, p.height, p.width)
+        shapes: list[Shape | None] = [s.dim for s in p.shape] or list(legacy)
+        if len(shapes) == 1:
+            shapes *= len(self.tops)
+        if len(shapes) != len(self.tops):
+            raise self.wrong(f"{len(self.tops)} tops but {len(shapes)} shapes")
+        if any(d < 1 for s in shapes for d in s or ()):
+            raise self.wrong("a size must be at least 1")
+        return shapes

@@ -1,0 +1,30 @@
+"""ELU: x for x > 0, alpha * (exp(x) - 1) below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ELUParams:
+    """The slope of the negative side at 0."""
+
+    alpha: float = 1.0
+
+
+class ELU(Layer):
+    """Element by element."""
+
+    message = "elu_param"
+    Params = ELUParams
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        return (np.where(x > 0, x, np.float32(self.params.alpha) * np.expm1(np.minimum(x, 0))),)

@@ -1,0 +1,37 @@
+"""Flatten: the axes from ``axis`` to ``end_axis`` become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count
+from ..params import axis_index
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class FlattenParams:
+    """Both ends are included; negative counts from the last."""
+
+    axis: int = axis_index(1)
+    end_axis: int = axis_index(-1)
+
+
+class Flatten(Layer):
+    """A view; nothing is moved."""
+
+    message = "flatten_param"
+    Params = FlattenParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape = bottoms[0]
+        first, last = self.axis(self.params.axis, shape), self.axis(self.params.end_axis, shape)
+        if last < first:
+            raise self.wrong(f"end_axis {last} lies before axis {first}")
+        return ((*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0].reshape(self.shapes(bottoms[0].shape)[0]),)

@@ -1,0 +1,13 @@
+"""HDF5Data: arrays from HDF5 files."""
+
+from __future__ import annotations
+
+from ._source import DataSource
+from .data import DataParams
+
+
+class HDF5Data(DataSource):
+    """Its tops become inputs; the file says nothing of their sizes. The HDF5 files are never opened."""
+
+    message = "hdf5_data_param"
+    Params = DataParams

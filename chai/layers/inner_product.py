@@ -1,0 +1,57 @@
+"""InnerProduct: y = x W' + b over everything from ``axis`` on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count
+from ..lazy import np
+from ..params import Filler, axis_index, nested, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class InnerProductParams:
+    """``transpose`` says that the weights are stored as (K, num_output)."""
+
+    num_output: int = within(0, 2**31 - 1, 0)
+    bias_term: bool = True
+    weight_filler: Filler | None = nested(Filler)
+    bias_filler: Filler | None = nested(Filler)
+    axis: int = axis_index(1)
+    transpose: bool = False
+
+
+class InnerProduct(Layer):
+    """Axes before ``axis`` stay, the rest is one vector of length K; weights (num_output, K)."""
+
+    message = "inner_product_param"
+    Params = InnerProductParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if self.params.num_output < 1:
+            raise self.wrong("num_output is missing")
+        return ((*bottoms[0][: self.axis(self.params.axis, bottoms[0])], self.params.num_output),)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        m, k = self.params.num_output, count(bottoms[0][self.axis(self.params.axis, bottoms[0]) :])
+        weights = (k, m) if self.params.transpose else (m, k)
+        return (weights, (m,)) if self.params.bias_term else (weights,)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return self.params.weight_filler, self.params.bias_filler
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        return count(bottoms[0]) * int(self.params.num_output)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        lead = x.shape[: self.axis(self.params.axis, x.shape)]
+        weights = self.blobs[0] if self.params.transpose else self.blobs[0].T
+        y = np.matmul(x.reshape(count(lead), -1), weights)
+        if self.params.bias_term:
+            y += self.blobs[1]
+        return (y.reshape(*lead, self.params.num_output),)

@@ -1,0 +1,33 @@
+"""Input: blobs that the caller fills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Shape
+from ..params import BlobShape, nested
+from ._source import Source
+
+
+@dataclass(frozen=True)
+class InputParams:
+    """One shape for all tops, or one per top."""
+
+    shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
+
+
+class Input(Source):
+    """The tops are the network's inputs, of the shapes given; ``forward`` may be handed others."""
+
+    message = "input_param"
+    Params = InputParams
+
+    def declared(self) -> list[Shape | None]:
+        shapes: list[Shape | None] = [s.dim for s in self.params.shape]
+        if len(shapes) == 1:
+            shapes *= len(self.tops)
+        if shapes and len(shapes) != len(self.tops):
+            raise self.wrong(f"{len(self.tops)} tops but {len(shapes)} shapes")
+        if any(d < 1 for s in shapes for d in s or ()):
+            raise self.wrong("an input size must be at least 1")
+        return shapes or [None] * len(self.tops)

@@ -1,0 +1,74 @@
+"""LRN: y = x / (k + alpha * mean of squares nearby) ^ beta, nearby in channels or in space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..kernels import pooling
+from ..kernels.convolution import Geometry
+from ..lazy import np
+from ..params import SIZE, choice, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class LRNParams:
+    """local_size is odd: channels of a window, or the side of a square of pixels."""
+
+    local_size: int = within(1, SIZE, 5)
+    alpha: float = 1.0
+    beta: float = 0.75
+    norm_region: str = choice("ACROSS_CHANNELS", "WITHIN_CHANNEL", default="ACROSS_CHANNELS")
+    k: float = 1.0
+
+
+class LRN(Layer):
+    """ACROSS_CHANNELS divides the sum of squares by local_size; WITHIN_CHANNEL takes Caffe's average pool of the
+
+    squares (zero padding, clipped windows) and ignores k, which is 1.
+    """
+
+    message = "lrn_param"
+    Params = LRNParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if self.params.local_size % 2 == 0:
+            raise self.wrong(f"local_size {self.params.local_size} is even; it must be odd")
+        return (self.spatial(bottoms[0]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        p = self.params
+        if p.norm_region == "WITHIN_CHANNEL":
+            half = (p.local_size - 1) // 2
+            window = Geometry((p.local_size, p.local_size), (1, 1), (half, half))
+            size = x.shape[2:]
+            mean = pooling.sum_pool(x * x, window, size) / pooling.areas(window, size, size)
+            return (x * _negative_power(1 + p.alpha * mean, p.beta),)
+        y = np.empty_like(x)
+        for image, result in zip(x, y):
+            result[:] = image * _negative_power(self._scale(image), p.beta)
+        return (y,)
+
+    def _scale(self, image: Array) -> Array:
+        """k + alpha / local_size * sum of squares over local_size channels around each, (C, H, W)."""
+        p = self.params
+        square = image * image
+        total = square.copy()
+        for shift in range(1, min((p.local_size - 1) // 2, len(image) - 1) + 1):
+            total[shift:] += square[:-shift]
+            total[:-shift] += square[shift:]
+        total *= p.alpha / p.local_size
+        total += p.k
+        return total
+
+
+def _negative_power(x: Array, beta: float) -> Array:
+    if beta == 0.75:  # the usual value; two roots are several times faster than a power
+        root = np.sqrt(x)
+        return 1 / (root * np.sqrt(root))
+    return x ** np.float32(-beta)

@@ -1,0 +1,33 @@
+"""MemoryData: arrays handed over in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Shape
+from ..params import SIZE, within
+from ._source import Source
+
+
+@dataclass(frozen=True)
+class MemoryDataParams:
+    """All four sizes are required."""
+
+    batch_size: int = within(0, SIZE, 0)
+    channels: int = within(0, SIZE, 0)
+    height: int = within(0, SIZE, 0)
+    width: int = within(0, SIZE, 0)
+
+
+class MemoryData(Source):
+    """Tops: data of (batch_size, channels, height, width), and labels."""
+
+    message = "memory_data_param"
+    Params = MemoryDataParams
+
+    def declared(self) -> list[Shape | None]:
+        p = self.params
+        data = (p.batch_size, p.channels, p.height, p.width)
+        if 0 in data:
+            raise self.wrong("batch_size, channels, height and width must all be given")
+        return [data, *[(p.batch_size,)] * (len(self.tops) - 1)]

@@ -1,0 +1,46 @@
+"""Normalize: x / sqrt(sum of squares + eps), times a trained scale (SSD)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import Filler, nested, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class NormalizeParams:
+    """across_spatial: one norm per image instead of one per pixel; channel_shared: one scale for all channels."""
+
+    across_spatial: bool = True
+    scale_filler: Filler | None = nested(Filler)
+    channel_shared: bool = True
+    eps: float = within(0, 1e30, 1e-10)
+
+
+class Normalize(Layer):
+    """The squares are summed over channels, and over pixels too if across_spatial."""
+
+    message = "norm_param"
+    Params = NormalizeParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (self.spatial(bottoms[0]),)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        # Caffe stores a shared scale as a blob without axes
+        return ((),) if self.params.channel_shared else ((bottoms[0][1],),)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return (self.params.scale_filler or Filler(value=1.0),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        axes = (1, 2, 3) if self.params.across_spatial else (1,)
+        norm = np.sqrt((x * x).sum(axes, keepdims=True) + np.float32(self.params.eps))
+        return (x / norm * self.blobs[0].reshape(-1, 1, 1),)

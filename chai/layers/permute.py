@@ -1,0 +1,39 @@
+"""Permute: the axes in another order (SSD)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..lazy import np
+from ..params import within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class PermuteParams:
+    """order[i] is the bottom's axis that becomes axis i; axes not named follow in their own order."""
+
+    order: tuple[int, ...] = within(0, 31, ())
+
+
+class Permute(Layer):
+    """0, 2, 3, 1 makes NCHW into NHWC."""
+
+    message = "permute_param"
+    Params = PermuteParams
+
+    def _order(self, shape: Shape) -> tuple[int, ...]:
+        order = self.params.order
+        if len(set(order)) != len(order) or any(a >= len(shape) for a in order):
+            raise self.wrong(f"order {list(order)} does not name axes of {show(shape)} once each")
+        return (*order, *(a for a in range(len(shape)) if a not in order))
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (tuple(bottoms[0][a] for a in self._order(bottoms[0])),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.ascontiguousarray(bottoms[0].transpose(self._order(bottoms[0].shape))),)

@@ -1,0 +1,45 @@
+"""PReLU: max(x, 0) + a[c] * min(x, 0) with a trained slope per channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import Filler, nested
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class PReLUParams:
+    """channel_shared: one slope for all channels. Without a caffemodel the slope is 0.25."""
+
+    filler: Filler | None = nested(Filler)
+    channel_shared: bool = False
+
+
+class PReLU(Layer):
+    """Channels are axis 1."""
+
+    message = "prelu_param"
+    Params = PReLUParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if len(bottoms[0]) < 2:
+            raise self.wrong("the bottom has no channel axis")
+        return bottoms
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        # Caffe stores a shared slope as a blob without axes
+        return ((),) if self.params.channel_shared else ((bottoms[0][1],),)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return (self.params.filler or Filler(value=0.25),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        slope = self.blobs[0].reshape(-1, *(1,) * (x.ndim - 2))
+        return (np.maximum(x, 0) + slope * np.minimum(x, 0),)

@@ -1,0 +1,112 @@
+"""PriorBox: the default boxes of an SSD feature map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..limits import limits
+from ..params import SIZE, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class PriorBoxParams:
+    """Sizes in pixels of the image; step is the distance of neighbouring boxes, 0: image size / map size."""
+
+    min_size: tuple[float, ...] = within(1e-6, 1e6, ())
+    max_size: tuple[float, ...] = within(1e-6, 1e6, ())
+    aspect_ratio: tuple[float, ...] = within(1e-6, 1e6, ())
+    flip: bool = True
+    clip: bool = False
+    variance: tuple[float, ...] = within(1e-12, 1e6, ())
+    img_size: int | None = within(1, SIZE)
+    img_h: int | None = within(1, SIZE)
+    img_w: int | None = within(1, SIZE)
+    step: float | None = within(1e-6, 1e6)
+    step_h: float | None = within(1e-6, 1e6)
+    step_w: float | None = within(1e-6, 1e6)
+    offset: float = 0.5
+
+
+class PriorBox(Layer):
+    """Bottoms: the map and the image, of which only the sizes matter. Top: (1, 2, H * W * boxes * 4).
+
+    Row 0 has corners (xmin, ymin, xmax, ymax) relative to the image, row 1 the variances. Per pixel and min_size s
+    (whole pixels, as in SSD's code): a square of s; with max_size m a square of sqrt(s * m); then one box per further
+    aspect ratio a, s * sqrt(a) wide and s / sqrt(a) high.
+    """
+
+    message = "prior_box_param"
+    Params = PriorBoxParams
+    bottoms_allowed = (2, 2)
+
+    def _ratios(self) -> list[float]:
+        ratios = [1.0]
+        for ratio in self.params.aspect_ratio:
+            if all(abs(ratio - r) >= 1e-6 for r in ratios):
+                ratios.append(ratio)
+                if self.params.flip:
+                    ratios.append(1 / ratio)
+        return ratios
+
+    def _boxes(self) -> list[tuple[float, float]]:
+        """Width and height in pixels of each box of a pixel."""
+        p = self.params
+        if not p.min_size:
+            raise self.wrong("min_size is missing")
+        if p.max_size and len(p.max_size) != len(p.min_size):
+            raise self.wrong(f"{len(p.max_size)} max_size for {len(p.min_size)} min_size")
+        boxes = []
+        for i, smallest in enumerate(p.min_size):
+            size = int(smallest)
+            boxes.append((float(size), float(size)))
+            if p.max_size:
+                if p.max_size[i] <= smallest:
+                    raise self.wrong(f"max_size {p.max_size[i]} is not larger than min_size {smallest}")
+                side = sqrt(size * int(p.max_size[i]))
+                boxes.append((side, side))
+            boxes += [(size * sqrt(r), size / sqrt(r)) for r in self._ratios() if abs(r - 1) >= 1e-6]
+        return boxes
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        (_, _, h, w), _ = (self.spatial(b) for b in bottoms)
+        if len(p.variance) not in (0, 1, 4):
+            raise self.wrong(f"{len(p.variance)} variance; expected 1 or 4")
+        for one, pair in (("img_size", ("img_h", "img_w")), ("step", ("step_h", "step_w"))):
+            given = [getattr(p, name) is not None for name in pair]
+            if any(given) and (getattr(p, one) is not None or not all(given)):
+                raise self.wrong(f"give {one}, or both {pair[0]} and {pair[1]}")
+        priors = h * w * len(self._boxes())
+        if priors > limits().boxes:
+            raise self.wrong("too many boxes: " + limits().exceeded("boxes", priors))
+        return ((1, 2, priors * 4),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        p = self.params
+        h, w = bottoms[0].shape[2:]
+        img_h = p.img_h or p.img_size or bottoms[1].shape[2]
+        img_w = p.img_w or p.img_size or bottoms[1].shape[3]
+        step_h = p.step_h or p.step or img_h / h
+        step_w = p.step_w or p.step or img_w / w
+        half = np.array(self._boxes(), np.float32) / 2  # (boxes, 2): width, height
+        center_x = ((np.arange(w, dtype=np.float32) + np.float32(p.offset)) * np.float32(step_w)).reshape(1, w, 1)
+        center_y = ((np.arange(h, dtype=np.float32) + np.float32(p.offset)) * np.float32(step_h)).reshape(h, 1, 1)
+        corners = np.empty((h, w, len(half), 4), np.float32)
+        corners[..., 0] = (center_x - half[:, 0]) / img_w
+        corners[..., 1] = (center_y - half[:, 1]) / img_h
+        corners[..., 2] = (center_x + half[:, 0]) / img_w
+        corners[..., 3] = (center_y + half[:, 1]) / img_h
+        if p.clip:
+            np.clip(corners, 0, 1, out=corners)
+        top = np.empty((1, 2, corners.size), np.float32)
+        top[0, 0] = corners.ravel()
+        variance = p.variance or (0.1,)  # SSD's default
+        top[0, 1] = np.resize(np.array(variance, np.float32), corners.size)
+        return (top,)

@@ -1,0 +1,33 @@
+"""ReLU: max(x, 0) + negative_slope * min(x, 0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ReLUParams:
+    """negative_slope 0 is the plain ReLU."""
+
+    negative_slope: float = 0.0
+
+
+class ReLU(Layer):
+    """Element by element."""
+
+    message = "relu_param"
+    Params = ReLUParams
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        y = np.maximum(x, 0)
+        if self.params.negative_slope:
+            y += np.float32(self.params.negative_slope) * np.minimum(x, 0)
+        return (y,)

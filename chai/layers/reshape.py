@@ -1,0 +1,62 @@
+"""Reshape: other sizes, same numbers in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count, show
+from ..params import BlobShape, axis_index, nested, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ReshapeParams:
+    """shape replaces ``num_axes`` axes (-1: all) from ``axis`` on."""
+
+    shape: BlobShape | None = nested(BlobShape)
+    axis: int = axis_index(0)
+    num_axes: int = within(-1, 32, -1)
+
+
+class Reshape(Layer):
+    """A dim of 0 copies the bottom's, one dim of -1 takes what is left. A view; nothing is moved."""
+
+    message = "reshape_param"
+    Params = ReshapeParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        bottom, p = bottoms[0], self.params
+        if p.shape is None:
+            raise self.wrong("shape is missing")
+        first = self.axis(p.axis, bottom, end=True)
+        last = len(bottom) if p.num_axes == -1 else first + p.num_axes
+        if last > len(bottom):
+            raise self.wrong(f"num_axes {p.num_axes} from axis {first} is more than the blob {show(bottom)} has")
+        dims = list(p.shape.dim)
+        for i, dim in enumerate(dims):
+            if dim == 0:
+                if first + i >= len(bottom):
+                    raise self.wrong(f"dim {i} copies axis {first + i}, which the blob {show(bottom)} does not have")
+                dims[i] = bottom[first + i]
+        if dims.count(-1) > 1:
+            raise self.wrong("more than one dim is -1")
+        around = count(bottom[:first]) * count(bottom[last:])
+        if -1 in dims:
+            known = around * count(tuple(d for d in dims if d != -1))
+            if known == 0 or count(bottom) % known:
+                raise self.wrong(
+                    f"{count(bottom)} elements cannot be shaped to {dims}: {count(bottom)} / {known} is not whole"
+                )
+            dims[dims.index(-1)] = count(bottom) // known
+        top = (*bottom[:first], *dims, *bottom[last:])
+        if count(top) != count(bottom):
+            raise self.wrong(
+                f"{show(bottom)} ({count(bottom)} elements) cannot be shaped to {show(top)} ({count(top)})"
+            )
+        return (top,)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0].reshape(self.shapes(bottoms[0].shape)[0]),)

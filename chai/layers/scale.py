@@ -1,0 +1,49 @@
+"""Scale: y = s * x (+ b), s and b laid over some axes; usually one pair per channel, behind a BatchNorm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Shape
+from ..params import Filler, axis_index, nested, within
+from ._broadcast import BroadcastLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ScaleParams:
+    """num_axes -1 takes every axis from ``axis`` on. Without a caffemodel s is 1 and b is 0."""
+
+    axis: int = axis_index(1)
+    num_axes: int = within(-1, 32, 1)
+    filler: Filler | None = nested(Filler)
+    bias_term: bool = False
+    bias_filler: Filler | None = nested(Filler)
+
+
+class Scale(BroadcastLayer):
+    """With two bottoms the second one is s, and the only trained blob is b."""
+
+    message = "scale_param"
+    Params = ScaleParams
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        own = () if len(bottoms) == 2 else (self.operand(*bottoms),)
+        bias = bottoms[1] if len(bottoms) == 2 else self.operand(*bottoms)
+        return (*own, bias) if self.params.bias_term else own
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        own = () if len(self.bottoms) == 2 else (self.params.filler or Filler(value=1.0),)
+        return (*own, self.params.bias_filler)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        scale = bottoms[1] if len(bottoms) == 2 else self.blobs[0]
+        over = self.laid_over(x.shape, scale.shape)
+        y = x * scale.reshape(over)
+        if self.params.bias_term:
+            y += self.blobs[-1].reshape(over)
+        return (y,)

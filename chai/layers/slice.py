@@ -1,0 +1,56 @@
+"""Slice: a blob cut into pieces along an axis."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import axis_index, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class SliceParams:
+    """slice_point: where each piece but the first begins; without it the pieces are equal. slice_dim: old name of axis."""
+
+    axis: int = axis_index(1)
+    slice_point: tuple[int, ...] = within(0, 2**31 - 1, ())
+    slice_dim: int | None = within(0, 31)
+
+
+class Slice(Layer):
+    """One top per piece."""
+
+    message = "slice_param"
+    Params = SliceParams
+    tops_allowed = (1, None)
+
+    def _cuts(self, shape: Shape) -> tuple[int, list[int]]:
+        """The axis, and where each piece begins and the last one ends."""
+        legacy = self.params.slice_dim
+        along = self.axis(self.params.axis if legacy is None else legacy, shape)
+        size, pieces = shape[along], len(self.tops)
+        points = list(self.params.slice_point)
+        if points:
+            if len(points) != pieces - 1:
+                raise self.wrong(f"{pieces} tops need {pieces - 1} slice_point, found {len(points)}")
+        elif size % pieces:
+            raise self.wrong(f"axis {along} of {size} elements cannot be cut into {pieces} equal pieces")
+        cuts = [0, *(points or range(size // pieces, size, max(1, size // pieces))), size]
+        if any(b <= a for a, b in itertools.pairwise(cuts)):
+            raise self.wrong(f"slice_point must rise between 0 and {size}, found {points}")
+        return along, cuts
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape = bottoms[0]
+        along, cuts = self._cuts(shape)
+        return tuple((*shape[:along], b - a, *shape[along + 1 :]) for a, b in itertools.pairwise(cuts))
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        along, cuts = self._cuts(bottoms[0].shape)
+        return tuple(np.ascontiguousarray(part) for part in np.split(bottoms[0], cuts[1:-1], along))

@@ -1,0 +1,37 @@
+"""Softmax: exp(x) / sum of exp(x) along an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import axis_index
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class SoftmaxParams:
+    """The axis of the classes."""
+
+    axis: int = axis_index(1)
+
+
+class Softmax(Layer):
+    """The maximum is taken away first, so nothing overflows."""
+
+    message = "softmax_param"
+    Params = SoftmaxParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.axis(self.params.axis, bottoms[0])
+        return bottoms
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        along = self.params.axis
+        y = np.exp(bottoms[0] - bottoms[0].max(along, keepdims=True))
+        y /= y.sum(along, keepdims=True)
+        return (y,)

@@ -1,0 +1,19 @@
+"""Split: one blob under several names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Split(Layer):
+    """Caffe inserts these where a blob has several readers; here any number may read a blob, so none is needed."""
+
+    tops_allowed = (1, None)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return bottoms * len(self.tops)

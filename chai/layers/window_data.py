@@ -1,0 +1,13 @@
+"""WindowData: image windows from a list (R-CNN)."""
+
+from __future__ import annotations
+
+from ._source import DataSource
+from .data import DataParams
+
+
+class WindowData(DataSource):
+    """Its first top becomes an input; crop_size, where given, is its height and width."""
+
+    message = "window_data_param"
+    Params = DataParams
