@@ -1,0 +1,69 @@
+"""chai: a Caffe-compatible inference host for FPGA overlays.
+
+>>> import chai
+>>> net = chai.Net("digits")
+>>> net.forward(data=images)["prob"].argmax(1)      # images: float32 (N, 1, 8, 8)
+
+Names are loaded when they are first used, so ``import chai`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Net": "net",
+    "PerfInfo": "perf",
+    "getPerfInfo": "perf",
+    "custom": "plugins",
+    "xChangeLayer": "xchange",
+    "Preprocess": "image",
+    **dict.fromkeys(
+        (
+            "ChaiError",
+            "ParseError",
+            "ModelError",
+            "UnknownLayer",
+            "ShapeError",
+            "MissingWeights",
+            "DeviceError",
+            "PluginError",
+            "UsageError",
+        ),
+        "errors",
+    ),
+}
+__all__ = sorted([*_HOME, "__version__"])
+
+if TYPE_CHECKING:
+    from .errors import (
+        ChaiError as ChaiError,
+        DeviceError as DeviceError,
+        MissingWeights as MissingWeights,
+        ModelError as ModelError,
+        ParseError as ParseError,
+        PluginError as PluginError,
+        ShapeError as ShapeError,
+        UnknownLayer as UnknownLayer,
+        UsageError as UsageError,
+    )
+    from .image import Preprocess as Preprocess
+    from .net import Net as Net
+    from .perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
+    from .plugins import custom as custom
+    from .xchange import xChangeLayer as xChangeLayer
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'chai' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

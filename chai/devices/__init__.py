@@ -1,0 +1,28 @@
+"""The devices a network can run on: one file each, the folder is the list."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+
+from ..errors import DeviceError
+from .base import Device
+
+
+def names() -> list[str]:
+    """Names of all devices."""
+    return sorted(p.stem.rstrip("_") for p in Path(__file__).parent.glob("*.py") if p.stem not in ("__init__", "base"))
+
+
+def open(name: str) -> Device:
+    """The device of that name. Raises DeviceError if there is none."""
+    if name not in names():
+        near = get_close_matches(name, names(), 1)
+        raise DeviceError(
+            f"there is no device {name!r}",
+            hint=(f"did you mean {near[0]!r}? " if near else "") + "devices: " + ", ".join(names()),
+        )
+    device = import_module(f".{name}_", __name__).device
+    assert isinstance(device, Device)
+    return device

@@ -1,0 +1,20 @@
+"""float: everything on the host in float32, the reference that equals Caffe."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from .base import Device
+
+
+class FloatDevice(Device):
+    """Needs numpy alone."""
+
+    def status(self) -> tuple[bool, str]:
+        import numpy as np
+
+        return True, f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}"
+
+
+device = FloatDevice("float", "the host, float32: equals Caffe")

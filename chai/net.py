@@ -1,0 +1,303 @@
+"""Net: a network, loaded once, run many times."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from . import devices, executor, fillers, paths, plugins
+from .env import env
+from .errors import MissingWeights, ModelError, UsageError
+from .graph import Graph, Shape, count, show
+from .lazy import np
+from .limits import limits
+from .parser import load_graph
+from .parser.caffemodel import Weights, check_fit
+from .passes.infer_shapes import infer_shapes
+from .perf import PerfInfo
+
+if TYPE_CHECKING:
+    from .graph import Array
+
+log = logging.getLogger("chai")
+
+
+class Net:
+    """A Caffe network on a device.
+
+    ``prototxt``    a path, or the name of a shipped network (``chai.Net("googlenet", weights)``)
+    ``caffemodel``  its weights; without them a shipped network takes its own where it has some, any other random ones
+    ``device``      "float": everything on the host in float32, Caffe's own numbers (default: CHAI_DEVICE, else "float")
+    ``custom``      custom layers of this network alone, {type: function}
+    ``batch``       images per forward pass, instead of the file's
+    ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass
+    ``phase``, ``level``, ``stages``   what include and exclude rules are asked about
+    ``shapes``      input sizes, {blob: shape}, for files that do not say them
+
+    Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
+    cannot be opened.
+    """
+
+    def __init__(
+        self,
+        prototxt: str | Path,
+        caffemodel: str | Path | None = None,
+        device: str | None = None,
+        *,
+        custom: Mapping[str, Callable[..., Any]] | None = None,
+        batch: int | None = None,
+        keep: str | Sequence[str] = "outputs",
+        phase: str = "TEST",
+        level: int = 0,
+        stages: Sequence[str] = (),
+        shapes: Mapping[str, Shape] | None = None,
+    ) -> None:
+        self.device = devices.open(device or env().device)
+        path, weights = locate(prototxt, caffemodel)
+        self.graph: Graph = read_graph(path, custom, phase, level, stages)
+        self.weights: Weights | None = Weights(weights) if weights is not None else None
+        self.perf = PerfInfo()
+        self._attached = False
+        self._values: dict[str, Array] = {}
+        self._keep = self._kept(keep)
+        self._shapes: dict[str, Shape] = {}
+        self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
+        wanted = dict(self.graph.inputs)
+        for blob, shape in (shapes or {}).items():
+            wanted[self._input(blob)] = tuple(shape)
+        if batch is not None:
+            if batch < 1:
+                raise UsageError(f"batch {batch}: expected at least 1")
+            wanted = {b: None if s is None else (batch, *s[1:]) for b, s in wanted.items()}
+        if all(s is not None for s in wanted.values()):
+            self.reshape(**{b: s for b, s in wanted.items() if s is not None})
+
+    # -- what a network has
+
+    @property
+    def name(self) -> str:
+        """The prototxt's name for the network, or its file's."""
+        return self.graph.name or Path(self.graph.path).stem
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the blobs to feed."""
+        return list(self.graph.inputs)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the blobs that ``forward`` returns."""
+        return [self._caffe[b] for b in self.graph.outputs]
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Shape of every blob, by Caffe's name, at the present input sizes; empty before they are known."""
+        return {name: self._shapes[blob] for name, blob in self.graph.latest.items() if blob in self._shapes}
+
+    @property
+    def blobs(self) -> dict[str, Array]:
+        """Blobs of the last pass, by Caffe's name: the outputs, and what ``keep`` asks for. In place: the last writer's."""
+        return {name: self._values[blob] for name, blob in self.graph.latest.items() if blob in self._values}
+
+    @property
+    def params(self) -> dict[str, list[Array]]:
+        """Trained parameters by layer, in caffemodel order. Writing into them changes the network."""
+        return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
+
+    def tops(self, layer: str) -> tuple[Array, ...]:
+        """What a layer wrote in the last pass, before any layer after it worked in place. Needs ``keep="all"``."""
+        tops = self.graph.layer(layer).tops
+        if any(t not in self._values for t in tops):
+            raise UsageError(f"the tops of layer {layer!r} were not kept", hint='Net(..., keep="all")')
+        return tuple(self._values[t] for t in tops)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)
+        layers, outputs = len(self.graph.layers), ", ".join(self.outputs)
+        return f"<chai.Net {self.name!r}: {layers} layers, {inputs} -> {outputs}, device {self.device.name}>"
+
+    # -- running it
+
+    def forward(self, *data: Any, **inputs: Any) -> dict[str, Array]:
+        """Run the network once.
+
+        Inputs are arrays by blob name, or one array alone where there is one input: float32 (N, C, H, W), already
+        preprocessed. Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32.
+        """
+        feeds = self._feeds(data, inputs)
+        self.reshape(**{name: array.shape for name, array in feeds.items()})
+        self._values, self.perf = executor.run(self.graph, self._shapes, feeds, self._keep)
+        self._log_pass()
+        return {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+
+    def reshape(self, **inputs: Shape) -> None:
+        """Set input sizes; shapes of all blobs follow. Raises ShapeError and keeps the old ones if they cannot be."""
+        sizes = {
+            **{b: self._shapes.get(b) or s for b, s in self.graph.inputs.items()},
+            **{self._input(b): tuple(s) for b, s in inputs.items()},
+        }
+        known = {b: s for b, s in sizes.items() if s is not None}
+        if self._attached and all(self._shapes.get(b) == s for b, s in known.items()):
+            return
+        shapes = infer_shapes(self.graph, known)
+        if not self._attached:
+            self._attach(shapes)
+        else:
+            self._check_weights(shapes)
+        key = tuple(sorted(known.items()))
+        if key not in self._prepared:
+            for layer in self.graph.layers:
+                layer.prepare(
+                    tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes)
+                )
+            self._prepared.add(key)
+        self._shapes = shapes
+
+    def close(self) -> None:
+        """Let go of blobs and weights."""
+        self._values = {}
+        for layer in self.graph.layers:
+            layer.blobs = []
+
+    def __enter__(self) -> Net:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- inside
+
+    @cached_property
+    def _caffe(self) -> dict[str, str]:
+        return {blob: name for name, blob in self.graph.latest.items()}
+
+    def _kept(self, keep: str | Sequence[str]) -> set[str]:
+        graph = self.graph
+        if keep == "outputs":
+            return set(graph.outputs)
+        if keep == "all":
+            return {t for layer in graph.layers for t in layer.tops}
+        unknown = [k for k in ([keep] if isinstance(keep, str) else keep) if k not in graph.latest]
+        if unknown:
+            raise UsageError(
+                f"keep: there is no blob {unknown[0]!r}",
+                hint='"outputs", "all" or a list of: ' + ", ".join(list(graph.latest)[:12]),
+            )
+        return {*graph.outputs, *(graph.latest[k] for k in ([keep] if isinstance(keep, str) else keep))}
+
+    def _input(self, name: str) -> str:
+        if name not in self.graph.inputs:
+            raise UsageError(f"{name!r} is no input of {self.name}", hint="inputs: " + ", ".join(self.graph.inputs))
+        return name
+
+    def _feeds(self, data: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Array]:
+        names = list(self.graph.inputs)
+        if len(data) > len(names):
+            raise UsageError(f"{len(data)} arrays for {len(names)} inputs: {', '.join(names)}")
+        given = {**dict(zip(names, data)), **inputs}
+        missing = [n for n in names if n not in given]
+        if missing:
+            raise UsageError(
+                f"input {missing[0]!r} is missing", hint=f"net.forward({', '.join(f'{n}=array' for n in names)})"
+            )
+        feeds = {}
+        for name, value in given.items():
+            array = np.asarray(value)
+            if array.dtype.kind not in "fiub":
+                raise UsageError(f"input {self._input(name)!r}: expected numbers, found dtype {array.dtype}")
+            feeds[self._input(name)] = np.ascontiguousarray(array, np.float32)
+        return feeds
+
+    def _attach(self, shapes: Mapping[str, Shape]) -> None:
+        """Give every layer its trained parameters."""
+        missing = check_fit(self.graph, shapes, self.weights) if self.weights is not None else []
+        random = []
+        for layer in self.graph.layers:
+            expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+            self._check_size(layer.name, expected)
+            if self.weights is not None and layer not in missing and layer.name in self.weights:
+                stored = self.weights.load(layer.name)
+                layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
+            elif expected:
+                drawn = layer.fillers()
+                # an upsampling kernel is often never trained nor stored: its filler is its value
+                if self.weights is not None and not (drawn and drawn[0] is not None and drawn[0].type == "bilinear"):
+                    raise self._missing_weights(layer.name, layer.type, len(missing))
+                random.append(layer.name)
+                layer.blobs = fillers.fill(layer.name, expected, drawn)
+        if random and self.weights is None:
+            log.warning("%s: no caffemodel: %d layers have random weights", self.name, len(random))
+        self._attached = True
+
+    def _missing_weights(self, name: str, type: str, count: int) -> MissingWeights:
+        assert self.weights is not None
+        rest = f" (nor have {count - 1} more layers)" if count > 1 else ""
+        known = list(self.weights.layers)
+        hint = (
+            "weights are found by layer name; the file has: "
+            + ", ".join(known[:6])
+            + (", ..." if len(known) > 6 else "")
+        )
+        return MissingWeights(
+            f"layer {name!r} ({type}) has no weights in {self.weights.path}{rest}", layer=name, hint=hint
+        )
+
+    def _check_weights(self, shapes: Mapping[str, Shape]) -> None:
+        for layer in self.graph.layers:
+            expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+            for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
+                if blob.shape != shape:
+                    raise layer.wrong(
+                        f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
+                    )
+
+    def _check_size(self, name: str, expected: tuple[Shape, ...]) -> None:
+        elements = sum(map(count, expected))
+        if elements > limits().blob_elements:
+            raise ModelError(f"layer {name!r}: its weights " + limits().exceeded("blob_elements", elements), layer=name)
+
+    def _log_pass(self) -> None:
+        if env().debug >= 2:
+            for step in self.perf.steps:
+                log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
+        if env().debug >= 3:
+            for name, value in self.blobs.items():
+                log.info("%s %s [%g, %g]", name, show(value.shape), value.min(), value.max())
+
+
+def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, Path | None]:
+    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing."""
+    path = Path(prototxt)
+    if (not path.suffix and not path.exists()) or str(prototxt) in paths.networks():
+        shipped = paths.network(str(prototxt))
+        if shipped is not None:
+            own = shipped.with_suffix(".caffemodel")
+            return shipped, Path(caffemodel) if caffemodel is not None else own if own.exists() else None
+    if not path.exists():
+        raise UsageError(
+            f"there is no file {str(prototxt)!r} and no shipped network of that name",
+            hint="shipped: " + ", ".join(paths.networks()),
+        )
+    if path.is_dir():
+        raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
+    if caffemodel is not None and not Path(caffemodel).is_file():
+        raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
+    return path, None if caffemodel is None else Path(caffemodel)
+
+
+def read_graph(
+    path: Path,
+    custom: Mapping[str, Callable[..., Any]] | None = None,
+    phase: str = "TEST",
+    level: int = 0,
+    stages: Sequence[str] = (),
+) -> Graph:
+    """The Graph of a prototxt, with the custom layers of all standing places known."""
+    plugins.load_all()
+    return load_graph(path, plugins.Registry(custom, plugins.REGISTRY), phase, level, stages)
