@@ -1,0 +1,117 @@
+"""The command line: which commands there are, how errors and exit codes look.
+
+Only the chosen command's module is imported and only its parser is built, so ``chai --help`` costs what Python costs.
+Exit codes: 0 ok, 1 a result is below its bound, 2 usage, 65 bad input, 69 no such device, 70 a fault of chai's own,
+74 input or output failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+COMMANDS = {
+    "run": "classify or process images with a network",
+    "show": "every layer: type, shape, multiply-accumulates, engine",
+    "bench": "time a network, side by side with OpenCV",
+    "demo": "the embedded network on real digit images, offline",
+    "layers": "the layer types that chai knows",
+    "devices": "the devices that networks can run on",
+}
+
+_HELP = """usage: chai COMMAND [options]
+
+A Caffe-compatible inference host for FPGA overlays.
+
+{commands}
+
+chai COMMAND --help   says what a command takes
+chai --version        prints the version
+
+Start with:  chai demo"""
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; the exit code."""
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # the reader has seen enough: chai show NET | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except OSError as error:
+        _discard_output()
+        name = f"{error.filename}: " if error.filename else ""
+        print(f"error: {name}{error.strerror or error}", file=sys.stderr)
+        return 74
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(_HELP.format(commands="\n".join(f"  {name:<9}{text}" for name, text in COMMANDS.items())))
+        return 0
+    if argv[0] in ("-V", "--version"):
+        from .. import __version__
+
+        print(f"chai {__version__}")
+        return 0
+    if argv[0] not in COMMANDS:
+        return _unknown(argv[0])
+    return _command(argv[0], argv[1:])
+
+
+def _unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, 1)
+    print(f"error: there is no command {name!r}", file=sys.stderr)
+    print(f"hint: did you mean chai {near[0]}?" if near else "hint: chai --help lists the commands", file=sys.stderr)
+    return 2
+
+
+def _command(name: str, argv: list[str]) -> int:
+    import argparse
+    from importlib import import_module
+
+    from ..errors import ChaiError
+    from . import output
+
+    module = import_module(f".{name}", __name__)
+    parser = argparse.ArgumentParser(
+        prog=f"chai {name}",
+        description=COMMANDS[name],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=module.EPILOG,
+    )
+    module.arguments(parser)
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what is read and loaded")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no hints about the next step, no progress")
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as stop:  # argparse has printed the reason
+        return int(stop.code or 0)
+    try:
+        output.start_logging(args.verbose)
+        code: int = module.execute(args)
+        return code
+    except ChaiError as error:
+        return output.report(error)
+    except (MemoryError, RecursionError) as error:
+        print(f"error: out of {'memory' if isinstance(error, MemoryError) else 'stack'}", file=sys.stderr)
+        return 70
+    except (OSError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        return output.fault(error)
+
+
+def _discard_output() -> None:
+    """Leave nothing for the interpreter to flush at exit: that would print a traceback on a full disk."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,99 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+
+Shape = tuple[int, ...]
+
+
+def network(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """NET [WEIGHTS] and how to read them."""
+    if default:
+        parser.add_argument(
+            "net",
+            nargs="?",
+            default=default,
+            metavar="NET",
+            help=f"a .prototxt, or the name of a shipped network (default: {default})",
+        )
+    else:
+        parser.add_argument("net", metavar="NET", help="a .prototxt, or the name of a shipped network")
+    parser.add_argument("weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel")
+    parser.add_argument(
+        "--custom",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="PATH",
+        help="a file or folder of custom layers (its code is run); may be repeated",
+    )
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="BLOB=NxCxHxW", help="size of an input; may be repeated"
+    )
+    parser.add_argument(
+        "--phase", choices=("TEST", "TRAIN"), default="TEST", help="which phase's layers (default: TEST)"
+    )
+    parser.add_argument(
+        "--stage", action="append", default=[], help="a stage for include and exclude rules; may be repeated"
+    )
+
+
+def preprocessing(parser: argparse.ArgumentParser) -> None:
+    """Options of an image's way into the network; they override the network's own."""
+    group = parser.add_argument_group("preprocessing, instead of the network's .toml or transform_param")
+    group.add_argument("--resize", type=_size, metavar="HxW", help="size that images are resized to")
+    group.add_argument("--crop", type=_size, metavar="HxW", help="part cut from the centre")
+    group.add_argument("--channels", choices=("BGR", "RGB", "gray"), help="channel order (default: BGR)")
+    group.add_argument(
+        "--mean", type=_numbers, metavar="M,M,M", help="value per channel to take away, in channel order"
+    )
+    group.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image, .npy or .binaryproto")
+    group.add_argument("--raw-scale", type=float, metavar="S", help="pixels run from 0 to S (default: 255)")
+    group.add_argument("--scale", type=float, metavar="S", help="factor after the mean is taken away (default: 1)")
+
+
+def shapes(texts: list[str]) -> dict[str, Shape]:
+    """--shape data=1x3x224x224 as {blob: shape}. Raises UsageError."""
+    found = {}
+    for text in texts:
+        blob, _, sizes = text.rpartition("=")
+        numbers = sizes.replace(",", "x").split("x")
+        if not blob or not all(n.isdecimal() and 0 < int(n) < 2**31 for n in numbers):
+            raise UsageError(f"--shape {text}: expected BLOB=NxCxHxW, e.g. data=1x3x224x224")
+        found[blob] = tuple(map(int, numbers))
+    return found
+
+
+def load_custom(args: argparse.Namespace) -> None:
+    """Run the files named with --custom."""
+    from .. import plugins
+
+    for place in args.custom:
+        plugins.load(place)
+
+
+def load_network(args: argparse.Namespace, **options: Any) -> Any:
+    """The Net that the arguments describe."""
+    from ..net import Net
+
+    load_custom(args)
+    return Net(args.net, args.weights, phase=args.phase, stages=args.stage, shapes=shapes(args.shape), **options)
+
+
+def _size(text: str) -> tuple[int, int]:
+    parts = text.lower().replace(",", "x").split("x")
+    if len(parts) not in (1, 2) or not all(p.isdecimal() and 0 < int(p) < 65_536 for p in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected HEIGHTxWIDTH, e.g. 256x256")
+    return int(parts[0]), int(parts[-1])
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(p) for p in text.replace(" ", ",").split(",") if p)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers, e.g. 104,117,123") from None

@@ -1,0 +1,132 @@
+"""How commands print: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+from ..errors import ChaiError, DeviceError, UsageError
+from ..table import plain
+
+T = TypeVar("T")
+ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
+
+
+class _Lines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{'note' if record.levelno <= logging.INFO else record.levelname.lower()}: {super().format(record)}"
+
+
+def start_logging(verbose: bool) -> None:
+    """Warnings of chai to stderr; with --verbose or CHAI_DEBUG also what it is doing."""
+    from ..env import env
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    logger = logging.getLogger("chai")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.INFO if verbose or env().debug else logging.WARNING)
+
+
+def report(error: ChaiError) -> int:
+    """Print an error with its place and its remedy; the exit code for its kind."""
+    say(f"error: {printable(error.headline)}")
+    if getattr(error, "excerpt", ""):
+        say(error.excerpt)  # type: ignore[attr-defined]
+    if error.hint:
+        say(f"hint: {printable(error.hint)}")
+    return 2 if isinstance(error, UsageError) else 69 if isinstance(error, DeviceError) else 65
+
+
+def fault(error: Exception) -> int:
+    """Print an error that is chai's own fault; its traceback under CHAI_DEBUG."""
+    from ..env import env
+
+    if env().debug:
+        import traceback
+
+        traceback.print_exc()
+    say(f"error: a fault in chai: {type(error).__name__}: {printable(str(error))}")
+    say("hint: CHAI_DEBUG=1 shows where; please report it with the prototxt")
+    return 70
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    print(text, file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Names come from files: control characters are shown, not obeyed; what the terminal cannot show is escaped."""
+    safe = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    encoding = sys.stderr.encoding or "ascii"
+    return safe.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:
+    """A table to stdout: by rich on a terminal; plain, complete and ASCII anywhere else."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        print(plain(head, rows, align).encode("ascii", "backslashreplace").decode())
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name, side in zip(head, align):
+        made.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell, style=ENGINE_STYLE.get(cell, "")) for cell in row))
+    Console().print(made)
+
+
+def as_json(schema: str, **content: Any) -> None:
+    """One JSON object to stdout, marked with its schema."""
+    print(json.dumps({"schema": schema, **content}, indent=1))
+
+
+def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> Iterator[T]:
+    """The items, with a bar on stderr once two seconds have passed: a line every ten seconds where it is no terminal."""
+    if quiet:
+        yield from items
+        return
+    started = told = monotonic()
+    bar = None
+    try:
+        for done, item in enumerate(items):
+            now = monotonic()
+            if bar is None and now - started > 2 and sys.stderr.isatty():
+                bar = _bar(what, total)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done)
+            elif now - told > 10:
+                told = now
+                left = (now - started) / max(done, 1) * (total - done)
+                say(f"{what}: {done} of {total}, about {left:.0f} s left")
+            yield item
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(what: str, total: int) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    bar.add_task(what, total=total)
+    bar.start()
+    return bar

@@ -1,0 +1,134 @@
+"""chai show: a network, layer by layer."""
+
+from __future__ import annotations
+
+import argparse
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ..graph import Graph, Layer, Shape, show
+from ..net import locate, read_graph
+from ..parser.caffemodel import Weights, check_fit
+from ..passes.infer_shapes import infer_shapes
+from ..plugins import CustomLayer
+from ..table import quantity
+from . import options, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EPILOG = """examples:
+  chai show googlenet
+  chai show net.prototxt net.caffemodel --shape data=1x3x300x300
+  chai show lenet --dot | dot -Tpng > lenet.png"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    options.network(parser)
+    parser.add_argument("--batch", type=int, metavar="N", help="images per pass (default: 1)")
+    parser.add_argument("--params", action="store_true", help="also the number of trained parameters")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="as JSON")
+    kind.add_argument("--dot", action="store_true", help="as a Graphviz graph")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print the network. With weights, check that every layer finds its own."""
+    options.load_custom(args)
+    path, weights = locate(args.net, args.weights)
+    graph = read_graph(path, phase=args.phase, stages=args.stage)
+    sizes = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
+    sizes.update(options.shapes(args.shape))
+    shapes = infer_shapes(graph, {b: s for b, s in sizes.items() if s})
+    if weights is not None:
+        check_fit(graph, shapes, Weights(weights))
+    layers = list(_describe(graph, shapes))
+    if args.json:
+        output.as_json(
+            "chai.show/1",
+            network=graph.name,
+            file=graph.path,
+            inputs=_sizes(graph.inputs, shapes),
+            outputs=[graph.caffe_name(b) for b in graph.outputs],
+            layers=layers,
+        )
+    elif args.dot:
+        print(_dot(graph, shapes))
+    else:
+        _print(graph, layers, shapes, args)
+    return 0
+
+
+def _sizes(blobs: Any, shapes: dict[str, Shape]) -> dict[str, list[int]]:
+    return {b: list(shapes[b]) for b in blobs}
+
+
+def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]]:
+    names = {i: name for name, i in graph.latest.items()}
+    for layer in graph.layers:
+        bottoms = tuple(shapes[b] for b in layer.bottoms)
+        tops = tuple(shapes[t] for t in layer.tops if t in shapes)
+        yield {
+            "name": layer.name,
+            "type": layer.type,
+            "bottoms": [names.get(b, b.partition("@")[0]) for b in layer.bottoms],
+            "tops": [names.get(t, t.partition("@")[0]) for t in layer.tops],
+            "shapes": [list(t) for t in tops],
+            "macs": layer.macs(bottoms, tops),
+            "parameters": sum(map(prod, layer.weight_shapes(*bottoms))) if not layer.source else 0,
+            "engine": "input" if layer.source else layer.engine,
+            "defined": layer.custom.place if isinstance(layer, CustomLayer) else None,
+        }
+
+
+def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape], args: argparse.Namespace) -> None:
+    rows = []
+    for i, layer in enumerate(layers):
+        top = " ".join(show(tuple(s)) for s in layer["shapes"]) or "-"
+        row = [
+            str(i),
+            layer["name"],
+            layer["type"],
+            top,
+            quantity(layer["macs"]) if layer["macs"] else "-",
+            layer["engine"],
+        ]
+        if args.params:
+            row.insert(5, quantity(layer["parameters"]) if layer["parameters"] else "-")
+        rows.append(row)
+    head = ["#", "layer", "type", "out shape", "MACs", "engine"]
+    if args.params:
+        head.insert(5, "params")
+    output.table(head, rows, "rlllr" + ("rl" if args.params else "l"))
+    macs = sum(layer["macs"] for layer in layers)
+    custom = [layer for layer in layers if layer["engine"] == "custom"]
+    parameters = sum(layer["parameters"] for layer in layers)
+    print(
+        f"summary  {len(layers)} layers, {quantity(macs)} MACs, {quantity(parameters)} parameters"
+        + (f", {len(custom)} custom" if custom else "")
+    )
+    for layer in custom:
+        print(f"custom   {output.printable(layer['name'])} ({output.printable(layer['type'])}): {layer['defined']}")
+    outputs = ", ".join(f"{graph.caffe_name(b)} {show(shapes[b])}" for b in graph.outputs)
+    print(f"outputs  {output.printable(outputs)}")
+    for note in graph.notes:
+        print(f"note     {output.printable(note)}")
+    if not args.quiet:
+        output.say(f"next: chai run {args.net} {args.weights or 'WEIGHTS'} -i IMAGE")
+
+
+def _dot(graph: Graph, shapes: dict[str, Shape]) -> str:
+    lines = ["digraph {", "  rankdir=TB; node [shape=box style=rounded fontname=Helvetica];"]
+    writer: dict[str, int] = {}
+    for i, layer in enumerate(graph.layers):
+        top = show(shapes[layer.tops[0]]) if layer.tops and layer.tops[0] in shapes else ""
+        lines.append(f"  n{i} [label={_quoted(layer, top)}];")
+        lines += [f"  n{writer[b]} -> n{i};" for b in layer.bottoms]
+        writer.update(dict.fromkeys(layer.tops, i))
+    return "\n".join([*lines, "}"])
+
+
+def _quoted(layer: Layer, top: str) -> str:
+    text = f"{layer.name}\n{layer.type} {top}".replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'
