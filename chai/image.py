@@ -27,7 +27,7 @@ class Preprocess:
 
     ``resize``     (height, width) in pixels, bilinear without smoothing, as Caffe's; None: the network's input size
     ``crop``       (height, width) cut from the centre; None: the network's input size if that is smaller
-    ``channels``   "BGR" (Caffe's habit), "RGB" or "gray"
+    ``channels``   "BGR", "RGB" or "gray"; None: what Caffe does, BGR for three channels and gray for one
     ``raw_scale``  pixels run from 0 to this (pycaffe's name; default 255)
     ``mean``       taken away: one number, one per channel in that order, or an array (C, H, W)
     ``scale``      multiplies what is left
@@ -36,7 +36,7 @@ class Preprocess:
 
     resize: tuple[int, int] | None = None
     crop: tuple[int, int] | None = None
-    channels: str = "BGR"
+    channels: str | None = None
     raw_scale: float = 255.0
     mean: Any = ()
     scale: float = 1.0
@@ -48,7 +48,7 @@ class Preprocess:
         if not chosen:
             return self
         new = replace(self, **chosen, given=True)
-        if new.channels not in CHANNELS:
+        if new.channels not in (None, *CHANNELS):
             raise UsageError(f"channels {new.channels!r}: expected one of {', '.join(CHANNELS)}")
         for name in ("resize", "crop"):
             size = getattr(new, name)
@@ -109,9 +109,7 @@ class Preprocess:
         return mean[:, top : top + size[0], left : left + size[1]]
 
     def _channels(self, shape: Shape) -> str:
-        return (
-            "gray" if self.channels == "BGR" and not self.given and len(shape) == 4 and shape[1] == 1 else self.channels
-        )
+        return self.channels or ("gray" if len(shape) == 4 and shape[1] == 1 else "BGR")
 
     def _sizes(self, shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:
         net = shape[2], shape[3]
@@ -190,15 +188,16 @@ def read_array(path: str | Path) -> Array:
     path = Path(path)
     if path.stat().st_size > limits().array_bytes:
         raise ParseError(limits().exceeded("array_bytes", path.stat().st_size), path=str(path))
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ParseError("this is no readable .npy array: it does not begin as one", path=str(path))
     try:
         # mapped first: numpy then compares header and size before any memory is asked for
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise
         raise ParseError(f"this is no readable .npy array of numbers ({error})", path=str(path)) from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        raise ParseError("expected one .npy array of numbers", path=str(path))
+    if array.dtype.kind not in "fiub":
+        raise ParseError(f"expected an array of numbers, found dtype {array.dtype}", path=str(path))
     return np.array(array, np.float32)
 
 
@@ -306,7 +305,7 @@ def from_transform(transform: Any) -> Preprocess:
         crop=crop,
         mean=tuple(mean),
         scale=transform.scale,
-        channels="gray" if transform.force_gray else "BGR",
+        channels="gray" if transform.force_gray else None,
         given=True,
     )
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from . import devices, executor, fillers, paths, plugins
+from . import devices, executor, fillers
 from .env import env
-from .errors import MissingWeights, ModelError, UsageError
+from .errors import ModelError, UsageError
 from .graph import Graph, Shape, count, show
 from .lazy import np
 from .limits import limits
-from .parser import load_graph
+from .loading import locate, read_graph
 from .parser.caffemodel import Weights, check_fit
 from .passes.infer_shapes import infer_shapes
 from .perf import PerfInfo
@@ -216,37 +216,20 @@ class Net:
 
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Give every layer its trained parameters."""
-        missing = check_fit(self.graph, shapes, self.weights) if self.weights is not None else []
+        filled = check_fit(self.graph, shapes, self.weights) if self.weights is not None else set()
         random = []
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             self._check_size(layer.name, expected)
-            if self.weights is not None and layer not in missing and layer.name in self.weights:
+            if self.weights is not None and layer.name not in filled and layer.name in self.weights:
                 stored = self.weights.load(layer.name)
                 layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
-                drawn = layer.fillers()
-                # an upsampling kernel is often never trained nor stored: its filler is its value
-                if self.weights is not None and not (drawn and drawn[0] is not None and drawn[0].type == "bilinear"):
-                    raise self._missing_weights(layer.name, layer.type, len(missing))
                 random.append(layer.name)
-                layer.blobs = fillers.fill(layer.name, expected, drawn)
+                layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
         if random and self.weights is None:
             log.warning("%s: no caffemodel: %d layers have random weights", self.name, len(random))
         self._attached = True
-
-    def _missing_weights(self, name: str, type: str, count: int) -> MissingWeights:
-        assert self.weights is not None
-        rest = f" (nor have {count - 1} more layers)" if count > 1 else ""
-        known = list(self.weights.layers)
-        hint = (
-            "weights are found by layer name; the file has: "
-            + ", ".join(known[:6])
-            + (", ..." if len(known) > 6 else "")
-        )
-        return MissingWeights(
-            f"layer {name!r} ({type}) has no weights in {self.weights.path}{rest}", layer=name, hint=hint
-        )
 
     def _check_weights(self, shapes: Mapping[str, Shape]) -> None:
         for layer in self.graph.layers:
@@ -269,35 +252,3 @@ class Net:
         if env().debug >= 3:
             for name, value in self.blobs.items():
                 log.info("%s %s [%g, %g]", name, show(value.shape), value.min(), value.max())
-
-
-def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, Path | None]:
-    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing."""
-    path = Path(prototxt)
-    if (not path.suffix and not path.exists()) or str(prototxt) in paths.networks():
-        shipped = paths.network(str(prototxt))
-        if shipped is not None:
-            own = shipped.with_suffix(".caffemodel")
-            return shipped, Path(caffemodel) if caffemodel is not None else own if own.exists() else None
-    if not path.exists():
-        raise UsageError(
-            f"there is no file {str(prototxt)!r} and no shipped network of that name",
-            hint="shipped: " + ", ".join(paths.networks()),
-        )
-    if path.is_dir():
-        raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
-    if caffemodel is not None and not Path(caffemodel).is_file():
-        raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
-    return path, None if caffemodel is None else Path(caffemodel)
-
-
-def read_graph(
-    path: Path,
-    custom: Mapping[str, Callable[..., Any]] | None = None,
-    phase: str = "TEST",
-    level: int = 0,
-    stages: Sequence[str] = (),
-) -> Graph:
-    """The Graph of a prototxt, with the custom layers of all standing places known."""
-    plugins.load_all()
-    return load_graph(path, plugins.Registry(custom, plugins.REGISTRY), phase, level, stages)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -216,7 +217,11 @@ class Registry:
             self.register(type, function, jit=hasattr(function, "py_func"))
 
     def register(self, type: str, function: Function, jit: bool) -> None:
-        """Add a type. A second definition is refused unless it comes from the same file (a reload)."""
+        """Add a type.
+
+        A second definition is refused, unless it comes from the same file (a reload) or one of the two is an example
+        that chai ships: then the user's wins.
+        """
         if not isinstance(type, str) or not type:
             raise PluginError(f"@custom needs the layer's type as text, found {type!r}", hint='@chai.custom("gemm")')
         python = getattr(function, "py_func", function)
@@ -226,7 +231,10 @@ class Registry:
         place = f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
         before = self.types.get(type)
         if before is not None and before.place.rpartition(":")[0] != place.rpartition(":")[0]:
-            raise PluginError(f"custom type {type!r} is defined twice: {before.place} and {place}")
+            if _shipped(place):
+                return
+            if not _shipped(before.place):
+                raise PluginError(f"custom type {type!r} is defined twice: {before.place} and {place}")
         self.types[type] = CustomType(type, function, jit, place)
 
     def find(self, type: str) -> CustomType | None:
@@ -253,6 +261,10 @@ class Registry:
                 f"{', '.join(map(str, places()))}; name your file with --custom or CHAI_CUSTOM",
             )
         return None
+
+
+def _shipped(place: str) -> bool:
+    return place.startswith(f"{resource('custom')}{os.sep}")
 
 
 REGISTRY = Registry()

@@ -19,6 +19,8 @@ def gemm(x):
     length = x.in_ptrs[0].size // batch  # every axis behind the batch is one vector
     weights = x.custom_float_params[0]
     bias = x.custom_float_params[1]
+    if weights.size != outputs * length or bias.size != outputs or x.out_ptrs[0].size != batch * outputs:
+        raise ValueError("weights, top_dim and float_args do not fit the length of the input")
     for n in range(batch):
         vector = x.in_ptrs[0][n * length : (n + 1) * length]
         result = x.out_ptrs[0][n * outputs : (n + 1) * outputs]

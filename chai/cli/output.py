@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -87,8 +88,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Non
 
 
 def as_json(schema: str, **content: Any) -> None:
-    """One JSON object to stdout, marked with its schema."""
-    print(json.dumps({"schema": schema, **content}, indent=1))
+    """One JSON object to stdout, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
+    print(json.dumps(_finite({"schema": schema, **content}), indent=1, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> Iterator[T]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import image as images
-from ..errors import UsageError
+from ..errors import ParseError, UsageError
 from ..graph import show
 from ..lazy import np
-from . import options, output
+from ..perf import getPerfInfo
+from . import answers, options, output
 
 if TYPE_CHECKING:
     from ..graph import Array, Shape
@@ -56,62 +57,67 @@ class Job:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run every image and print what the network says of it."""
+    """Run every image and print what the network says of it.
+
+    An image that cannot be read is reported and left out; the others still run, and the exit code is 65.
+    """
     if args.batch < 1 or args.top < 1:
         raise UsageError("--batch and --top must be at least 1")
     files = images.find(args.image)
     job = _job(args, files)
-    batches = [files[i : i + args.batch] for i in range(0, len(files), args.batch)]
     results: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
-    ms = 0.0
+    ms, data = 0.0, None
     if not args.json:
         print(_header(args, job))
-    for batch in output.progress(batches, len(batches), "images", args.quiet):
-        blob = _load(batch, job)
-        outputs = job.net.forward(**{job.blob: blob})
+    files_done = output.progress(files, len(files), "images", args.quiet)
+    for names, data in _batches(_items(files_done, job, failed), args.batch):
+        outputs = job.net.forward(**{job.blob: data})
         ms += job.net.perf.wall_ms
-        answers = [
-            {"file": str(file), "outputs": _answers(job, outputs, i, len(batch), args.top)}
-            for i, file in enumerate(batch)
-        ]
-        results += answers
-        for name, value in outputs.items():
-            if args.output:
-                kept[name].append(value)
-        if not args.json:
-            for answer in answers:
-                _print(answer)
-    if args.output:
-        _save(args.output, kept, files)
-    if args.perf:
-        job.net.forward(**{job.blob: blob})  # the first pass warms up; this one is reported
-    per_image = ms / len(files)
+        for i, name in enumerate(names):
+            results.append(
+                {"file": name, "outputs": answers.of_image(job.net, outputs, i, len(names), args.top, job.labels)}
+            )
+            if not args.json:
+                answers.show(results[-1])
+        if args.output:
+            for blob, value in outputs.items():
+                kept[blob].append(value)
+    if args.output and results:
+        _save(args.output, kept, len(results))
+    if args.perf and data is not None:
+        job.net.forward(**{job.blob: data})  # the first pass warms up; this one is reported
+    _report(args, job, results, failed, ms / max(1, len(results)))
+    return 65 if failed else 0
+
+
+def _report(
+    args: argparse.Namespace, job: Job, results: list[dict[str, Any]], failed: list[dict[str, str]], ms: float
+) -> None:
     if args.json:
-        perf = job.net.perf.to_json() if args.perf else None
         output.as_json(
             "chai.run/1",
             network=job.net.name,
             device=job.net.device.name,
             preprocess=_way(job),
-            ms_per_image=per_image,
+            ms_per_image=ms,
             images=results,
-            perf=perf,
+            failed=failed,
+            perf=job.net.perf.to_json() if args.perf else None,
         )
-    else:
-        print(f"{job.net.name}   device {job.net.device.name}   {per_image:.1f} ms/image")
+    elif results:
+        print(f"{job.net.name}   device {job.net.device.name}   {ms:.1f} ms/image")
         if args.perf:
-            from ..perf import getPerfInfo
-
             output.table(["step", "type", "engine", "ms", "%", "MACs/s"], list(job.net.perf.rows()), "lllrrr")
             print(f"wall {job.net.perf.wall_ms:.3f} ms   {job.net.perf.images_per_second:.2f} images/second")
             getPerfInfo(job.net)
-    _advise(args, job, results)
-    return 0
+    if not args.quiet and results:
+        _advise(args, job, results)
 
 
 def _job(args: argparse.Namespace, files: list[Path]) -> Job:
-    from ..net import locate
+    from ..loading import locate
 
     path, weights = locate(args.net, args.weights)
     card = images.read_card(path)
@@ -156,64 +162,36 @@ def _shape_of(files: list[Path], blob: str) -> Shape:
     raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
 
 
-def _load(files: list[Path], job: Job) -> Array:
-    items = []
+def _items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iterator[tuple[str, Array]]:
+    """Name and input (C, H, W) of every image; those that cannot be read go to ``failed``."""
     for file in files:
-        if file.suffix.lower() == ".npy":
+        try:
+            if file.suffix.lower() != ".npy":
+                yield str(file), job.preprocess(images.read(file), job.shape)
+                continue
             array = images.read_array(file)
-            items += list(array) if array.ndim == len(job.shape) else [array]
-        else:
-            items.append(job.preprocess(images.read(file), job.shape))
-        if items[-1].shape != items[0].shape:
-            raise UsageError(
-                f"{file}: its size {show(items[-1].shape)} differs from the first input's, {show(items[0].shape)}",
-                hint="run them apart, or --batch 1",
-            )
-    return np.stack(items)
-
-
-def _answers(job: Job, outputs: dict[str, Array], index: int, count: int, top: int) -> dict[str, Any]:
-    """What each output blob says of one image of a batch."""
-    found: dict[str, Any] = {}
-    for name, value in outputs.items():
-        producer = next(layer for layer in job.net.graph.layers if job.net.graph.latest[name] in layer.tops)
-        if producer.dynamic and value.shape[-1] == 7:
-            rows = value.reshape(-1, 7)
-            rows = rows[(rows[:, 0] == index) & (rows[:, 1] >= 0)][:top]
-            found[name] = {
-                "boxes": [
-                    {
-                        "label": int(r[1]),
-                        "name": _label(job, int(r[1])),
-                        "score": float(r[2]),
-                        "box": [float(v) for v in r[3:]],
-                    }
-                    for r in rows
-                ]
-            }
+        except ParseError as error:
+            output.report(error)
+            failed.append({"file": str(file), "error": error.message})
             continue
-        item = value[index] if value.ndim and len(value) == count else value
-        if item.size == max(item.shape, default=1) and item.size > 1:
-            scores = item.reshape(-1)
-            order = np.argsort(-scores, kind="stable")[:top]
-            found[name] = {
-                "top": [{"index": int(i), "label": _label(job, int(i)), "score": float(scores[i])} for i in order]
-            }
-            found[name]["probabilities"] = bool(scores.min() >= 0 and abs(float(scores.sum()) - 1) < 1e-3)
+        if array.ndim < len(job.shape):
+            yield str(file), array
         else:
-            finite = item.size > 0
-            low, high = (float(item.min()), float(item.max())) if finite else (0.0, 0.0)
-            found[name] = {
-                "shape": list(item.shape),
-                "min": low,
-                "max": high,
-                "mean": float(item.mean()) if finite else 0.0,
-            }
-    return found
+            yield from ((f"{file}[{i}]" if len(array) > 1 else str(file), item) for i, item in enumerate(array))
 
 
-def _label(job: Job, index: int) -> str:
-    return job.labels[index] if index < len(job.labels) else ""
+def _batches(items: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[list[str], Array]]:
+    """Up to ``size`` neighbours of one shape at a time."""
+    names: list[str] = []
+    data: list[Array] = []
+    for name, item in items:
+        if len(data) == size or (data and data[0].shape != item.shape):
+            yield names, np.stack(data)
+            names, data = [], []
+        names.append(name)
+        data.append(item)
+    if data:
+        yield names, np.stack(data)
 
 
 def _way(job: Job) -> str:
@@ -225,40 +203,15 @@ def _header(args: argparse.Namespace, job: Job) -> str:
     return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {_way(job)}{given}"
 
 
-def _print(answer: dict[str, Any]) -> None:
-    print(output.printable(answer["file"]))
-    several = len(answer["outputs"]) > 1
-    for name, found in answer["outputs"].items():
-        if several:
-            print(f"  {output.printable(name)}")
-        if "top" in found:
-            for line in found["top"]:
-                print(f"  {line['score']:8.4f}  {line['index']:4d}  {output.printable(line['label'])}".rstrip())
-        elif "boxes" in found:
-            for line in found["boxes"]:
-                corners = " ".join(f"{v:7.4f}" for v in line["box"])
-                print(
-                    f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {output.printable(line['name'])}".rstrip()
-                )
-            if not found["boxes"]:
-                print("  nothing found")
-        else:
-            print(
-                f"  {show(tuple(found['shape']))}  min {found['min']:g}  max {found['max']:g}  mean {found['mean']:g}"
-            )
-
-
-def _save(path: Path, kept: dict[str, list[Array]], files: list[Path]) -> None:
+def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
     part = path.with_name(path.name + ".part")
     with open(part, "wb") as file:
         np.savez(file, **{name: np.concatenate(values) for name, values in kept.items()})  # type: ignore[arg-type]
     part.replace(path)
-    output.say(f"wrote {path} ({len(files)} images)")
+    output.say(f"wrote {path} ({count} images)")
 
 
 def _advise(args: argparse.Namespace, job: Job, results: list[dict[str, Any]]) -> None:
-    if args.quiet:
-        return
     tops = [found["top"][0]["score"] for r in results for found in r["outputs"].values() if found.get("probabilities")]
     pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
     if pictures and not job.preprocess.given and tops and min(tops) < UNSURE:

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph, Layer, Shape, show
-from ..net import locate, read_graph
+from ..loading import locate, read_graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..plugins import CustomLayer

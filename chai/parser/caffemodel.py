@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import ModelError, ParseError
+from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer, Shape, show
 from ..lazy import np
 from ..limits import limits
@@ -265,20 +265,26 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
     part.replace(path)
 
 
-def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> list[Layer]:
-    """Compare every layer of a network with a caffemodel; the layers that the file has nothing for.
+def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> set[str]:
+    """Compare every layer of a network with a caffemodel; the names of the layers that keep their filler's values.
 
-    Shapes may differ by leading ones, as Caffe's old 4-axis blobs do (a bias 1x1x1x64 is a 64). Raises ModelError for
-    blobs that cannot be meant for their layer.
+    Those are upsampling layers with a bilinear filler, which are often never trained nor stored. Shapes may differ by
+    leading ones, as Caffe's old 4-axis blobs do (a bias 1x1x1x64 is a 64). Raises ModelError for blobs that cannot be
+    meant for their layer, MissingWeights for layers without any.
     """
-    missing = []
+    missing: list[Layer] = []
+    filled = set()
     for layer in graph.layers:
         if layer.free_weights:
             continue
         expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms)) if not layer.source else ()
         stored = weights.shapes(layer.name) if layer.name in weights else []
         if not stored and expected:
-            missing.append(layer)
+            drawn = layer.fillers()
+            if drawn and drawn[0] is not None and drawn[0].type == "bilinear":
+                filled.add(layer.name)
+            else:
+                missing.append(layer)
             continue
         if len(stored) != len(expected):
             hint = "is bias_term the same in both files?" if expected else None
@@ -292,7 +298,18 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> li
                     layer=layer.name,
                     hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
                 )
-    return missing
+    if missing:
+        first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
+        known = list(weights.layers)
+        hint = (
+            "weights are found by layer name; the file has: "
+            + ", ".join(known[:6])
+            + (", ..." if len(known) > 6 else "")
+        )
+        raise MissingWeights(
+            f"layer {first.name!r} ({first.type}) has no weights in {weights.path}{rest}", layer=first.name, hint=hint
+        )
+    return filled
 
 
 def _stripped(shape: Shape) -> Shape:

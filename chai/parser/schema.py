@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from ..paths import resource
+from .wire import Walk
 
 _INTEGERS = {
     1: False,
@@ -44,11 +45,12 @@ class FieldType(NamedTuple):
 @lru_cache(maxsize=1)
 def pool() -> Any:
     """The private DescriptorPool holding caffe.proto."""
-    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf import descriptor_pool
 
     own = descriptor_pool.DescriptorPool()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(resource("proto", "caffe.desc").read_bytes()).file:
-        own.Add(file)
+    data = resource("proto", "caffe.desc").read_bytes()
+    for file in Walk(data, "caffe.desc").fields(0, len(data)):  # a FileDescriptorSet, field 1 repeated
+        own.AddSerializedFile(data[file.start : file.end])  # spares importing descriptor_pb2, a third of the start
     return own
 
 

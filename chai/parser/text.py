@@ -255,7 +255,7 @@ class _Parser:
                 _, text, at, end = self.tokens[self.at]
                 parts.append(self._unquote(text, at))
                 self.at += 1
-            return Scalar("string", "".join(parts), start, end)
+            return Scalar("string", b"".join(parts).decode("utf-8", "replace"), start, end)
         if kind not in ("name", "number"):
             raise self.source.error(f"expected a value for {name!r}, found {text!r}", start, end)
         return Scalar(kind, text, start, end)
@@ -267,27 +267,28 @@ class _Parser:
                 "too many values: " + limits().exceeded("text_values", self.values), self.tokens[self.at][2]
             )
 
-    def _unquote(self, quoted: str, start: int) -> str:
+    def _unquote(self, quoted: str, start: int) -> bytes:
+        """The bytes that a quoted string stands for: octal and hex escapes are bytes, all else is UTF-8."""
         inside = quoted[1:-1]
-        if "\\" not in inside:
-            return inside
+        parts: list[bytes] = []
+        at = 0
+        for found in _ESCAPE.finditer(inside):
+            parts.append(inside[at : found.start()].encode())
+            parts.append(self._escape(found.group(1), start + 1 + found.start()))
+            at = found.end()
+        parts.append(inside[at:].encode())
+        return b"".join(parts)
 
-        def replace(found: re.Match[str]) -> str:
-            code = found.group(1)
-            if code[0] in "xXuU" and len(code) > 1:
-                point = int(code[1:], 16)
-            elif code[0] in "01234567":
-                point = int(code, 8)
-            elif code in _LETTERS:
-                return _LETTERS[code]
-            else:
-                raise self.source.error(f"unknown escape '\\{code}' in a string", start + 1 + found.start())
-            if point > 0x10FFFF:
-                raise self.source.error(f"escape '\\{code}' is no character", start + 1 + found.start())
-            return chr(point)
-
-        text = _ESCAPE.sub(replace, inside)
-        try:  # protobuf writes a non-ASCII name as the octal escapes of its UTF-8 bytes
-            return text.encode("latin-1").decode("utf-8")
-        except UnicodeError:
-            return text
+    def _escape(self, code: str, start: int) -> bytes:
+        if code in _LETTERS:
+            return _LETTERS[code].encode()
+        if code[0] in "01234567" and int(code, 8) < 256:
+            return bytes([int(code, 8)])
+        if code[0] in "xX" and len(code) > 1:
+            return bytes([int(code[1:], 16)])
+        if code[0] in "uU" and len(code) > 1:
+            point = int(code[1:], 16)
+            if point > 0x10FFFF or 0xD800 <= point < 0xE000:
+                raise self.source.error(f"escape '\\{code}' is no character", start, start + 1 + len(code))
+            return chr(point).encode()
+        raise self.source.error(f"unknown escape '\\{code}' in a string", start, start + 1 + len(code))

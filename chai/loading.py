@@ -1,0 +1,43 @@
+"""From what a user types to a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import paths, plugins
+from .errors import UsageError
+from .graph import Graph
+from .parser import load_graph
+
+
+def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, Path | None]:
+    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing."""
+    path, weights = Path(prototxt), None if caffemodel is None else Path(caffemodel)
+    if weights is not None and not weights.is_file():
+        raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
+    shipped = None if path.is_file() else paths.network(str(prototxt))
+    if shipped is not None:
+        own = shipped.with_suffix(".caffemodel")
+        return shipped, weights or (own if own.exists() else None)
+    if path.is_dir():
+        raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
+    if not path.exists():
+        raise UsageError(
+            f"there is no file {str(prototxt)!r} and no shipped network of that name",
+            hint="shipped: " + ", ".join(paths.networks()),
+        )
+    return path, weights
+
+
+def read_graph(
+    path: Path,
+    custom: Mapping[str, Callable[..., Any]] | None = None,
+    phase: str = "TEST",
+    level: int = 0,
+    stages: Sequence[str] = (),
+) -> Graph:
+    """The Graph of a prototxt, with the custom layers of all standing places known."""
+    plugins.load_all()
+    return load_graph(path, plugins.Registry(custom, plugins.REGISTRY), phase, level, stages)
