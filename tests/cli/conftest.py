@@ -1,0 +1,32 @@
+"""Running the command as users do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def chai_command(tmp_path: Path) -> Run:
+    """``chai_command("show", "lenet")`` in an empty folder; environment variables as keywords."""
+
+    def run(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CHAI_")}
+        return subprocess.run(
+            [sys.executable, "-m", "chai", *map(str, args)],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**clean, "COLUMNS": "80", **env},
+            timeout=120,
+            check=False,
+        )
+
+    return run

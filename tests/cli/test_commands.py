@@ -1,0 +1,214 @@
+"""What each command prints for real work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from PIL import Image
+
+from chai.paths import resource
+from tests.conftest import need_models
+
+DIGITS = resource("prototxt", "digits_images")
+NUMBER = {"type": "number"}
+TOP = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["index", "label", "score"],
+        "properties": {"index": {"type": "integer"}, "score": NUMBER},
+    },
+}
+SCHEMAS = {
+    "run": {"required": ["schema", "network", "device", "preprocess", "ms_per_image", "images", "perf"]},
+    "show": {"required": ["schema", "network", "file", "inputs", "outputs", "layers"]},
+    "layers": {"required": ["schema", "layers"]},
+    "devices": {"required": ["schema", "devices", "custom_layers"]},
+    "demo": {"required": ["schema", "right", "total", "ms", "images", "picture"]},
+    "bench": {"required": ["schema", "ms_per_image", "ratio", "threads", "rounds"]},
+}
+
+
+def as_json(done, command: str) -> dict:  # type: ignore[no-untyped-def, type-arg]
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    jsonschema.validate(content, {"type": "object", **SCHEMAS[command]})
+    assert content["schema"] == f"chai.{command}/1"
+    return content
+
+
+def test_demo(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("demo")
+    assert done.returncode == 0, done.stderr
+    assert "Custom Layer - 1 : classifier" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("next: ")
+    with Image.open(tmp_path / "chai-demo.png") as picture:
+        assert picture.size[0] > 500
+    content = as_json(chai_command("demo", "--json", "-o", "p.png"), "demo")
+    assert content["total"] == 360
+    assert content["right"] >= 0.98 * 360
+    assert (tmp_path / "p.png").exists()
+
+
+def test_run_on_one_image(chai_command) -> None:  # type: ignore[no-untyped-def]
+    file = sorted(DIGITS.glob("*_7.png"))[0]
+    done = chai_command("run", "digits", "-i", file, "--top", "2", "--perf")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "digits   input data 1x8x8   8x8 gray, scale 0.00392157"
+    assert lines[1] == str(file)
+    assert lines[2].split()[1:] == ["7", "7"]
+    assert "classifier" in done.stdout
+    assert "images/second" in done.stdout
+    assert "[INFOx] Total Number of Custom layers : 1" in done.stderr
+
+
+def test_run_a_folder_in_batches_gives_what_single_images_give(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    batches = as_json(chai_command("run", "digits", "-i", DIGITS, "--batch", "7", "--json", "-o", "out.npz"), "run")
+    single = as_json(chai_command("run", "digits", "-i", DIGITS, "--json"), "run")
+    assert [r["file"] for r in batches["images"]] == [r["file"] for r in single["images"]]
+    assert len(batches["images"]) == 360
+    for a, b in zip(batches["images"], single["images"]):
+        jsonschema.validate(a["outputs"]["prob"]["top"], TOP)
+        assert a["outputs"]["prob"]["top"][0]["index"] == b["outputs"]["prob"]["top"][0]["index"]
+    kept = np.load(tmp_path / "out.npz")["prob"]
+    assert kept.shape == (360, 10)
+    assert kept[4].max() == pytest.approx(batches["images"][4]["outputs"]["prob"]["top"][0]["score"])
+
+
+def test_flags_override_the_networks_own_preprocessing(chai_command) -> None:  # type: ignore[no-untyped-def]
+    file = sorted(DIGITS.glob("*.png"))[0]
+    plain = as_json(chai_command("run", "digits", "-i", file, "--json"), "run")
+    other = as_json(
+        chai_command("run", "digits", "-i", file, "--json", "--scale", "1", "--raw-scale", "1", "--mean", "0.5"), "run"
+    )
+    assert other["preprocess"] == "8x8 gray, mean 0.5, raw_scale 1"
+    assert plain["images"] != other["images"]
+
+
+def test_run_says_when_no_preprocessing_was_given(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "own.prototxt").write_text(resource("prototxt", "digits.prototxt").read_text())
+    weights = resource("prototxt", "digits.caffemodel")
+    noise = np.random.default_rng(0).integers(0, 255, (20, 30), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    done = chai_command("run", "own.prototxt", weights, "-i", "noise.png", "--scale", "0.00392156862745098")
+    assert "hint" not in done.stderr
+    done = chai_command("run", "own.prototxt", weights, "-i", "noise.png")
+    assert "no preprocessing was given" in done.stdout
+    done = chai_command("run", "lenet", "--random-weights", "-i", "noise.png")
+    assert done.returncode == 0
+    assert "random weights" in done.stderr
+
+
+def test_run_takes_npy(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8), np.float32))
+    assert as_json(chai_command("run", "digits", "-i", "x.npy", "--json"), "run")["images"][0]["file"] == "x.npy"
+    np.save(tmp_path / "x.npy", np.zeros((1, 9, 8), np.float32))
+    done = chai_command("run", "digits", "-i", "x.npy")
+    assert done.returncode == 65
+    assert "layer 'classifier' (custom type 'gemm') failed" in done.stderr
+
+
+def test_an_image_that_cannot_be_read_is_left_out(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    good = sorted(DIGITS.glob("*.png"))[:2]
+    (tmp_path / "bad.png").write_bytes(good[0].read_bytes()[:40])
+    done = chai_command("run", "digits", "-i", good[0], "bad.png", good[1], "--batch", "2", "--json")
+    assert done.returncode == 65
+    content = json.loads(done.stdout)
+    assert [r["file"] for r in content["images"]] == [str(g) for g in good]
+    assert [f["file"] for f in content["failed"]] == ["bad.png"]
+    assert "bad.png: this is no readable image" in done.stderr
+
+
+def test_show(chai_command) -> None:  # type: ignore[no-untyped-def]
+    content = as_json(chai_command("show", "googlenet_gemm", "--json"), "show")
+    layers = {layer["name"]: layer for layer in content["layers"]}
+    assert layers["loss3/classifier"]["engine"] == "custom"
+    assert layers["conv1/7x7_s2"]["shapes"] == [[1, 64, 112, 112]]
+    assert layers["conv1/relu_7x7"]["bottoms"] == layers["conv1/relu_7x7"]["tops"] == ["conv1/7x7_s2"]
+    dot = chai_command("show", "lenet", "--dot").stdout
+    assert dot.startswith("digraph {")
+    assert dot.count("->") == 8
+    done = chai_command("show", "lenet", resource("prototxt", "digits.caffemodel"))
+    assert done.returncode == 65
+    assert "layer 'conv1' (Convolution) has no weights" in done.stderr
+    assert "conv1/3x3" in done.stderr
+
+
+# reference/overlay.md's anchors, conv + FC
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [("googlenet", 1_582_671_872), ("alexnet", 724_406_816), ("squeezenet_v1.1", 387_747_520), ("lenet", 2_293_000)],
+)
+def test_macs_of_the_shipped_networks(chai_command, name: str, macs: int) -> None:  # type: ignore[no-untyped-def]
+    content = as_json(chai_command("show", name, "--json"), "show")
+    assert sum(layer["macs"] for layer in content["layers"]) == macs
+
+
+def test_layers_and_devices(chai_command) -> None:  # type: ignore[no-untyped-def]
+    kinds = {layer["type"]: layer["kind"] for layer in as_json(chai_command("layers", "--json"), "layers")["layers"]}
+    assert kinds["Convolution"] == "caffe"
+    assert kinds["DepthwiseConvolution"].startswith("fork: ")
+    assert kinds["gemm"] == "custom"
+    assert kinds["SoftmaxWithLoss"] == "training only"
+    devices = as_json(chai_command("devices", "--json"), "devices")["devices"]
+    assert [d["device"] for d in devices if d["usable"]] == ["float"]
+
+
+def test_bench_alone_and_against_opencv(chai_command) -> None:  # type: ignore[no-untyped-def]
+    alone = as_json(chai_command("bench", "lenet", "--rounds", "2", "--against", "none", "--json"), "bench")
+    assert set(alone["ms_per_image"]) == {"chai"}
+    cv2 = pytest.importorskip("cv2", reason='the peer is not installed: pip install "chai-fpga[bench]"')
+    both = as_json(chai_command("bench", "lenet", "--rounds", "2", "--json"), "bench")
+    assert cv2.__version__
+    assert both["ratio"] == pytest.approx(
+        both["ms_per_image"]["chai"]["median"] / both["ms_per_image"]["opencv"]["median"]
+    )
+    assert both["difference"] < 1e-4
+
+
+@pytest.mark.parametrize("net", ["googlenet", "googlenet_gemm"])
+def test_googlenet_names_the_camel_and_the_goldfish(chai_command, net: str) -> None:  # type: ignore[no-untyped-def]
+    folder = need_models() / "googlenet"
+    files = [folder / "images" / "camel.jpg", folder / "images" / "goldfish.JPEG"]
+    labels = need_models() / "synset_words.txt"
+    done = chai_command("run", net, folder / "weights.caffemodel", "-i", *files, "--labels", labels, "--json", "--perf")
+    content = as_json(done, "run")
+    best = [r["outputs"]["prob"]["top"][0] for r in content["images"]]
+    assert [b["index"] for b in best] == [354, 1]
+    assert best[0]["label"].startswith("Arabian camel")
+    assert best[1]["label"].startswith("goldfish")
+    assert all(b["score"] > 0.99 for b in best)
+    custom = [s["name"] for s in content["perf"]["steps"] if s["engine"] == "custom"]
+    assert custom == (["loss3/classifier"] if net == "googlenet_gemm" else [])
+
+
+def test_run_prints_boxes(chai_command) -> None:  # type: ignore[no-untyped-def]
+    folder = need_models() / "yuface_v1_ssd"
+    args = ["run", folder / "deploy.prototxt", folder / "weights.caffemodel", "-i", folder / "images" / "ulf_1.jpg"]
+    content = as_json(chai_command(*args, "--mean", "103.94,116.78,123.68", "--json"), "run")
+    boxes = content["images"][0]["outputs"]["detection_out"]["boxes"]
+    known = json.loads((folder / "meta.json").read_text())["cases"]["ulf_1"]["detections_conf>0.5"]
+    assert len(boxes) == 5  # --top
+    assert boxes[0]["label"] == 1
+    assert np.allclose(boxes[0]["box"], known[0][3:], atol=0.01)
+
+
+def test_preprocessing_from_a_training_nets_transform_param(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "train.prototxt").write_text(
+        'layer { name: "data" type: "ImageData" top: "data" top: "label" image_data_param { new_height: 9 new_width: 9 is_color: true }\n'
+        '  transform_param { mean_value: 10 mean_value: 20 mean_value: 30 scale: 0.5 crop_size: 7 mean_file: "m.binaryproto" } }\n'
+        'layer { name: "relu" type: "ReLU" bottom: "data" top: "out" }\n'
+        'layer { name: "loss" type: "EuclideanLoss" bottom: "out" bottom: "label" top: "loss" }\n'
+    )
+    Image.fromarray(np.full((7, 7, 3), [200, 100, 50], np.uint8)).save(tmp_path / "x.png")
+    done = chai_command("run", "train.prototxt", "--random-weights", "-i", "x.png", "--json", "-o", "out.npz")
+    content = as_json(done, "run")
+    assert content["preprocess"] == "7x7 BGR, mean 10 20 30, scale 0.5"
+    assert "m.binaryproto" in done.stderr  # named in the file, so not opened, but said
+    out = np.load(tmp_path / "out.npz")["out"]
+    assert np.allclose(out[0, :, 3, 3], [(50 - 10) / 2, (100 - 20) / 2, (200 - 30) / 2])

@@ -1,0 +1,175 @@
+"""Exit codes, streams, pipes, start-up: what holds for every command."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chai.cli import COMMANDS
+
+HEAVY = ("numpy", "numba", "PIL", "google", "rich", "argparse", "logging", "dataclasses")
+BARE = """
+import sys
+before = set(sys.modules)  # old protobuf has the interpreter itself import the package google
+from chai.cli import run
+run({args!r})
+print(sorted({{m.split(".")[0] for m in set(sys.modules) - before}} & set({heavy!r})), file=sys.stderr)
+"""
+
+
+def modules(*args: str) -> list[str]:
+    """Which heavy modules a command has loaded when it ends."""
+    code = BARE.format(args=list(args), heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded: list[str] = eval(done.stderr.strip().splitlines()[-1])
+    return loaded
+
+
+def test_help_loads_nothing() -> None:
+    assert modules("--help") == []
+    assert modules("--version") == []
+
+
+def test_show_into_a_pipe_loads_neither_numpy_nor_rich() -> None:
+    assert set(modules("show", "googlenet")).isdisjoint({"numpy", "numba", "PIL", "rich"})
+
+
+def test_layers_and_devices_need_no_rich_in_a_pipe() -> None:
+    assert "numpy" not in modules("layers")
+    assert "rich" not in modules("devices")
+
+
+def test_help_and_version(chai_command) -> None:  # type: ignore[no-untyped-def]
+    top = chai_command("--help")
+    assert top.returncode == 0
+    assert all(name in top.stdout for name in COMMANDS)
+    assert chai_command().stdout == top.stdout
+    from chai import __version__
+
+    assert chai_command("--version").stdout == f"chai {__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(chai_command, command: str) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command(command, "--help")
+    assert done.returncode == 0
+    assert f"chai {command}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["shwo", "lenet"], 2, "did you mean chai show?"),
+        (["show"], 2, "required: NET"),
+        (["show", "googlenett"], 2, "no shipped network of that name"),
+        (["show", "bad.prototxt"], 65, "bad.prototxt:2:42: "),
+        (["run", "lenet", "-i", "x.png"], 2, "there is no image 'x.png'"),
+        (["run", "lenet", "bad.prototxt", "-i", "bad.npy"], 65, "bad.prototxt"),
+        (["run", "digits", "-i", "bad.png"], 65, "bad.png: this is no readable image"),
+        (["run", "digits", "-i", "bad.npy"], 65, "bad.npy: this is no readable .npy"),
+        (["run", "digits", "-i", "bad.png", "--device", "emulatr"], 69, "there is no device 'emulatr'"),
+        (["run", "digits", "-i", "bad.png", "--custom", "nowhere"], 65, "nowhere does not exist"),
+        (["show", "lenet", "--shape", "data=0x1"], 2, "--shape data=0x1"),
+        (["run", "googlenet", "-i", "bad.png"], 2, "no weights"),
+    ],
+)
+def test_exit_codes_and_words(chai_command, tmp_path: Path, args: list[str], code: int, words: str) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "bad.prototxt").write_text('name: "x"\nlayer { name: "c" type: "Pooling" top: [ }\n')
+    (tmp_path / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n not really")
+    (tmp_path / "bad.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    done = chai_command(*args)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert len(done.stdout.splitlines()) <= 1  # at most what is about to be run
+    assert "Traceback" not in done.stderr
+
+
+def test_an_error_shows_the_place_and_a_hint(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "data" type: "Input" top: "data" }\n'
+        'layer { name: "conv2" type: "Convolution" bottom: "data" top: "c"\n'
+        "  convolution_param { num_output: 4\n"
+        '    kernel_size: "3x3" } }\n'
+    )
+    done = chai_command("show", "net.prototxt")
+    assert done.returncode == 65
+    assert done.stderr.splitlines() == [
+        "error: net.prototxt:4:18: layer 'conv2': kernel_size: expected an integer, found \"3x3\"",
+        '    4 |     kernel_size: "3x3" } }',
+        "      |                  ^^^^^",
+        "hint: write  kernel_h: 3  kernel_w: 3",
+    ]
+
+
+def test_a_piped_table_is_plain_complete_and_fits_80_columns(chai_command) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("show", "googlenet", LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert done.stdout.isascii()
+    assert "\x1b" not in done.stdout
+    assert "inception_4a/relu_5x5_reduce" in done.stdout
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_on_a_terminal_the_table_has_colour_and_fits(columns: str, tmp_path: Path) -> None:
+    parent, child = pty.openpty()
+    env = {**os.environ, "COLUMNS": columns, "TERM": "xterm-256color"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "chai", "show", "digits"], stdout=child, stderr=subprocess.DEVNULL, env=env, cwd=tmp_path
+    ) as process:
+        os.close(child)
+        text = b""
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            text += part
+        assert process.wait() == 0
+    os.close(parent)
+    import re
+
+    plain = re.sub(rb"\x1b\[[0-9;]*m", b"", text).decode()
+    assert b"\x1b[" in text
+    assert max(len(line.rstrip()) for line in plain.splitlines()) <= int(columns)
+    assert "inception_b/output" in plain
+
+
+def test_a_reader_that_stops_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m chai show googlenet | head -1", shell=True, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["#", "layer", "type", "out", "shape", "MACs", "engine"]
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line_and_74() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "chai", "show", "lenet", "-q"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 74
+    assert done.stderr.strip().splitlines() == ["error: No space left on device"]
+
+
+def test_hostile_names_reach_the_terminal_harmless(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "a\\033[31m\\u202e" type: "Input" top: "d" input_param { shape { dim: 1 dim: 2 } } }\n'
+        'layer { name: "r\\007" type: "ReLU" bottom: "d" top: "r" }\n'
+    )
+    done = chai_command("show", "net.prototxt")
+    assert done.returncode == 0, done.stderr
+    assert not set(done.stdout) & {"\x1b", "\x07", "\u202e"}

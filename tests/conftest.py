@@ -1,0 +1,56 @@
+"""Where test data come from, and an honest word about what was skipped for want of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = Path(os.environ.get("CHAI_TEST_DATA", ROOT.parent / "shared" / "models"))
+_NO_DATA = "no data: "
+_required = os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1"
+
+
+def need_models() -> Path:
+    """The folder of real models, or a skip (a failure under CHAI_TEST_REQUIRE_DATA=1)."""
+    if not MODELS.is_dir():
+        (pytest.fail if _required else pytest.skip)(f"{_NO_DATA}{MODELS} does not exist (set CHAI_TEST_DATA)")
+    return MODELS
+
+
+@pytest.fixture(scope="session")
+def models() -> Path:
+    """The folder of real Caffe models."""
+    return need_models()
+
+
+_reports: list[str] = []
+
+
+def report(line: str) -> None:
+    """A figure for the end of the test run."""
+    _reports.append(line)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in _reports:
+        terminalreporter.write_line(line)
+    skipped = [r for r in terminalreporter.stats.get("skipped", []) if _NO_DATA in str(r.longrepr)]
+    terminalreporter.write_line(f"skipped for want of data: {len(skipped)}")
+    if skipped:
+        terminalreporter.write_line("    CHAI_TEST_REQUIRE_DATA=1 makes them fail")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests see no CHAI_ variables of the person who runs them, except where the data are."""
+    from chai.env import env
+    from chai.limits import limits
+
+    for name in list(os.environ):
+        if name.startswith("CHAI_") and not name.startswith("CHAI_TEST_"):
+            monkeypatch.delenv(name)
+    env.cache_clear()
+    limits.cache_clear()

@@ -1,0 +1,79 @@
+"""Who may import whom: a file imports files of its own rank or below."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "chai"
+RANKS = {
+    0: ["errors", "env", "paths", "limits", "lazy", "table"],
+    1: ["params", "graph", "xchange", "picture"],
+    2: ["fillers"],
+    3: ["devices", "kernels"],
+    4: ["layers", "plugins"],
+    5: ["parser", "passes"],
+    6: ["image", "loading"],
+    7: ["perf", "executor"],
+    8: ["net"],
+    9: ["__init__", "__main__", "cli"],
+}
+RANK = {name: rank for rank, names in RANKS.items() for name in names}
+OWNERS = {  # libraries that may be imported in one place only
+    "google": {"parser/schema.py"},
+    "numba": {"plugins.py", "kernels/xchange_numba.py"},
+    "rich": {"cli/output.py"},
+    "PIL": {"image.py", "picture.py"},
+    "cv2": {"cli/bench.py"},
+    "argparse": {"cli/"},
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part(path: Path) -> str:
+    """The ranked unit a file belongs to: a module, or a folder of them."""
+    inside = path.relative_to(PACKAGE).parts
+    return inside[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[tuple[str, int]]:
+    """Absolute names of the modules a file imports, with lines; TYPE_CHECKING blocks do not count."""
+    tree = ast.parse(path.read_text())
+    package = ["chai", *path.relative_to(PACKAGE).parts[:-1]]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            name = ".".join([*base, *filter(None, [node.module])])
+            found += [(f"{name}.{alias.name}" if name == "chai" else name, node.lineno) for alias in node.names]
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_file_imports_upwards(path: Path) -> None:
+    own = part(path)
+    for name, line in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "chai" and rest:
+            other = rest.split(".")[0]
+            other = other if other in RANK else "__init__"
+            assert RANK[other] <= RANK[own], f"{path.name}:{line} ({own}, {RANK[own]}) imports {other} ({RANK[other]})"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_each_library_has_its_place(path: Path) -> None:
+    inside = str(path.relative_to(PACKAGE))
+    for name, line in imports(path):
+        owners = OWNERS.get(name.split(".")[0])
+        assert owners is None or any(inside.startswith(o) for o in owners), f"{inside}:{line} imports {name}"
+
+
+def test_every_file_has_a_rank() -> None:
+    assert {part(p) for p in FILES} == set(RANK)

@@ -1,0 +1,235 @@
+"""Net: loading, feeding, keeping, reshaping."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai.fillers import bilinear
+
+TWO = """
+name: "two"
+layer { name: "in" type: "Input" top: "a" top: "b" input_param { shape { dim: 2 dim: 3 } } }
+layer { name: "sum" type: "Eltwise" bottom: "a" bottom: "b" top: "s" }
+layer { name: "relu" type: "ReLU" bottom: "s" top: "s" }
+layer { name: "neg" type: "Power" bottom: "s" top: "n" power_param { scale: -1 } }
+layer { name: "again" type: "Power" bottom: "n" top: "n" power_param { shift: 1 } }
+layer { name: "side" type: "AbsVal" bottom: "a" top: "abs" }
+"""
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    path = tmp_path / "two.prototxt"
+    path.write_text(TWO)
+    return path
+
+
+A = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
+B = np.array([[-1, -1, -1], [1, 1, 1]], np.float32)
+
+
+def test_several_inputs_and_outputs(two: Path) -> None:
+    net = chai.Net(two)
+    assert (net.inputs, net.outputs) == (["a", "b"], ["n", "abs"])
+    for out in (net.forward(a=A, b=B), net.forward(A, B), net.forward(A, b=B.tolist())):
+        assert np.array_equal(out["n"], 1 - np.maximum(A + B, 0))
+        assert np.array_equal(out["abs"], np.abs(A))
+    assert set(net.blobs) == {"n", "abs"}
+    assert repr(net) == "<chai.Net 'two': 6 layers, a 2x3, b 2x3 -> n, abs, device float>"
+
+
+def test_keep_decides_which_blobs_stay(two: Path) -> None:
+    net = chai.Net(two, keep="all")
+    net.forward(A, B)
+    assert set(net.blobs) == {"a", "b", "s", "n", "abs"}
+    assert np.array_equal(net.blobs["s"], np.maximum(A + B, 0))  # in place: the last writer's
+    assert np.array_equal(net.tops("sum")[0], A + B)
+    assert np.array_equal(net.tops("neg")[0], -np.maximum(A + B, 0))
+    some = chai.Net(two, keep=["s"])
+    some.forward(A, B)
+    assert set(some.blobs) == {"s", "n", "abs"}
+    with pytest.raises(chai.UsageError, match="were not kept"):
+        some.tops("neg")
+    with pytest.raises(chai.UsageError, match="keep: there is no blob 'x'"):
+        chai.Net(two, keep=["x"])
+
+
+def test_keeping_changes_no_bits(two: Path) -> None:
+    first, second = chai.Net(two).forward(A, B), chai.Net(two, keep="all").forward(A, B)
+    assert all(np.array_equal(first[k], second[k]) for k in first)
+
+
+def test_inputs_are_not_written(two: Path) -> None:
+    a, b = A.copy(), B.copy()
+    chai.Net(two).forward(a, b)
+    assert np.array_equal(a, A)
+    assert np.array_equal(b, B)
+
+
+def test_sizes_follow_the_data_and_a_refused_size_changes_nothing(two: Path) -> None:
+    net = chai.Net(two)
+    assert net.forward(np.ones((5, 3)), np.ones((5, 3)))["n"].shape == (5, 3)
+    with pytest.raises(
+        chai.ShapeError, match=r"two\.prototxt:4: layer 'sum' \(Eltwise\): bottom 1 is 4x3, bottom 0 is 5x3"
+    ):
+        net.forward(np.ones((5, 3)), np.ones((4, 3)))
+    assert net.shapes["n"] == (5, 3)
+    assert net.forward(A, B)["n"].shape == (2, 3)
+    assert chai.Net(two, batch=7).shapes["abs"] == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "inputs", "words"),
+    [
+        ((A,), {}, "input 'b' is missing"),
+        ((A, B, A), {}, "3 arrays for 2 inputs: a, b"),
+        ((), {"a": A, "b": B, "c": A}, "'c' is no input of two"),
+        ((A, [["x", "y"]]), {}, "input 'b': expected numbers, found dtype"),
+    ],
+)
+def test_wrong_inputs(two: Path, args: tuple[object, ...], inputs: dict[str, object], words: str) -> None:
+    with pytest.raises(chai.UsageError, match=words):
+        chai.Net(two).forward(*args, **inputs)
+
+
+def test_perf_accounts_for_every_layer(two: Path) -> None:
+    net = chai.Net(two)
+    assert net.perf.steps == ()
+    net.forward(A, B)
+    assert [s.name for s in net.perf.steps] == ["sum", "relu", "neg", "again", "side"]
+    assert sum(s.ms for s in net.perf.steps) <= net.perf.wall_ms
+    assert net.perf.batch == 2
+    assert net.perf.steps[0].bytes == A.nbytes
+    assert net.perf.peak_bytes < net.perf.blob_bytes == 7 * A.nbytes
+    assert "images/second" in str(net.perf)
+    assert net.perf.to_json()["steps"][1]["name"] == "relu"
+
+
+def test_get_perf_info_prints_chaidnns_report(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = chai.Net("digits")
+    net.forward(np.zeros((1, 1, 8, 8)))
+    perf = chai.getPerfInfo(net)
+    ms = perf.custom[0].ms
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "[INFOx] Total Number of Custom layers : 1",
+        "",
+        "[INFOx] Custom Layer - 1 : classifier",
+        "[PERFM] Unpack layer Latency : 0.000000 ms",
+        f"[PERFM] Custom layer Latency : {ms:f} ms",
+        "[PERFM] Pack   layer Latency : 0.000000 ms",
+        "",
+    ]
+    assert chai.getPerfInfo(chai.Net(two)).custom == ()
+    assert capsys.readouterr().err.startswith("[INFOx] Total Number of Custom layers : 0\n")
+
+
+def test_random_weights_are_the_same_on_every_run_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
+    x = np.random.default_rng(0).standard_normal((1, 1, 28, 28))
+    with caplog.at_level(logging.WARNING, "chai"):
+        first = chai.Net("lenet").forward(x)["prob"]
+    assert [r.message for r in caplog.records] == ["LeNet: no caffemodel: 4 layers have random weights"]
+    assert np.array_equal(first, chai.Net("lenet").forward(x)["prob"])
+    assert first.std() > 0
+
+
+def test_an_upsampling_kernel_that_is_not_stored_is_its_filler(tmp_path: Path) -> None:
+    from chai.parser.caffemodel import write_caffemodel
+
+    (tmp_path / "up.prototxt").write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 2 dim: 5 dim: 7 } } }\n'
+        'layer { name: "up" type: "Deconvolution" bottom: "data" top: "up" convolution_param { num_output: 2 '
+        'group: 2 kernel_size: 4 stride: 2 pad: 1 bias_term: false weight_filler { type: "bilinear" } } }\n'
+    )
+    write_caffemodel(tmp_path / "w.caffemodel", "up", [("other", "ReLU", [])])
+    up = chai.Net(tmp_path / "up.prototxt", tmp_path / "w.caffemodel").forward(np.full((1, 2, 5, 7), 3.0))["up"]
+    assert up.shape == (1, 2, 10, 14)
+    assert np.allclose(up[:, :, 1:-1, 1:-1], 3)  # a constant stays constant away from the border
+    assert np.allclose(bilinear((1, 1, 4, 4))[0, 0, 0], np.array([0.25, 0.75, 0.75, 0.25]) * 0.25)
+
+
+def test_devices_by_name(two: Path) -> None:
+    with pytest.raises(chai.DeviceError, match="there is no device 'flaot'") as caught:
+        chai.Net(two, device="flaot")
+    assert "did you mean 'float'?" in caught.value.hint
+
+
+def test_a_closed_net_holds_nothing() -> None:
+    with chai.Net("digits") as net:
+        net.forward(np.zeros((1, 1, 8, 8)))
+        assert net.params
+    assert not net.params
+    assert not net.blobs
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(chai.UsageError, match="no file 'nope' and no shipped network") as caught:
+        chai.Net("nope")
+    assert "googlenet" in caught.value.hint
+    with pytest.raises(chai.UsageError, match=r"is a folder"):
+        chai.Net(tmp_path)
+    with pytest.raises(chai.UsageError, match=r"no file '.*w.caffemodel'"):
+        chai.Net("lenet", tmp_path / "w.caffemodel")
+
+
+def test_debug_levels_log_every_pass(
+    two: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from chai.env import env
+
+    monkeypatch.setenv("CHAI_DEBUG", "3")
+    env.cache_clear()
+    with caplog.at_level(logging.INFO, "chai"):
+        chai.Net(two).forward(A, B)
+    messages = [r.message for r in caplog.records]
+    assert any("neg (Power)" in m for m in messages)
+    assert "abs 2x3 [1, 6]" in messages
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("CHAI_DEBUG", "lots", "CHAI_DEBUG is 'lots'"),
+        ("CHAI_LIMITS", "layer=3", "CHAI_LIMITS: cannot follow 'layer=3'"),
+        ("CHAI_LIMITS", "layers=x", "cannot follow"),
+    ],
+)
+def test_environment_that_makes_no_sense(
+    two: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    from chai.env import env
+    from chai.limits import limits
+
+    monkeypatch.setenv(name, value)
+    env.cache_clear()
+    limits.cache_clear()
+    with pytest.raises(chai.UsageError, match=words):
+        chai.Net(two).forward(A, B)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("activation_bytes=50", "asks too much"),
+        ("layers=3", "too many layers"),
+        ("blob_elements=5", "top of shape 2x3"),
+    ],
+)
+def test_limits_refuse_before_memory_is_asked_for(
+    two: Path, monkeypatch: pytest.MonkeyPatch, limit: str, words: str
+) -> None:
+    from chai.env import env
+    from chai.limits import limits
+
+    monkeypatch.setenv("CHAI_LIMITS", limit)
+    env.cache_clear()
+    limits.cache_clear()
+    with pytest.raises(chai.ChaiError, match=words) as caught:
+        chai.Net(two)
+    assert f"CHAI_LIMITS={limit.partition('=')[0]}=N" in str(caught.value)
