@@ -200,8 +200,10 @@ def test_run_prints_boxes(chai_command) -> None:  # type: ignore[no-untyped-def]
 
 def test_preprocessing_from_a_training_nets_transform_param(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "train.prototxt").write_text(
-        'layer { name: "data" type: "ImageData" top: "data" top: "label" image_data_param { new_height: 9 new_width: 9 is_color: true }\n'
-        '  transform_param { mean_value: 10 mean_value: 20 mean_value: 30 scale: 0.5 crop_size: 7 mean_file: "m.binaryproto" } }\n'
+        'layer { name: "data" type: "ImageData" top: "data" top: "label"\n'
+        "  image_data_param { new_height: 9 new_width: 9 is_color: true }\n"
+        "  transform_param { mean_value: 10 mean_value: 20 mean_value: 30\n"
+        '    scale: 0.5 crop_size: 7 mean_file: "m.binaryproto" } }\n'
         'layer { name: "relu" type: "ReLU" bottom: "data" top: "out" }\n'
         'layer { name: "loss" type: "EuclideanLoss" bottom: "out" bottom: "label" top: "loss" }\n'
     )
