@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .errors import ShapeError
+from .errors import ModelError, ShapeError
 from .limits import limits
-from .params import NoParams
+from .params import NoParams, Precision
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from .lowering import Target
+    from .overlay import Overlay
+    from .tasks import Task
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -59,6 +63,8 @@ class Layer:
         self.blobs: list[Array] = [] if blobs is None else blobs
         self.type = type or self.__class__.__name__
         self.origin: tuple[str, ...] = (name,)  # prototxt layers this one stands for
+        self.precision: Precision | None = None  # its precision_param
+        self.slope: float | None = None  # of a ReLU taken in by a pass: 0 plain, else leaky
         self.place: str | None = None  # path:line of its definition
 
     def __repr__(self) -> str:
@@ -87,7 +93,25 @@ class Layer:
         """Float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
         raise NotImplementedError(self.type)
 
+    # -- on an overlay
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        """Why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
+        return f"the overlay has no unit for {self.type}"
+
+    def lower(self, target: Target) -> list[Task]:
+        """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
+        raise NotImplementedError(self.type)
+
+    def affine(self) -> tuple[Array, Array] | None:
+        """Factor and addend per channel (C,) float64 if that is all this layer does."""
+        return None
+
     # -- words that every layer's refusals share
+
+    def failure(self, error: ModelError) -> ModelError:
+        """An error met inside this layer, with its name."""
+        return ModelError(f"layer {self.name!r} ({self.type}): {error.message}", layer=self.name, hint=error.hint)
 
     def wrong(self, message: str, hint: str | None = None) -> ShapeError:
         """A ShapeError that names this layer: ``raise self.wrong(...)``."""

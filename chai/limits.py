@@ -20,6 +20,7 @@ class Limits:
     text_bytes: int = 16 << 20  # prototxt file; scanning costs about 1 us per byte
     text_depth: int = 32  # nested messages; Caffe's own files reach 4
     text_values: int = 400_000  # fields and list items in one prototxt
+    text_tokens: int = 2_000_000  # names, values, marks, blanks and comments, about 1 us each
     layers: int = 20_000
     ports: int = 4_096  # bottoms or tops of one layer
     name_length: int = 1_024  # characters of a layer or blob name

@@ -56,6 +56,22 @@ class BlobShape:
 
 
 @dataclass(frozen=True)
+class Precision:
+    """CHaiDNN's precision_param: formats of a layer's input, output and weights. None: not set."""
+
+    quant_type: str = "DynamicFixed"
+    bw_layer_in: int | None = None
+    bw_layer_out: int | None = None
+    bw_params: int | None = None
+    fl_layer_in: int | None = within(-32, 64)
+    fl_layer_out: int | None = within(-32, 64)
+    fl_params: int | None = within(-32, 64)
+    th_layer_in: float | None = within(0, 1e30)
+    th_layer_out: float | None = within(0, 1e30)
+    th_params: tuple[float, ...] = within(0, 1e30, ())
+
+
+@dataclass(frozen=True)
 class Filler:
     """Caffe's FillerParameter, as far as drawing random weights needs it."""
 

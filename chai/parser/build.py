@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from .. import layers
-from ..errors import ChaiError, ModelError, ParseError, UnknownLayer
+from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..limits import limits
+from ..params import Precision
 from ..plugins import CustomParams, Registry
 from .fill import fill
 from .message import Message
@@ -99,6 +100,8 @@ def _make(message: Message, custom: Registry) -> Layer:
                 )
         else:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
+        precision = message.get("precision_param") or message.get("quantization_param")  # the latter: Ristretto's name
+        layer.precision = fill(Precision, precision) if precision is not None else None
     except ParseError as error:
         error.layer = error.layer or name
         error.message = error.message if repr(name) in error.message else f"layer {name!r} ({type}): {error.message}"
@@ -113,7 +116,7 @@ def _make(message: Message, custom: Registry) -> Layer:
 
 def _near(type: str) -> str:
     known = layers.types()
-    near = get_close_matches(type, known, 3, 0.7) or [k for k in known if k.lower() == type.lower()]
+    near = [k for k in known if k.lower() == type.lower()] or get_close_matches(type, known, 3, 0.7)
     mine = 'to define it yourself: @chai.custom("' + type + '") and user_defined_layer: true'
     return f"did you mean {' or '.join(near)}? or, {mine}" if near else f"{mine} (chai layers lists the known types)"
 
@@ -172,7 +175,12 @@ class _Wiring:
         assert isinstance(layer, Source)
         transform = message.get("transform_param")
         layer.transform = fill(Transform, transform) if transform is not None else None
-        for top, shape in zip(layer.tops, layer.declared()):
+        try:
+            declared = layer.declared()
+        except ShapeError as error:
+            error.message = f"{layer.place}: {error.message}"
+            raise
+        for top, shape in zip(layer.tops, declared):
             self.graph.inputs[top] = shape
             if layer.transform is not None:
                 self.graph.transforms[top] = layer.transform

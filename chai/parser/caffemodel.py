@@ -122,6 +122,8 @@ def read_blob_file(path: str | Path) -> Array:
         file.seek(0)
         walk = Walk(file.read(), str(path))
         blob = _blob(walk, 0, size)
+        if not blob.count:
+            raise ParseError("there are no numbers in this file, expected a mean image", path=str(path))
         return _load(file, blob, str(path), "mean")
 
 
@@ -205,11 +207,12 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     else:
         dtype, itemsize, pieces = "<f4", 4, single
     dims = tuple(legacy.get(i, 0) for i in range(1, 5)) if legacy else tuple(shape)
-    blob = StoredBlob(dims, dtype, itemsize, [p for p in pieces if p[1]], bool(legacy))
+    pieces = [p for p in pieces if p[1]]
+    if not pieces and not dims:
+        dims = (0,)  # never filled; not the same as a scalar, which has no axes and one number
+    blob = StoredBlob(dims, dtype, itemsize, pieces, bool(legacy))
     if any(d < 0 for d in dims) or len(dims) > limits().axes:
         raise walk.bad(f"a blob of shape {show(dims)}", at)
-    if not blob.pieces and (not dims or not prod(dims)):
-        return blob  # a blob that was never filled
     if prod(dims) != blob.count:
         raise walk.bad(f"a blob of shape {show(dims)} needs {prod(dims):,} numbers, the file has {blob.count:,}", at)
     return blob

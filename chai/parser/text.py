@@ -19,10 +19,10 @@ from ..limits import limits
 
 _TOKEN = re.compile(
     r"""
-    (?P<skip>(?:[ \t\r\n\f\v]|\#[^\n]*)+)
+    (?P<skip>[ \t\r\n\f\v]+ | \#[^\n]*)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<number>0[xX][0-9a-fA-F]+ | (?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?)
-  | (?P<string>"(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*')
+  | (?P<string>"[^"\\\n]*(?:\\.[^"\\\n]*)*" | '[^'\\\n]*(?:\\.[^'\\\n]*)*')
   | (?P<mark>[{}<>\[\]:,;-])
     """,
     re.VERBOSE,
@@ -136,136 +136,137 @@ def parse(source: Source) -> Block:
 
 
 class _Parser:
+    """One token ahead: ``kind``, ``token``, ``start`` and ``end`` are the next one, nothing behind it is scanned."""
+
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.tokens = self._scan()
         self.at = 0
-        self.values = 0
+        self.tokens = self.values = 0
+        self._next()
 
-    def _scan(self) -> list[tuple[str, str, int, int]]:
-        text, match, tokens, at = self.source.text, _TOKEN.match, [], 0
-        end = len(text)
-        while at < end:
-            found = match(text, at)
+    def run(self) -> Block:
+        return Block(self._fields("", 0), 0, len(self.source.text))
+
+    def _next(self) -> None:
+        text, at = self.source.text, self.at
+        while at < len(text):
+            found = _TOKEN.match(text, at)
             if found is None:
                 if text[at] in "\"'":
                     raise self.source.error("this string has no closing quote on its line", at)
                 raise self.source.error(f"unexpected character {text[at]!r}", at)
-            kind = found.lastgroup
-            stop = found.end()
-            if kind == "number" and stop < end and (text[stop].isalnum() or text[stop] in "_."):
-                raise self.source.error("a number runs into other characters", at, stop + 1)
+            self.tokens += 1
+            if self.tokens > limits().text_tokens:
+                raise self.source.error("too long: " + limits().exceeded("text_tokens", self.tokens), at)
+            kind, stop = found.lastgroup, found.end()
             if kind != "skip":
-                tokens.append((kind or "", found.group(), at, stop))
+                if kind == "number" and stop < len(text) and (text[stop].isalnum() or text[stop] in "_."):
+                    raise self.source.error("a number runs into other characters", at, stop + 1)
+                self.kind, self.token, self.start, self.end, self.at = kind, found.group(), at, stop, stop
+                return
             at = stop
-        tokens.append(("end", "end of file", end, end))
-        return tokens
+        self.kind, self.token, self.start, self.end, self.at = "end", "end of file", at, at, at
 
-    def run(self) -> Block:
-        fields = self._fields("", 0)
-        return Block(fields, 0, len(self.source.text))
+    def _is(self, marks: str) -> bool:
+        return self.kind == "mark" and self.token in marks
+
+    def _wrong(self, message: str) -> ParseError:
+        return self.source.error(f"{message}, found {self.token!r}", self.start, self.end)
 
     def _fields(self, closing: str, depth: int) -> list[Field]:
         fields: list[Field] = []
-        tokens = self.tokens
         while True:
-            kind, text, start, end = tokens[self.at]
-            if kind == "name":
-                self.at += 1
-                self._value(fields, text, start, end, depth)
-            elif text == "[" and kind == "mark":
-                name, after = self._extension_name(start)
-                self._value(fields, name, start, after, depth)
-            elif kind == "mark" and text in ",;" and fields:
-                self.at += 1
-            elif (closing and text == closing) or (kind == "end" and not closing):
+            if self.kind == "name":
+                name, start = self.token, self.start
+                self._next()
+                self._value(fields, name, start, depth)
+            elif self._is("["):
+                name, start = self._extension_name(), self.start
+                self._next()
+                self._value(fields, name, start, depth)
+            elif self._is(",;") and fields:
+                self._next()
+            elif (closing and self._is(closing)) or (self.kind == "end" and not closing):
                 return fields
-            elif kind == "end":
-                raise self.source.error(f"the file ends inside a message: {closing!r} is missing", start)
+            elif self.kind == "end":
+                raise self.source.error(f"the file ends inside a message: {closing!r} is missing", self.start)
             else:
-                raise self.source.error(
-                    f"expected a field name{f' or {closing!r}' if closing else ''}, found {text!r}", start, end
-                )
+                raise self._wrong(f"expected a field name{f' or {closing!r}' if closing else ''}")
 
-    def _extension_name(self, start: int) -> tuple[str, int]:
-        found = _EXTENSION.match(self.source.text, start)
+    def _extension_name(self) -> str:
+        found = _EXTENSION.match(self.source.text, self.start)
         if found is None:
-            raise self.source.error("expected a field name, found '['", start)
-        while self.tokens[self.at][2] < found.end():
-            self.at += 1
-        return found.group().replace(" ", ""), found.end()
+            raise self._wrong("expected a field name")
+        self.at = found.end()
+        return found.group().replace(" ", "").replace("\t", "")
 
-    def _value(self, fields: list[Field], name: str, start: int, end: int, depth: int) -> None:
-        kind, text, at, stop = self.tokens[self.at]
-        colon = kind == "mark" and text == ":"
+    def _value(self, fields: list[Field], name: str, start: int, depth: int) -> None:
+        colon = self._is(":")
         if colon:
-            self.at += 1
-            kind, text, at, stop = self.tokens[self.at]
-        if kind == "mark" and text == "[":
+            self._next()
+        if self._is("["):
             self._list(fields, name, start, depth)
-        elif kind == "mark" and text in "{<":
+        elif self._is("{<"):
             fields.append(Field(name, start, self._block(depth)))
         elif colon:
             fields.append(Field(name, start, self._scalar(name)))
         else:
-            raise self.source.error(f"expected ':' or '{{' after {name!r}, found {text!r}", at, stop)
+            raise self._wrong(f"expected ':' or '{{' after {name!r}")
 
     def _list(self, fields: list[Field], name: str, start: int, depth: int) -> None:
-        self.at += 1
-        if self.tokens[self.at][1] == "]":
-            self.at += 1
+        self._next()
+        if self._is("]"):
+            self._next()
             return
         while True:
-            kind, text, at, stop = self.tokens[self.at]
-            item = self._block(depth) if kind == "mark" and text in "{<" else self._scalar(name)
+            item = self._block(depth) if self._is("{<") else self._scalar(name)
             fields.append(Field(name, start, item))
-            kind, text, at, stop = self.tokens[self.at]
-            self.at += 1
-            if text == "]":
+            if not self._is("],"):
+                raise self._wrong(f"expected ',' or ']' in the list of {name!r}")
+            last = self._is("]")
+            self._next()
+            if last:
                 return
-            if text != ",":
-                raise self.source.error(f"expected ',' or ']' in the list of {name!r}, found {text!r}", at, stop)
 
     def _block(self, depth: int) -> Block:
         self._count()
-        _, opening, start, _ = self.tokens[self.at]
+        start = self.start
         if depth >= limits().text_depth:
-            raise self.source.error(
-                f"messages nested {depth + 1} deep: " + limits().exceeded("text_depth", depth + 1), start
-            )
-        self.at += 1
-        fields = self._fields(_CLOSES[opening], depth + 1)
-        end = self.tokens[self.at][3]
-        self.at += 1
+            deep = limits().exceeded("text_depth", depth + 1)
+            raise self.source.error(f"messages nested {depth + 1} deep: {deep}", start)
+        closing = _CLOSES[self.token]
+        self._next()
+        fields = self._fields(closing, depth + 1)
+        end = self.end
+        self._next()
         return Block(fields, start, end)
 
     def _scalar(self, name: str) -> Scalar:
         self._count()
-        kind, text, start, end = self.tokens[self.at]
-        self.at += 1
-        if kind == "mark" and text == "-":
-            kind, digits, _, end = self.tokens[self.at]
-            self.at += 1
-            if kind not in ("number", "name"):
-                raise self.source.error(f"expected a number after '-', found {digits!r}", start, end)
-            text = "-" + digits
-        if kind == "string":
-            parts = [self._unquote(text, start)]
-            while self.tokens[self.at][0] == "string":
-                _, text, at, end = self.tokens[self.at]
-                parts.append(self._unquote(text, at))
-                self.at += 1
+        start, sign = self.start, ""
+        if self._is("-"):
+            sign = "-"
+            self._next()
+            if self.kind not in ("number", "name"):
+                raise self.source.error(f"expected a number after '-', found {self.token!r}", start, self.end)
+        if self.kind == "string":
+            parts = []
+            while self.kind == "string":  # neighbours are one string
+                parts.append(self._unquote(self.token, self.start))
+                end = self.end
+                self._next()
             return Scalar("string", b"".join(parts).decode("utf-8", "replace"), start, end)
-        if kind not in ("name", "number"):
-            raise self.source.error(f"expected a value for {name!r}, found {text!r}", start, end)
-        return Scalar(kind, text, start, end)
+        if self.kind not in ("name", "number"):
+            raise self._wrong(f"expected a value for {name!r}")
+        value = Scalar(self.kind, sign + self.token, start, self.end)
+        self._next()
+        return value
 
     def _count(self) -> None:
         self.values += 1
         if self.values > limits().text_values:
-            raise self.source.error(
-                "too many values: " + limits().exceeded("text_values", self.values), self.tokens[self.at][2]
-            )
+            found = limits().exceeded("text_values", self.values)
+            raise self.source.error(f"too many values: {found}", self.start)
 
     def _unquote(self, quoted: str, start: int) -> bytes:
         """The bytes that a quoted string stands for: octal and hex escapes are bytes, all else is UTF-8."""

@@ -154,6 +154,11 @@ def _fold_padding(layers: list[Message]) -> list[Message]:
             padding = pads.get(bottom.value)
             if padding is None:
                 continue
+            if not padding.has("bottom"):
+                start, name = padding.start, padding.get("name", "")
+                raise layer.source.error(
+                    f"padding layer {name!r} reads nothing", start, start + len("layers"), layer=name
+                )
             message = _PARAM.get(layer.get("type"), "")
             if message not in ("convolution_param", "pooling_param"):
                 raise layer.source.error(
@@ -194,9 +199,11 @@ def _input_layers(net: Message) -> list[Message]:
         raise _uneven(net, f"{len(names)} inputs but {len(shapes)} input_shape", shapes[0])
     if dims and len(dims) != 4 * len(names):
         raise _uneven(net, f"{len(names)} inputs need {4 * len(names)} input_dim, found {len(dims)}", dims[0])
+    taken = {v.value.get("name") for kind in ("layer", "layers") for v in net.values.get(kind, ())}
+    own = "input" if "input" not in taken else "inputs"
     layer = Message("LayerParameter", net.source, names[0].start, names[-1].end)
     layer.values = {
-        "name": [names[0]._replace(value="input")],
+        "name": [names[0]._replace(value=own)],
         "type": [names[0]._replace(value="Input")],
         "top": names,
     }

@@ -7,7 +7,6 @@ and keeps blob data as offsets into the file. Handing unknown bytes to protobuf 
 from __future__ import annotations
 
 import mmap
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from ..limits import limits
 VARINT, FIXED64, BYTES, OPEN_GROUP, CLOSE_GROUP, FIXED32 = range(6)
 
 Buffer = bytes | mmap.mmap
+_CHUNK = 1 << 16  # repeated fields looked at together
 
 
 class WireField(NamedTuple):
@@ -90,11 +90,10 @@ class Walk:
                     raise self.bad("the file is cut short inside a number", start)
                 field = WireField(number, wire, 0, at, at + size)
                 at += size
-                if at < end and self.buffer[at] == key and key < 128:
-                    run = _run(key, size).match(self.buffer, at, end)
-                    if run is not None:
-                        field = field._replace(end=run.end(), repeats=1 + (run.end() - at) // (size + 1))
-                        at = run.end()
+                more = self._repeats(key, size + 1, at, end)
+                if more:
+                    at += more * (size + 1)
+                    field = field._replace(end=at, repeats=1 + more)
             elif wire == OPEN_GROUP:
                 groups.append(number)
                 if len(groups) > limits().wire_depth:
@@ -109,6 +108,20 @@ class Walk:
                 yield field
         if groups:
             raise self.bad("the file is cut short inside a group", end)
+
+    def _repeats(self, key: int, stride: int, at: int, end: int) -> int:
+        """How often the fixed-size field with this one-byte key follows itself from ``at`` on."""
+        if key > 127 or at >= end or self.buffer[at] != key:
+            return 0
+        tag, count, most = bytes([key]), 0, (end - at) // stride
+        while count < most:
+            first = at + count * stride
+            keys = self.buffer[first : first + stride * min(_CHUNK, most - count) : stride]
+            same = len(keys) - len(keys.lstrip(tag))
+            count += same
+            if same < len(keys):
+                break
+        return count
 
     def text(self, field: WireField) -> str:
         """A string field, bounded."""
@@ -137,10 +150,6 @@ class Walk:
 
 def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
-
-
-def _run(key: int, size: int) -> re.Pattern[bytes]:
-    return re.compile(b"(?:" + re.escape(bytes([key])) + b"[\\x00-\\xff]{%d})+" % size, re.DOTALL)
 
 
 def varint(value: int) -> bytes:

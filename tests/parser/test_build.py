@@ -1,0 +1,396 @@
+"""From layers to a Graph: which layers belong to a phase, who reads what, and how a wrong network is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from chai.errors import ChaiError, ModelError, ParseError, PluginError, UnknownLayer
+from chai.graph import Graph
+from chai.limits import limits
+from chai.plugins import CustomLayer
+
+from .common import DATA, PATH, graph, layer
+
+RELU = layer("r", "ReLU", "data", "r")
+
+
+def names(net: Graph) -> list[str]:
+    return [v.name for v in net.layers]
+
+
+def refused(text: str, **state: Any) -> ChaiError:
+    with pytest.raises(ChaiError) as caught:
+        graph(text, **state)
+    assert caught.value.headline.startswith(PATH)
+    return caught.value
+
+
+# -- which layers belong to a state
+
+
+@pytest.mark.parametrize(
+    ("rules", "state", "kept"),
+    [
+        ("", {}, True),
+        ("include { phase: TEST }", {}, True),
+        ("include { phase: TRAIN }", {}, False),
+        ("include { phase: TRAIN }", {"phase": "TRAIN"}, True),
+        ("exclude { phase: TEST }", {}, False),
+        ("exclude { phase: TRAIN }", {}, True),
+        ("include { }", {}, True),
+        ("exclude { }", {}, False),
+        ("include { phase: TRAIN } include { phase: TEST }", {}, True),
+        ("include { phase: TRAIN } include { phase: TRAIN }", {}, False),
+        ("exclude { phase: TRAIN } exclude { phase: TEST }", {}, False),
+        ('include { stage: "deploy" }', {}, False),
+        ('include { stage: "deploy" }', {"stages": ["deploy"]}, True),
+        ('include { stage: "a" stage: "b" }', {"stages": ["a"]}, False),
+        ('include { stage: "a" stage: "b" }', {"stages": ["b", "c", "a"]}, True),
+        ('include { stage: "a" } include { stage: "b" }', {"stages": ["b"]}, True),
+        ('include { not_stage: "a" }', {}, True),
+        ('include { not_stage: "a" not_stage: "b" }', {"stages": ["b"]}, False),
+        ('include { phase: TEST stage: "a" }', {"phase": "TRAIN", "stages": ["a"]}, False),
+        ('exclude { stage: "a" }', {"stages": ["a"]}, False),
+        ('exclude { stage: "a" stage: "b" }', {"stages": ["a"]}, True),
+        ("include { min_level: 1 }", {}, False),
+        ("include { min_level: 1 }", {"level": 1}, True),
+        ("include { max_level: 1 }", {"level": 1}, True),
+        ("include { max_level: 1 }", {"level": 2}, False),
+        ("include { min_level: -2 max_level: -1 }", {"level": -1}, True),
+        ("include { min_level: 0 max_level: 0 }", {}, True),
+        ("exclude { min_level: 2 }", {"level": 3}, False),
+    ],
+)
+def test_rules(rules: str, state: dict[str, Any], kept: bool) -> None:
+    net = graph(DATA + RELU + layer("x", "ReLU", "data", "x", rules), **state)
+    assert ("x" in names(net)) is kept
+
+
+def test_include_and_exclude_together_are_refused() -> None:
+    error = refused(DATA + layer("r", "ReLU", "data", "r", "include { } exclude { }"))
+    assert "layer 'r' has include and exclude rules" in error.headline
+    assert error.layer == "r"
+
+
+def test_a_phase_that_does_not_exist() -> None:
+    with pytest.raises(ModelError, match="expected TRAIN or TEST"):
+        graph(DATA + RELU, phase="DEPLOY")
+
+
+TRAINING = (
+    layer("data", "Data", "", "data label", "include { phase: TRAIN } transform_param { crop_size: 9 }")
+    + layer("data", "Data", "", "data label", "include { phase: TEST } transform_param { crop_size: 8 }")
+    + layer("ip", "InnerProduct", "data", "ip", "inner_product_param { num_output: 2 }")
+    + layer("loss", "SoftmaxWithLoss", "ip label", "loss")
+    + layer("accuracy", "Accuracy", "ip label", "accuracy", "include { phase: TEST }")
+)  # fmt: skip
+
+
+def test_two_layers_of_one_name_in_two_phases() -> None:
+    net = graph(TRAINING)
+    assert names(net) == ["data", "ip"]
+    assert net.inputs == {"data": (1, 3, 8, 8)}
+
+
+def test_losses_are_dropped_with_a_note_and_labels_go_with_them() -> None:
+    net = graph(TRAINING)
+    assert list(net.inputs) == ["data"]
+    assert net.outputs == ["ip"]
+    assert "losses and measures dropped in phase TEST: accuracy, loss" in net.notes
+    assert net.transforms["data"].crop_size == 8
+
+
+def test_a_label_that_something_reads_stays_an_input() -> None:
+    net = graph(TRAINING + layer("also", "Silence", "label") + layer("twice", "ReLU", "label", "twice"))
+    assert list(net.inputs) == ["data", "label"]
+    assert net.inputs["label"] is None
+
+
+def test_reading_a_dropped_loss_says_so() -> None:
+    error = refused(TRAINING + layer("r", "ReLU", "loss", "r"))
+    assert (
+        "layer 'r' reads blob 'loss', which layer 'loss' would write, but losses and measures are dropped"
+        in error.headline
+    )
+
+
+def test_only_data_layers_compute_nothing() -> None:
+    error = refused(DATA)
+    assert "nothing is computed in phase TEST" in error.headline
+    assert error.hint is not None
+    assert "nothing is computed" in refused(layer("d", "Data", "", "d l", "include { phase: TRAIN }")).headline
+
+
+def test_a_network_whose_inputs_are_only_data_layers() -> None:
+    net = graph(
+        layer("d", "ImageData", "", "d l", "image_data_param { new_height: 4 new_width: 5 batch_size: 2 }")
+        + layer("m", "MemoryData", "", "m n", "memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 }")
+        + layer("h", "HDF5Data", "", "h", "hdf5_data_param { batch_size: 2 }")
+        + layer("y", "DummyData", "", "y z", "dummy_data_param { shape { dim: [2, 1] } }")
+        + layer("c", "Concat", "d m h y z n", "c")
+    )
+    two = (2, 3, 4, 5)
+    assert net.inputs == {"d": two, "m": two, "n": (2,), "h": None, "y": (2, 1), "z": (2, 1)}
+
+
+# -- wiring
+
+
+def test_in_place_chain() -> None:
+    net = graph(
+        DATA
+        + layer("bn", "BatchNorm", "data", "data")
+        + layer("s", "Scale", "data", "data")
+        + layer("r", "ReLU", "data", "data")
+        + layer("p", "Power", "data", "out")
+    )
+    assert [(v.bottoms, v.tops) for v in net.layers] == [
+        ((), ("data",)),
+        (("data",), ("data@bn",)),
+        (("data@bn",), ("data@s",)),
+        (("data@s",), ("data@r",)),
+        (("data@r",), ("out",)),
+    ]
+    assert net.latest == {"data": "data@r", "out": "out"}
+    assert net.outputs == ["out"]
+    assert net.caffe_name("data@r") == "data"
+
+
+def test_every_blob_is_written_once() -> None:
+    net = graph(
+        DATA
+        + layer("x", "ReLU", "data", "data")
+        + layer("y", "ReLU", "data", "data@x@x")
+        + layer("x@x", "ReLU", "data", "data")
+        + layer("z", "ReLU", "data", "data")
+    )
+    written = [t for v in net.layers for t in v.tops]
+    assert len(set(written)) == len(written)
+
+
+def test_readers_before_and_after_a_change_in_place() -> None:
+    net = graph(
+        DATA
+        + layer("before", "ReLU", "data", "a")
+        + layer("change", "ReLU", "data", "data")
+        + layer("after", "Eltwise", "data a", "b")
+    )
+    assert net.layer("before").bottoms == ("data",)
+    assert net.layer("after").bottoms == ("data@change", "a")
+
+
+def test_one_blob_feeds_many_and_one_layer_twice() -> None:
+    net = graph(
+        DATA + "".join(layer(f"r{i}", "ReLU", "data", f"r{i}") for i in range(5)) + layer("e", "Eltwise", "r0 r0", "e")
+    )
+    assert [v.bottoms for v in net.layers[1:6]] == [("data",)] * 5
+    assert net.layer("e").bottoms == ("r0", "r0")
+
+
+def test_unconnected_tops_are_the_outputs_in_their_order() -> None:
+    net = graph(
+        DATA + layer("s", "Slice", "data", "a b c") + layer("r", "ReLU", "b", "d") + layer("q", "ReLU", "data", "e")
+    )
+    assert net.outputs == ["a", "c", "d", "e"]
+
+
+def test_a_blob_that_changed_in_place_last_is_an_output() -> None:
+    net = graph(DATA + layer("c", "Power", "data", "c") + layer("r", "ReLU", "c", "c"))
+    assert net.outputs == ["c@r"]
+    assert net.caffe_name("c@r") == "c"
+
+
+def test_silence_takes_a_blob_from_the_outputs() -> None:
+    assert graph(DATA + layer("s", "Slice", "data", "a b c") + layer("q", "Silence", "a c")).outputs == ["b"]
+
+
+def test_layers_know_their_place() -> None:
+    net = graph(DATA + "\n\n" + RELU)
+    assert [v.place for v in net.layers] == [f"{PATH}:1", f"{PATH}:4"]
+
+
+# -- refusals
+
+NEAR = DATA + layer("conv1", "Power", "data", "conv1")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "words", "name"),
+    [
+        (
+            NEAR + layer("r", "ReLU", "conv", "r"),
+            ParseError,
+            "3:40: layer 'r' reads blob 'conv', which no layer above writes (did you mean 'conv1'?)",
+            "r",
+        ),
+        (DATA + layer("r", "ReLU", "zzzzzz", "r"), ParseError, "reads blob 'zzzzzz', which no layer above writes", "r"),
+        (DATA + layer("e", "Eltwise", "data b", "c") + layer("f", "ReLU", "c", "b"), ParseError, "reads blob 'b'", "e"),
+        (RELU + DATA, ParseError, "reads blob 'data', which no layer above writes", "r"),
+        (
+            DATA + RELU + layer("q", "Power", "data", "r"),
+            ParseError,
+            "layer 'q' writes blob 'r', which layer 'r' has written",
+            "q",
+        ),
+        (DATA + DATA.replace('"data" type', '"x" type'), ParseError, "writes blob 'data', which layer 'data' has", "x"),
+        (DATA + layer("s", "Split", "data", "a a"), ParseError, "layer 's' has two tops called 'a'", "s"),
+        (DATA + layer("r", "ReLU", "data data", "r"), ParseError, "layer 'r' (ReLU) takes 1 bottom, found 2", "r"),
+        (DATA + layer("r", "ReLU", "", "r"), ParseError, "layer 'r' (ReLU) takes 1 bottom, found 0", "r"),
+        (DATA + layer("r", "ReLU", "data"), ParseError, "layer 'r' (ReLU) takes 1 top, found 0", "r"),
+        (DATA + layer("e", "Eltwise", "data", "e"), ParseError, "takes at least 2 bottoms, found 1", "e"),
+        (DATA + layer("d", "Scale", "data data data", "d"), ParseError, "takes 1 to 2 bottoms, found 3", "d"),
+        (DATA + layer("x", "Input", "data", "x"), ParseError, "layer 'x' (Input) takes 0 bottoms, found 1", "x"),
+        (DATA + RELU + layer("r", "ReLU", "r", "s"), ParseError, "layer name 'r' is used twice", "r"),
+        (DATA + 'layer { name: "t" bottom: "data" top: "t" }', ParseError, "layer 't' has no type", "t"),
+        (DATA + 'layer { name: "t" type: "" }', ParseError, "layer 't' has no type", "t"),
+        (DATA + "layer { }", ParseError, "has no type", None),
+        (DATA + layer("c", "Convoluton", "data", "c"), UnknownLayer, "type 'Convoluton' has no definition here", "c"),
+        (DATA + layer("i", "Input", "", "a b", "input_param { shape {} shape {} shape {} }"), ModelError, "2 tops but 3", "i"),
+        (DATA + layer("i", "Input", "", "i", "input_param { shape { dim: 0 } }"), ModelError, "at least 1", "i"),
+        (DATA + layer("i", "DummyData", "", "i j"), ModelError, "2 tops but 0 shapes", "i"),
+        (DATA + layer("i", "MemoryData", "", "i"), ModelError, "must all be given", "i"),
+    ],
+)  # fmt: skip
+def test_wiring_errors(text: str, kind: type[ChaiError], words: str, name: str | None) -> None:
+    error = refused(text)
+    assert isinstance(error, kind)
+    assert words in error.headline
+    assert re.match(rf"{re.escape(PATH)}:\d+:", error.headline)
+    assert (error.layer or None) == name
+
+
+def test_a_wiring_error_marks_the_blob() -> None:
+    error = refused(DATA + layer("e", "Eltwise", "data dat", "c"))
+    assert isinstance(error, ParseError)
+    shown, marked = error.excerpt.splitlines()
+    assert shown[marked.index("^") : marked.rindex("^") + 1] == '"dat"'
+
+
+@pytest.mark.parametrize(
+    ("type", "near"),
+    [
+        ("Convoluton", "Convolution"),
+        ("convolution", "Convolution"),
+        ("RELU", "ReLU"),
+        ("Relu", "ReLU"),
+        ("SoftMax", "Softmax"),
+        ("innerproduct", "InnerProduct"),
+        ("DepthwiseConv", "DepthwiseConvolution"),
+    ],
+)
+def test_an_unknown_type_has_a_near_miss(type: str, near: str) -> None:
+    error = refused(DATA + layer("x", type, "data", "x"))
+    assert error.hint is not None
+    assert error.hint.startswith(f"did you mean {near}")
+    assert f'@chai.custom("{type}")' in error.hint
+
+
+def test_an_unknown_type_without_a_near_miss_says_how_to_define_it() -> None:
+    error = refused(DATA + layer("x", "Zzyzx", "data", "x"))
+    assert error.hint is not None
+    assert error.hint.startswith('to define it yourself: @chai.custom("Zzyzx") and user_defined_layer: true')
+
+
+def test_an_unknown_type_of_another_phase_does_no_harm() -> None:
+    assert names(graph(DATA + RELU + layer("x", "Zzyzx", "data", "x", "include { phase: TRAIN }"))) == ["data", "r"]
+
+
+def test_a_value_out_of_range_names_the_layer_and_the_place() -> None:
+    error = refused(DATA + "\n" + layer("p", "Pooling", "data", "p", "\npooling_param {\n kernel_size: 0 }"))
+    assert isinstance(error, ParseError)
+    assert error.headline == f"{PATH}:5:15: layer 'p' (Pooling): kernel_size: 0 is outside 1 .. 65535"
+    error = refused(DATA + layer("p", "Pooling", "data", "p", "pooling_param { pool: STOCHASTIC kernel_size: 1 }"))
+    assert "pool: STOCHASTIC is not implemented, only MAX, AVE" in error.headline
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (
+            'net: "train_val.prototxt" base_lr: 0.01 max_iter: 100',
+            "this is a solver; give the network it names (net: ...)",
+        ),
+        ("solver_mode: GPU", "this is a solver; give the network it names (net: ...)"),
+        ("", None),
+        ("# nothing\n", None),
+        ('name: "empty"', None),
+    ],
+)
+def test_a_file_without_layers(text: str, hint: str | None) -> None:
+    error = refused(text)
+    assert "no layer in this file, expected a network" in error.headline
+    assert error.hint == hint
+
+
+# -- limits
+
+
+def test_limits_on_layers_ports_and_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chai.env import env
+
+    monkeypatch.setenv("CHAI_LIMITS", "layers=3,ports=2,name_length=5")
+    env.cache_clear()
+    limits.cache_clear()
+    assert len(graph(DATA + layer("abcde", "Concat", "data data", "a") + RELU).layers) == 3
+    for text, limit in (
+        (DATA + RELU * 3, "4 exceeds the limit layers=3"),
+        (DATA + layer("c", "Concat", "data data data", "c"), "3 exceeds the limit ports=2"),
+        (DATA + layer("s", "Split", "data", "a b c"), "3 exceeds the limit ports=2"),
+        (DATA + layer("abcdef", "ReLU", "data", "r"), "6 exceeds the limit name_length=5"),
+    ):
+        assert limit in refused(text).headline
+
+
+# -- custom layers
+
+
+def nothing(x: Any) -> None:
+    """A custom function; these tests never run it."""
+
+
+CUSTOM = "user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 5 float_args: .5 string_args: 'a' }"
+
+
+def test_a_registered_type() -> None:
+    net = graph(DATA + layer("x", "mine", "data", "x", CUSTOM), custom={"mine": nothing})
+    mine = net.layer("x")
+    assert isinstance(mine, CustomLayer)
+    assert mine.type == "mine"
+    assert mine.params.top_dim == (1, 5)
+    assert mine.params.string_args == ("a",)
+
+
+def test_a_registered_type_needs_no_flag_unless_it_is_built_in() -> None:
+    custom = {"mine": nothing, "ReLU": nothing}
+    assert isinstance(graph(DATA + layer("x", "mine", "data", "x"), custom=custom).layer("x"), CustomLayer)
+    assert not isinstance(graph(DATA + RELU, custom=custom).layer("r"), CustomLayer)
+    flagged = DATA + layer("r", "ReLU", "data", "r", "user_defined_layer: true")
+    assert isinstance(graph(flagged, custom=custom).layer("r"), CustomLayer)
+
+
+def test_the_flag_may_be_false() -> None:
+    net = graph(DATA + layer("r", "ReLU", "data", "r", "user_defined_layer: false"), custom={"ReLU": nothing})
+    assert not isinstance(net.layer("r"), CustomLayer)
+
+
+def test_a_flagged_type_that_nobody_registered() -> None:
+    with pytest.raises(PluginError) as caught:
+        graph(DATA + layer("x", "mini", "data", "x", CUSTOM), custom={"mine": nothing})
+    error = caught.value
+    assert error.headline.startswith(f"{PATH}:2: layer 'x': type 'mini' is marked user_defined_layer")
+    assert error.layer == "x"
+    assert error.hint is not None
+    assert error.hint.startswith("did you mean 'mine'? registered: mine; looked in: ")
+    assert "--custom or CHAI_CUSTOM" in error.hint
+
+
+def test_a_flagged_built_in_type_that_nobody_registered_is_not_replaced_in_silence() -> None:
+    assert isinstance(refused(DATA + layer("r", "ReLU", "data", "r", "user_defined_layer: true")), PluginError)
+
+
+def test_custom_parameters_are_checked() -> None:
+    error = refused(DATA + layer("x", "mine", "data", "x", "xcustom_param { top_dim: 0 }"), custom={"mine": nothing})
+    assert "layer 'x' (mine): top_dim: 0 is outside 1" in error.headline

@@ -1,0 +1,60 @@
+"""A hundred and fifty prototxts of many forks: each gives a network or a sentence that says why not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from chai.errors import ChaiError
+from chai.parser import load_graph
+from chai.passes.infer_shapes import infer_shapes
+from chai.plugins import Registry
+from tests.conftest import report
+
+GRAPHS = 89  # files that give a Graph
+SHAPES = 69  # of these, files that say every size themselves
+PLACE = re.compile(r":\d+:|layer '|input '")
+
+
+def outcome(path: Path) -> str:
+    """graph, shapes, or a refusal whose words have been checked."""
+    try:
+        graph = load_graph(path, Registry())
+    except ChaiError as error:
+        check(error, path)
+        return type(error).__name__
+    try:
+        shapes = infer_shapes(graph)
+    except ChaiError as error:
+        check(error, path)
+        return "graph"
+    assert all(d > 0 for s in shapes.values() for d in s), path
+    assert set(shapes) == {t for v in graph.layers for t in v.tops if not v.source or t in graph.inputs}
+    return "shapes"
+
+
+def check(error: ChaiError, path: Path) -> None:
+    """The file, a line or a layer or an input, and a reason."""
+    headline = error.headline
+    assert headline.startswith(f"{path}:"), headline
+    rest = headline.removeprefix(str(path))
+    assert PLACE.search(rest), headline
+    assert len(re.sub(r"^[:\d ]*(layer '[^']*'[^:]*: )?", "", rest).split()) >= 3, headline
+    assert "\n" not in headline
+
+
+def test_every_file_gives_a_network_or_a_reason(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
+    listed = {entry["file"]: entry["status"] for entry in json.loads((corpus / "MANIFEST.json").read_text())}
+    found = {name: outcome(corpus / name) for name in listed}
+    assert len(found) == 156
+    counts = {kind: list(found.values()).count(kind) for kind in sorted(set(found.values()))}
+    graphs = counts["graph"] + counts["shapes"]
+    report(f"corpus: {graphs} of {len(found)} files give a Graph, {counts['shapes']} with all shapes; {counts}")
+    assert graphs >= GRAPHS
+    assert counts["shapes"] >= SHAPES
+    refused = [n for n, status in listed.items() if status in ("bvlc", "ssd") and found[n] == "ParseError"]
+    assert refused == [], "files within Caffe's own schemas that are no text here"
+    assert len([r for r in caplog.records if r.name == "chai.parser"]) <= len(found)  # one warning per file at most
