@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -299,11 +299,10 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
 
 def from_transform(transform: Any) -> Preprocess:
     """Preprocessing from a data layer's transform_param. A mean_file is not opened: it has to be named by the user."""
-    mean: Sequence[float] = transform.mean_value
-    crop = (transform.crop_size, transform.crop_size) if transform.crop_size else None
     return Preprocess(
-        crop=crop,
-        mean=tuple(mean),
+        resize=transform.resize,
+        crop=transform.crop,
+        mean=tuple(transform.mean_value),
         scale=transform.scale,
         channels="gray" if transform.force_gray else None,
         given=True,

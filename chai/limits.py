@@ -31,7 +31,8 @@ class Limits:
     blob_elements: int = 2**31 - 1  # Caffe counts in int
     activation_bytes: int = 4 << 30  # blobs alive at once in a forward pass
     macs: int = 10**13  # multiply-accumulates of one forward pass
-    boxes: int = 1_000_000  # priors of a detection layer, and kept boxes
+    boxes: int = 1_000_000  # priors of a detection layer
+    scores: int = 100_000_000  # priors times classes
     image_bytes: int = 64 << 20
     image_pixels: int = 64 << 20
     array_bytes: int = 1 << 30  # .npy inputs

@@ -11,10 +11,10 @@ class BroadcastLayer(Layer):
     bottoms_allowed = (1, 2)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if len(bottoms) == 2 and not bottoms[1]:  # a scalar fits anywhere
+            return bottoms[:1]
         first = self.axis(self.params.axis, bottoms[0])
         if len(bottoms) == 2:
-            if not bottoms[1]:  # a scalar fits anywhere
-                return bottoms[:1]
             if bottoms[0][first : first + len(bottoms[1])] != bottoms[1]:
                 raise self.wrong(
                     f"the second bottom {show(bottoms[1])} does not lie over {show(bottoms[0])} from axis {first}"

@@ -5,20 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..graph import Layer, Shape
-from ..params import SIZE, within
+from ..params import SIZE, nested, within
+
+
+@dataclass(frozen=True)
+class Resize:
+    """SSD's resize_param, as far as a network's input size depends on it."""
+
+    height: int = within(0, SIZE, 0)
+    width: int = within(0, SIZE, 0)
 
 
 @dataclass(frozen=True)
 class Transform:
-    """Caffe's transform_param: (pixel - mean) * scale after a centre crop (phase TEST)."""
+    """Caffe's transform_param: (pixel - mean) * scale after a centre crop (phase TEST), SSD's resize before it."""
 
     scale: float = 1.0
     mirror: bool = False
     crop_size: int = within(0, SIZE, 0)
+    crop_h: int = within(0, SIZE, 0)
+    crop_w: int = within(0, SIZE, 0)
+    resize_param: Resize | None = nested(Resize)
     mean_file: str = ""
     mean_value: tuple[float, ...] = ()
     force_color: bool = False
     force_gray: bool = False
+
+    @property
+    def crop(self) -> tuple[int, int] | None:
+        """Height and width of the crop."""
+        if self.crop_size:
+            return self.crop_size, self.crop_size
+        return (self.crop_h, self.crop_w) if self.crop_h and self.crop_w else None
+
+    @property
+    def resize(self) -> tuple[int, int] | None:
+        """Height and width that images are resized to."""
+        size = self.resize_param
+        return (size.height, size.width) if size and size.height and size.width else None
 
 
 class Source(Layer):
@@ -46,16 +70,15 @@ class DataSource(Source):
     tops_allowed = (1, None)
 
     def size(self) -> tuple[int, int] | None:
-        """Height and width of an item before cropping, where the layer's message says them."""
-        return None
+        """Height and width of an item before cropping, where the layer's messages say them."""
+        return self.transform.resize if self.transform else None
 
     def batch(self) -> int:
         """Items in one batch."""
         return int(getattr(self.params, "batch_size", None) or 1)
 
     def declared(self) -> list[Shape | None]:
-        crop = self.transform.crop_size if self.transform else 0
-        size = (crop, crop) if crop else self.size()
+        size = (self.transform.crop if self.transform else None) or self.size()
         data = (self.batch(), self._channels(), *size) if size else None
         return [data, *[None] * (len(self.tops) - 1)]
 

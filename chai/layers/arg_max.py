@@ -34,6 +34,8 @@ class ArgMax(Layer):
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, p = bottoms[0], self.params
+        if not shape:
+            raise self.wrong("a scalar has no axis to search")
         if p.axis is None:
             found = 1
             for d in shape[1:]:

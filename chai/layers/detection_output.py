@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, count
+from ..graph import Layer, Shape, count, show
 from ..lazy import np
 from ..limits import limits
 from ..params import SIZE, choice, nested, within
@@ -54,19 +54,23 @@ class DetectionOutput(Layer):
         p = self.params
         if p.num_classes < 1:
             raise self.wrong("num_classes is missing")
-        if len(bottoms[2]) < 3:
-            raise self.wrong(f"the priors must be (1, 2, boxes * 4), found {len(bottoms[2])} axes")
-        priors = bottoms[2][2] // 4
-        images = bottoms[0][0]
-        locations = count(bottoms[0][1:]), priors * 4 * (1 if p.share_location else p.num_classes)
-        scores = count(bottoms[1][1:]), priors * p.num_classes
+        location, score, prior = bottoms[:3]
+        if len(prior) != 3 or prior[1] != 2 or prior[2] % 4:
+            raise self.wrong(f"the priors must be (1, 2, boxes * 4), found {show(prior)}")
+        if not location or not score or location[0] != score[0]:
+            raise self.wrong(f"locations {show(location)} and scores {show(score)} must be of the same images")
+        priors = prior[2] // 4
+        images = location[0]
+        locations = count(location[1:]), priors * 4 * (1 if p.share_location else p.num_classes)
+        scores = count(score[1:]), priors * p.num_classes
         for what, (found, wanted) in (("locations", locations), ("scores", scores)):
             if found != wanted:
                 raise self.wrong(
                     f"{found} {what} per image for {priors} priors and {p.num_classes} classes; expected {wanted}"
                 )
-        if priors * p.num_classes > limits().boxes * 100:
-            raise self.wrong("too many boxes: " + limits().exceeded("boxes", priors))
+        for limit, size in (("boxes", priors), ("scores", scores[1])):
+            if size > getattr(limits(), limit):
+                raise self.wrong("too many boxes: " + limits().exceeded(limit, size))
         return ((1, 1, 1, 7),) if images else ((1, 1, 0, 7),)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

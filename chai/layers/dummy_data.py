@@ -28,8 +28,7 @@ class DummyData(Source):
 
     def declared(self) -> list[Shape | None]:
         p = self.params
-        legacy = zip(p.num, p.channels, p.height, p.width)
-        shapes: list[Shape | None] = [s.dim for s in p.shape] or list(legacy)
+        shapes: list[Shape | None] = [s.dim for s in p.shape] or self._legacy()
         if len(shapes) == 1:
             shapes *= len(self.tops)
         if len(shapes) != len(self.tops):
@@ -37,3 +36,11 @@ class DummyData(Source):
         if any(d < 1 for s in shapes for d in s or ()):
             raise self.wrong("a size must be at least 1")
         return shapes
+
+    def _legacy(self) -> list[Shape | None]:
+        """Each of the four is given once for all tops, or once per top."""
+        p, tops = self.params, len(self.tops)
+        columns = [p.num, p.channels, p.height, p.width]
+        if any(len(c) not in (1, tops) for c in columns):
+            raise self.wrong(f"num, channels, height and width must each be given once or {tops} times")
+        return list(zip(*(c * tops if len(c) == 1 else c for c in columns)))

@@ -26,4 +26,4 @@ class ImageData(DataSource):
 
     def size(self) -> tuple[int, int] | None:
         h, w = self.params.new_height, self.params.new_width
-        return (h, w) if h and w else None
+        return (h, w) if h and w else super().size()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
+from ..graph import Layer, Shape, show
 from ..lazy import np
 from ..params import Filler, nested, within
 
@@ -30,7 +30,9 @@ class Normalize(Layer):
     Params = NormalizeParams
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        return (self.spatial(bottoms[0]),)
+        if len(bottoms[0]) < 2:
+            raise self.wrong(f"expected a blob with channels, found {show(bottoms[0])}")
+        return bottoms
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         # Caffe stores a shared scale as a blob without axes
@@ -41,6 +43,6 @@ class Normalize(Layer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
-        axes = (1, 2, 3) if self.params.across_spatial else (1,)
+        axes = tuple(range(1, x.ndim)) if self.params.across_spatial else (1,)
         norm = np.sqrt((x * x).sum(axes, keepdims=True) + np.float32(self.params.eps))
-        return (x / norm * self.blobs[0].reshape(-1, 1, 1),)
+        return (x / norm * self.blobs[0].reshape(-1, *(1,) * (x.ndim - 2)),)

@@ -1,0 +1,95 @@
+"""BatchNorm, LRN, Normalize and Softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.reference import normalization as ref
+
+from .common import Run, close, numbers
+
+X = numbers(2, 3, 5, 7, seed=1)
+MEAN = np.array([0.5, -3.0, 7.0], np.float32)
+VARIANCE = np.array([2.0, 0.25, 30.0], np.float32)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (2, 3), (2, 3, 5)])
+@pytest.mark.parametrize("divisor", [1.0, 0.0, 4.0, 999.98])
+@pytest.mark.parametrize("eps", [1e-5, 0.5])
+def test_batch_norm(run: Run, shape: tuple[int, ...], divisor: float, eps: float) -> None:
+    x = numbers(*shape, seed=1)
+    weights = (MEAN, VARIANCE, np.array([divisor], np.float32))
+    (y,) = run("BatchNorm", f"batch_norm_param {{ eps: {eps} }}", x, weights=weights)
+    close(y, ref.batch_norm(x, MEAN, VARIANCE, divisor, eps))
+
+
+def test_batch_norm_of_one_axis_has_one_channel(run: Run) -> None:
+    x = numbers(4, seed=1)
+    weights = (MEAN[:1], VARIANCE[:1], np.array([2], np.float32))
+    (y,) = run("BatchNorm", "", x, weights=weights)
+    close(y, ref.batch_norm(x, MEAN, VARIANCE, 2, 1e-5))
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_batch_norm_of_the_batch_itself(run: Run, stated: bool) -> None:
+    text = f"batch_norm_param {{ use_global_stats: {str(stated).lower()} eps: 0.01 }}"
+    (y,) = run("BatchNorm", text, X, weights=(MEAN, VARIANCE, np.array([3], np.float32)))
+    means, variances = (MEAN, VARIANCE) if stated else ref.batch_statistics(X)
+    close(y, ref.batch_norm(X, means, variances, 3 if stated else 1, 0.01))
+
+
+@pytest.mark.parametrize(
+    ("size", "alpha", "beta", "k"), [(3, 0.7, 0.75, 1), (5, 2, 0.5, 2.5), (1, 1, 0.75, 2), (9, 1, 1, 1)]
+)
+def test_lrn_across_channels(run: Run, size: int, alpha: float, beta: float, k: float) -> None:
+    x = numbers(2, 6, 5, 7, seed=1)
+    (y,) = run("LRN", f"lrn_param {{ local_size: {size} alpha: {alpha} beta: {beta} k: {k} }}", x)
+    close(y, ref.lrn_across(x, size, alpha, beta, k))
+
+
+def test_lrn_defaults(run: Run) -> None:
+    (y,) = run("LRN", "", X)
+    close(y, ref.lrn_across(X, 5, 1, 0.75, 1))
+
+
+@pytest.mark.parametrize(("size", "alpha", "beta"), [(3, 0.7, 0.75), (5, 2, 0.5), (1, 1, 0.75), (9, 1, 1)])
+def test_lrn_within_channels(run: Run, size: int, alpha: float, beta: float) -> None:
+    text = f"norm_region: WITHIN_CHANNEL local_size: {size} alpha: {alpha} beta: {beta} k: 3"
+    (y,) = run("LRN", f"lrn_param {{ {text} }}", X)
+    close(y, ref.lrn_within(X, size, alpha, beta))
+
+
+@pytest.mark.parametrize("across_spatial", [True, False])
+@pytest.mark.parametrize("channel_shared", [True, False])
+@pytest.mark.parametrize("eps", [1e-10, 0.5])
+def test_normalize(run: Run, across_spatial: bool, channel_shared: bool, eps: float) -> None:
+    scales = np.array(20.0, np.float32) if channel_shared else np.array([2, -3, 10], np.float32)
+    flags = f"across_spatial: {str(across_spatial).lower()} channel_shared: {str(channel_shared).lower()}"
+    (y,) = run("Normalize", f"norm_param {{ {flags} eps: {eps} }}", X, weights=(scales,))
+    close(y, ref.normalize(X, scales.reshape(-1), across_spatial, eps))
+
+
+def test_normalize_without_space(run: Run) -> None:
+    """SSD asks for two axes or more; height and width are 1 where they are not given."""
+    x = numbers(2, 3, seed=1)
+    (y,) = run("Normalize", "norm_param { channel_shared: false }", x, weights=(np.array([2, -3, 10], np.float32),))
+    close(y, ref.normalize(x.reshape(2, 3, 1, 1), [2, -3, 10], True, 1e-10).reshape(2, 3))
+
+
+def test_normalize_of_nothing_is_nothing(run: Run) -> None:
+    (y,) = run("Normalize", "", np.zeros((2, 3, 5, 7), np.float32), weights=(np.ones((), np.float32),))
+    assert not y.any()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -4])
+def test_softmax(run: Run, axis: int) -> None:
+    (y,) = run("Softmax", f"softmax_param {{ axis: {axis} }}", X)
+    close(y, ref.softmax(X, axis % 4))
+
+
+def test_softmax_of_large_numbers(run: Run) -> None:
+    x = numbers(2, 3, seed=1) + np.float32([[1000], [-1000]])
+    (y,) = run("Softmax", "", x)
+    close(y, ref.softmax(x, 1))
+    assert np.allclose(y.sum(1), 1)

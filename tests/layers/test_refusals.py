@@ -1,0 +1,286 @@
+"""Every refusal of chai/layers, once: it names the file, the layer, its type and the numbers."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import chai
+from chai import layers
+
+from .common import Shape, build
+
+IMAGE = (2, 3, 5, 7)
+
+
+class Refused(NamedTuple):
+    """A layer that cannot be, and words its message must have."""
+
+    type: str
+    body: str
+    shapes: list[Shape]
+    words: tuple[str, ...]
+    tops: int = 1
+
+
+def conv(text: str, *words: str, shapes: list[Shape] | None = None, tops: int = 1) -> Refused:
+    return Refused("Convolution", f"convolution_param {{ {text} }}", shapes or [IMAGE], words, tops)
+
+
+def of(type: str, message: str, text: str, shapes: list[Shape], *words: str, tops: int = 1) -> Refused:
+    return Refused(type, f"{message} {{ {text} }}" if message else text, shapes, words, tops)
+
+
+def pool(text: str, *words: str) -> Refused:
+    return of("Pooling", "pooling_param", text, [IMAGE], *words)
+
+
+def reshape(text: str, *words: str) -> Refused:
+    return of("Reshape", "reshape_param", text, [IMAGE], *words)
+
+
+def prior(text: str, *words: str, shapes: list[Shape] | None = None) -> Refused:
+    return of("PriorBox", "prior_box_param", text, shapes or [IMAGE, (2, 4, 60, 98)], *words)
+
+
+def detect(text: str, shapes: list[Shape], *words: str) -> Refused:
+    return of("DetectionOutput", "detection_output_param", text, shapes, *words)
+
+
+CASES = [
+    # -- windows
+    conv("num_output: 4 kernel_size: 3 kernel_h: 2", "kernel_size", "kernel_h"),
+    conv("num_output: 4 kernel_size: 3 pad: 1 pad_w: 2", "pad", "pad_h"),
+    conv("num_output: 4 kernel_size: 3 stride: 1 stride_h: 2", "stride", "stride_h"),
+    conv("num_output: 4 kernel_h: 3", "kernel_h", "without kernel_w"),
+    conv("num_output: 4 kernel_w: 3", "kernel_w", "without kernel_h"),
+    conv("num_output: 4 kernel_size: 3 kernel_size: 2 kernel_size: 4", "kernel_size", "3 values"),
+    conv("num_output: 4 kernel_size: 3 dilation: 3 dilation: 2 dilation: 4", "dilation", "3 values"),
+    conv("num_output: 4", "kernel_size is missing"),
+    conv("num_output: 4 kernel_size: 3", "2 bottoms", "1 tops", shapes=[IMAGE, IMAGE]),
+    conv("kernel_size: 3", "num_output is missing"),
+    conv("num_output: 4 kernel_size: 3 axis: 2", "axis 2"),
+    conv("num_output: 4 kernel_size: 3", "[3, 6]", shapes=[IMAGE, (2, 6, 5, 7)], tops=2),
+    conv("num_output: 4 kernel_size: 3 group: 2", "channels 3", "2 groups"),
+    conv("num_output: 4 kernel_size: 3 group: 3", "num_output 4", "3 groups"),
+    conv("num_output: 4 kernel_size: 3", "4-axis", "2x3x5", shapes=[(2, 3, 5)]),
+    conv("num_output: 4 kernel_h: 3 kernel_w: 4 dilation: 3", "3x4", "3x3", "5x7"),
+    of("Deconvolution", "convolution_param", "num_output: 4 kernel_size: 2 pad: 3", [IMAGE], "3x3", "0x2"),
+    of("DepthwiseConvolution", "convolution_param", "num_output: 3 group: 3", [IMAGE], "kernel_size is missing"),
+    # -- pooling
+    pool("global_pooling: true kernel_size: 3", "global_pooling"),
+    pool("global_pooling: true pad: 1", "pad 0 and stride 1"),
+    pool("global_pooling: true stride_h: 2", "pad 0 and stride 1"),
+    pool("kernel_size: 3 kernel_h: 2", "kernel_size", "kernel_h"),
+    pool("pool: AVE", "kernel_size is missing"),
+    pool("kernel_h: 2", "kernel_size is missing"),
+    pool("kernel_h: 2 kernel_w: 3 pad: 2", "pad 2x2", "kernel 2x3"),
+    pool("kernel_h: 6 kernel_w: 8", "6x8", "5x7"),
+    of("Pooling", "pooling_param", "kernel_size: 2", [(2, 3, 5)], "4-axis", "2x3x5"),
+    # -- dense
+    of("InnerProduct", "", "", [IMAGE], "num_output is missing"),
+    of("InnerProduct", "inner_product_param", "num_output: 4 axis: 4", [IMAGE], "axis 4", "4 axes", "2x3x5x7"),
+    # -- element by element
+    of("PReLU", "", "", [(4,)], "no channel axis"),
+    of("Bias", "", "", [IMAGE, (5,)], "second bottom 5", "2x3x5x7", "axis 1"),
+    of("Bias", "bias_param", "axis: 2 num_axes: 3", [IMAGE], "num_axes 3", "axis 2", "2x3x5x7"),
+    of("Scale", "", "", [IMAGE, (3, 5, 7, 2)], "second bottom 3x5x7x2", "2x3x5x7", "axis 1"),
+    of("Scale", "scale_param", "axis: -1 num_axes: 2", [IMAGE], "num_axes 2", "axis 3", "2x3x5x7"),
+    of("Scale", "scale_param", "axis: -5", [IMAGE], "axis -5", "4 axes"),
+    of("Eltwise", "", "", [IMAGE, IMAGE, (2, 3, 7, 5)], "bottom 2 is 2x3x7x5", "bottom 0 is 2x3x5x7"),
+    of("Eltwise", "eltwise_param", "coeff: 1 coeff: 2 coeff: 3", [IMAGE, IMAGE], "3 coeff", "2 bottoms"),
+    of("Eltwise", "eltwise_param", "operation: PROD coeff: 1 coeff: 2", [IMAGE, IMAGE], "SUM", "PROD"),
+    # -- normalization
+    of("LRN", "lrn_param", "local_size: 4", [IMAGE], "local_size 4", "odd"),
+    of("LRN", "", "", [(2, 3)], "4-axis", "2x3"),
+    of("Softmax", "softmax_param", "axis: 2", [(2, 3)], "axis 2", "2 axes", "2x3"),
+    # -- arrangement
+    of("Concat", "", "", [IMAGE, (2, 4, 5, 7), (2, 3, 6, 7)], "bottom 2 is 2x3x6x7", "2x3x5x7", "axis 1"),
+    of("Concat", "", "", [IMAGE, (2, 3, 5)], "bottom 1 is 2x3x5,", "axis 1"),
+    of("Concat", "concat_param", "axis: 4", [IMAGE], "axis 4", "4 axes"),
+    of("Slice", "slice_param", "slice_point: 1", [IMAGE], "3 tops", "2 slice_point", "found 1", tops=3),
+    of("Slice", "", "", [IMAGE], "axis 1", "3 elements", "2 equal", tops=2),
+    of("Slice", "slice_param", "slice_point: 2 slice_point: 1", [IMAGE], "0 and 3", "[2, 1]", tops=3),
+    of("Slice", "slice_param", "slice_point: 3", [IMAGE], "0 and 3", "[3]", tops=2),
+    of("Flatten", "flatten_param", "axis: 2 end_axis: 1", [IMAGE], "end_axis 1", "axis 2"),
+    reshape("", "shape is missing"),
+    reshape("shape { dim: 0 } axis: 3 num_axes: 2", "num_axes 2", "axis 3", "2x3x5x7"),
+    reshape("shape { dim: 0 dim: 0 } axis: 3", "dim 1", "axis 4", "2x3x5x7"),
+    reshape("shape { dim: -1 dim: -1 }", "more than one dim is -1"),
+    reshape("shape { dim: 4 dim: -1 }", "210", "4"),
+    reshape("shape { dim: 4 dim: 5 }", "210", "4x5", "20"),
+    reshape("shape { dim: 4 } axis: 5", "axis 5", "4 axes"),
+    of("Permute", "permute_param", "order: 0 order: 2 order: 0", [IMAGE], "[0, 2, 0]", "2x3x5x7"),
+    of("Permute", "permute_param", "order: 4", [IMAGE], "[4]", "2x3x5x7"),
+    of("Crop", "", "", [IMAGE, (2, 3)], "4 and 2 axes", "2x3x5x7", "2x3"),
+    of("Crop", "crop_param", "offset: 1 offset: 1 offset: 1", [IMAGE, (1, 1, 2, 2)], "3 offsets", "2 cropped"),
+    of("Crop", "crop_param", "offset: 0 offset: 4", [IMAGE, (1, 1, 2, 4)], "axis 3", "4 elements from 4", "has 7"),
+    of("ArgMax", "argmax_param", "axis: 1 top_k: 4", [IMAGE], "top_k 4", "3 values"),
+    of("ArgMax", "argmax_param", "top_k: 106", [IMAGE], "top_k 106", "105 values"),
+    # -- SSD
+    prior("", "min_size is missing"),
+    prior("min_size: 20 min_size: 30 max_size: 40", "1 max_size", "2 min_size"),
+    prior("min_size: 20 max_size: 20", "max_size 20", "min_size 20"),
+    prior("min_size: 20 variance: 0.1 variance: 0.2", "2 variance", "1 or 4"),
+    prior("min_size: 20 img_h: 50", "img_size", "img_h", "img_w"),
+    prior("min_size: 20 img_size: 50 img_h: 50 img_w: 50", "img_size", "img_h", "img_w"),
+    prior("min_size: 20 step: 5 step_h: 5 step_w: 5", "step", "step_h", "step_w"),
+    prior("min_size: 20", "1,002,001", "boxes=1,000,000", shapes=[(1, 1, 1001, 1001), IMAGE]),
+    prior("min_size: 20", "4-axis", "2x3", shapes=[IMAGE, (2, 3)]),
+    detect("", [(2, 24), (2, 18), (1, 2, 24)], "num_classes is missing"),
+    detect("num_classes: 3", [(2, 24), (2, 18), (2, 24)], "priors", "2x24"),
+    detect("num_classes: 3", [(2, 24), (1, 18), (1, 2, 24)], "2x24", "1x18", "same images"),
+    of("ArgMax", "argmax_param", "", [()], "scalar"),
+    of("BatchNorm", "", "", [()], "scalar"),
+    of("Normalize", "", "", [(5,)], "channels", "5"),
+    detect("num_classes: 3", [(2, 20), (2, 18), (1, 2, 24)], "20 locations", "6 priors", "3 classes", "24"),
+    detect("num_classes: 3", [(2, 24), (2, 12), (1, 2, 24)], "12 scores", "6 priors", "3 classes", "18"),
+    detect("num_classes: 3 share_location: false", [(2, 24), (2, 18), (1, 2, 24)], "24 locations", "expected 72"),
+    detect("num_classes: 1", [(1, 400_000_004), (1, 100_000_001), (1, 2, 400_000_004)], "100,000,001"),
+]  # fmt: skip
+
+
+class Declared(NamedTuple):
+    """A source that cannot be."""
+
+    text: str
+    words: tuple[str, ...]
+
+
+TWO_OF_THREE = 'top: "x" top: "y" top: "z" %s { shape { dim: 2 } shape { dim: 3 } }'
+SOURCES = [
+    Declared('type: "Input" ' + TWO_OF_THREE % "input_param", ("3 tops", "2 shapes")),
+    Declared('type: "Input" top: "x" input_param { shape { dim: 2 dim: 0 } }', ("at least 1",)),
+    Declared('type: "DummyData" ' + TWO_OF_THREE % "dummy_data_param", ("3 tops", "2 shapes")),
+    Declared('type: "DummyData" top: "x" dummy_data_param { shape { dim: -1 } }', ("at least 1",)),
+    Declared(
+        'type: "DummyData" top: "x" top: "y" dummy_data_param { num: 1 num: 2 num: 3 channels: 1 height: 1 width: 1 }',
+        ("given once or 2 times",),
+    ),
+    Declared('type: "MemoryData" top: "x" memory_data_param { batch_size: 2 channels: 3 height: 5 }', ("width",)),
+]
+
+
+def refusal(case: Refused, folder: Path) -> pytest.ExceptionInfo[chai.ShapeError]:
+    with pytest.raises(chai.ShapeError) as info:
+        build(folder, case.type, case.body, case.shapes, case.tops)
+    return info
+
+
+def source_refusal(case: Declared, folder: Path) -> pytest.ExceptionInfo[chai.ShapeError]:
+    path = folder / "net.prototxt"
+    path.write_text(
+        f'layer {{ name: "probe" {case.text} }}\nlayer {{ name: "a" type: "AbsVal" bottom: "x" top: "a" }}\n'
+    )
+    with pytest.raises(chai.ShapeError) as info:
+        chai.Net(path, device="float")
+    return info
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.type}-{c.words[0]}")
+def test_a_refusal_names_layer_and_numbers(tmp_path: Path, case: Refused) -> None:
+    error = refusal(case, tmp_path).value
+    for word in (f"layer 'probe' ({case.type})", *case.words):
+        assert word in error.message
+    assert error.layer == "probe"
+    line = 1 + len(case.shapes)  # one line per input
+    assert error.message.startswith(f"{tmp_path / 'net.prototxt'}:{line}: ")
+
+
+@pytest.mark.parametrize("case", SOURCES, ids=lambda c: c.text.split()[1].strip('"') + "-" + c.words[0])
+def test_a_source_names_layer_and_numbers(tmp_path: Path, case: Declared) -> None:
+    error = source_refusal(case, tmp_path).value
+    for word in ("layer 'probe'", *case.words):
+        assert word in error.message
+    assert error.layer == "probe"
+
+
+@pytest.mark.parametrize("case", SOURCES, ids=lambda c: c.text.split()[1].strip('"') + "-" + c.words[0])
+def test_a_source_names_its_line(tmp_path: Path, case: Declared) -> None:
+    assert source_refusal(case, tmp_path).value.message.startswith(f"{tmp_path / 'net.prototxt'}:1: ")
+
+
+def test_what_exceeds_a_limit_does(tmp_path: Path) -> None:
+    """The number that a message holds against a limit is the larger one."""
+    case = detect("num_classes: 1001", [(1, 400_000), (1, 100_100_000), (1, 2, 400_000)])
+    message = refusal(case, tmp_path).value.message
+    found, _, limit = message.rpartition("too many boxes: ")[2].partition(" exceeds the limit scores=")
+    assert int(found.replace(",", "")) > int(limit.split()[0].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("type", "body", "words"),
+    [
+        ("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 }", ("STOCHASTIC", "MAX, AVE")),
+        ("Pooling", "pooling_param { kernel_size: 0 }", ("kernel_size", "0", "1 .. 65535")),
+        ("Convolution", "convolution_param { num_output: 4 kernel_size: 3 stride: 0 }", ("stride", "1 .. 65535")),
+        (
+            "Convolution",
+            "convolution_param { num_output: 4 kernel_size: 3 pad: 70000 }",
+            ("pad", "70000", "0 .. 65535"),
+        ),
+        ("Convolution", "convolution_param { num_output: 4 kernel_size: 3 group: 0 }", ("group", "1 .. 65535")),
+        ("ReLU", "relu_param { negative_slope: nan }", ("negative_slope", "finite")),
+        ("ArgMax", "argmax_param { top_k: 0 }", ("top_k", "0")),
+        ("Softmax", "softmax_param { axis: 40 }", ("axis", "40")),
+        ("PriorBox", "prior_box_param { min_size: -1 }", ("min_size", "-1")),
+    ],
+)
+def test_values_outside_their_range_are_shown_in_the_file(
+    tmp_path: Path, type: str, body: str, words: tuple[str, ...]
+) -> None:
+    with pytest.raises(chai.ParseError) as info:
+        build(tmp_path, type, body, [IMAGE])
+    for word in ("layer 'probe'", type, *words):
+        assert word in info.value.message
+    assert info.value.line == 3
+    assert info.value.layer == "probe"
+
+
+# -- nothing is left out
+
+
+def raised_in_layers(error: BaseException) -> set[tuple[str, int]]:
+    """(file, line) of the frames inside chai/layers."""
+    home, found = Path(layers.__file__).parent, set()
+    trace: Any = error.__traceback__
+    while trace is not None:
+        file = Path(trace.tb_frame.f_code.co_filename)
+        if file.parent == home:
+            found.add((file.name, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
+def refusals_of_layers() -> dict[tuple[str, int], range]:
+    """Every ``raise self.wrong(...)``: its place, and the lines that it takes."""
+    found = {}
+    for file in Path(layers.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.Raise)
+                and isinstance(node.exc, ast.Call)
+                and ast.unparse(node.exc.func) == "self.wrong"
+            ):
+                assert node.end_lineno is not None
+                found[file.name, node.lineno] = range(node.lineno, node.end_lineno + 1)
+    return found
+
+
+def test_every_refusal_is_met(tmp_path: Path) -> None:
+    met: set[tuple[str, int]] = set()
+    for case in CASES:
+        met |= raised_in_layers(refusal(case, tmp_path).value)
+    for source in SOURCES:
+        met |= raised_in_layers(source_refusal(source, tmp_path).value)
+    known = refusals_of_layers()
+    assert len(known) > 40
+    unmet = [
+        f"{file}:{line}"
+        for (file, line), lines in known.items()
+        if file != "_training.py" and not any((file, at) in met for at in lines)  # training has tests of its own
+    ]
+    assert unmet == []

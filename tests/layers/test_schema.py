@@ -1,0 +1,177 @@
+"""Every Params dataclass against caffe.proto: names, repetition, defaults, and what is left out on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai import layers
+from chai.layers._source import Transform
+from chai.params import BlobShape, Filler, NoParams
+from chai.parser import schema
+
+# What a layer has no use for, and why it may be ignored.
+IGNORED = {
+    "BatchNormParameter": {"moving_average_fraction"},  # training
+    "ConvolutionParameter": {"engine", "force_nd_im2col"},  # which code runs, not what it computes
+    "DetectionOutputParameter": {
+        "save_output_param", "visualize", "visualize_threshold", "save_file",
+    },  # writes files and draws; the top is the same
+    "DummyDataParameter": {"data_filler"},  # the caller's data stand for it
+    "EltwiseParameter": {"stable_prod_grad"},  # training
+    "FillerParameter": {"sparse", "variance_norm"},  # random weights only
+    "LRNParameter": {"engine"},
+    "PoolingParameter": {"engine"},
+    "ReLUParameter": {"engine"},
+    "SoftmaxParameter": {"engine"},
+    # data bases are never opened; scale, mean_file, crop_size and mirror are moved to transform_param
+    "DataParameter": {
+        "source", "scale", "mean_file", "crop_size", "mirror", "rand_skip", "backend", "force_encoded_color", "prefetch",
+    },
+    "HDF5DataParameter": {"source", "shuffle"},
+    "ImageDataParameter": {
+        "source", "scale", "mean_file", "crop_size", "mirror", "rand_skip", "shuffle", "root_folder",
+    },
+    "WindowDataParameter": {
+        "source", "scale", "mean_file", "crop_size", "mirror", "fg_threshold", "bg_threshold", "fg_fraction",
+        "context_pad", "crop_mode", "cache_images", "root_folder",
+    },
+    "ResizeParameter": {  # how pixels are made up, not how many
+        "prob", "resize_mode", "pad_mode", "pad_value", "interp_mode", "height_scale", "width_scale",
+    },
+    "TransformationParameter": {"noise_param", "emit_constraint", "distort_param", "expand_param"},  # training
+}  # fmt: skip
+
+# Scalars that are None until the file sets them: Caffe asks has_... there, or they stand against another field.
+ASKED = {
+    "ArgMaxParameter": {"axis"},
+    "BatchNormParameter": {"use_global_stats"},
+    "ConcatParameter": {"concat_dim"},
+    "ConvolutionParameter": {"pad_h", "pad_w", "kernel_h", "kernel_w", "stride_h", "stride_w"},
+    "DataParameter": {"batch_size"},
+    "DetectionOutputParameter": {"confidence_threshold"},
+    "HDF5DataParameter": {"batch_size"},
+    "NonMaximumSuppressionParameter": {"top_k"},
+    "PoolingParameter": {"kernel_size", "kernel_h", "kernel_w", "stride_h", "stride_w"},
+    "PriorBoxParameter": {"img_size", "img_h", "img_w", "step", "step_h", "step_w"},
+    "SliceParameter": {"slice_dim"},
+    "WindowDataParameter": {"batch_size"},
+}
+
+# Types that have a message of their own in the schema and read nothing of it.
+UNREAD = {
+    "Accuracy", "ContrastiveLoss", "DetectionEvaluate", "HDF5Output", "HingeLoss", "InfogainLoss",  # dropped at TEST
+    "Dropout",  # the ratio is of training
+    "Sigmoid", "TanH",  # engine only
+}  # fmt: skip
+
+
+def messages() -> dict[tuple[str, type], None]:
+    """(message, dataclass) of every layer, and of the messages inside."""
+    of_layers = schema.fields("LayerParameter")
+    found: dict[tuple[str, type], None] = {("TransformationParameter", Transform): None}
+    for name in layers.types():
+        cls = layers.find(name)
+        assert cls is not None
+        if cls.message is not None:
+            found[of_layers[cls.message].message, cls.Params] = None
+    queue = list(found)
+    while queue:
+        message, params = queue.pop()
+        for field in fields(params):
+            if "nested" in field.metadata:
+                inner = schema.fields(message)[field.name].message, field.metadata["nested"]
+                if inner not in found:
+                    found[inner] = None
+                    queue.append(inner)
+    return found
+
+
+CASES = list(messages())
+IDS = [f"{message}-{params.__name__}" for message, params in CASES]
+
+
+@pytest.mark.parametrize(("message", "params"), CASES, ids=IDS)
+def test_fields_are_the_schemas(message: str, params: type) -> None:
+    known = schema.fields(message)
+    for field in fields(params):
+        assert field.name in known, f"{message} has no {field.name}"
+        assert isinstance(field.default, tuple) == known[field.name].repeated, field.name
+        assert ("nested" in field.metadata) == (known[field.name].kind == "message"), field.name
+
+
+@pytest.mark.parametrize(("message", "params"), CASES, ids=IDS)
+def test_defaults_are_caffes(message: str, params: type) -> None:
+    known, unset = schema.fields(message), set()
+    for field in fields(params):
+        definition = known[field.name]
+        assert field.default is not MISSING, field.name
+        if field.default is None and definition.kind != "message":
+            unset.add(field.name)
+        else:
+            assert same(field.default, definition.default), f"{field.name}: {field.default}, {definition.default}"
+    assert unset == ASKED.get(message, set())
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Equal, floats as the schema rounds them."""
+    return type(ours) is type(theirs) and (
+        np.float32(ours) == np.float32(theirs) if isinstance(ours, float) else ours == theirs
+    )
+
+
+@pytest.mark.parametrize(("message", "params"), CASES, ids=IDS)
+def test_nothing_is_ignored_unawares(message: str, params: type) -> None:
+    missing = set(schema.fields(message)) - {f.name for f in fields(params)}
+    assert missing == IGNORED.get(message, set())
+
+
+@pytest.mark.parametrize(("message", "params"), CASES, ids=IDS)
+def test_choices_are_values_of_the_enum(message: str, params: type) -> None:
+    for field in fields(params):
+        definition = schema.fields(message)[field.name]
+        allowed = field.metadata.get("choice")
+        assert (allowed is not None) == (definition.kind == "enum"), field.name
+        if allowed is not None:
+            assert set(allowed) <= set(definition.enum)
+            assert field.default in allowed
+
+
+@pytest.mark.parametrize(("message", "params"), CASES, ids=IDS)
+def test_defaults_lie_within_their_ranges(message: str, params: type) -> None:
+    for field in fields(params):
+        if "within" in field.metadata and field.default not in (None, ()):
+            low, high = field.metadata["within"]
+            assert low <= field.default <= high
+
+
+def test_types_that_read_no_message() -> None:
+    def plain(name: str) -> str:
+        return name.lower().replace("_", "")
+
+    own = {plain(f.removesuffix("_param")) for f in schema.fields("LayerParameter") if f.endswith("_param")}
+    found = {n for n in layers.types() if layers.find(n).message is None and plain(n) in own}
+    # multibox_loss_param, MultiBoxLoss: the same when read without underscores
+    assert found == UNREAD | {"MultiBoxLoss"}
+    for name in layers.types():
+        cls = layers.find(name)
+        assert (cls.message is None) == (cls.Params is NoParams), name
+
+
+def test_shared_messages_are_the_ones_meant() -> None:
+    read = {n: layers.find(n).message for n in layers.types() if layers.find(n).message}
+    odd = {n: m for n, m in read.items() if m.removesuffix("_param").replace("_", "") != n.lower()}
+    assert odd == {
+        "AnnotatedData": "data_param",
+        "Deconvolution": "convolution_param",
+        "DepthwiseConvolution": "convolution_param",
+        "Normalize": "norm_param",
+    }
+
+
+def test_the_messages_inside() -> None:
+    assert {("BlobShape", BlobShape), ("FillerParameter", Filler)} <= set(CASES)
+    assert any(message == "NonMaximumSuppressionParameter" for message, _ in CASES)

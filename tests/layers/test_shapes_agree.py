@@ -1,0 +1,151 @@
+"""For any bottoms: the shape rule refuses them, or forward writes what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import chai
+from chai import layers
+from chai.graph import Layer
+from chai.layers._source import Source
+
+from .common import GEOMETRY, Shape, build
+
+# (body, shapes that fit); the tops are as many as the body asks for
+EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
+    "AbsVal": [("", [(2, 3)], 1)],
+    "ArgMax": [("", [(2, 3)], 1), ("argmax_param { axis: -1 top_k: 2 }", [(2, 3)], 1)],
+    "BatchNorm": [
+        ("", [(2, 3, 5)], 1),
+        ("batch_norm_param { use_global_stats: false }", [(2, 3, 5)], 1),
+    ],
+    "Bias": [("", [(2, 3)], 1), ("", [(2, 3, 5), (3, 5)], 1), ("bias_param { axis: -2 num_axes: -1 }", [(2, 3)], 1)],
+    "Concat": [("", [(2, 3), (2, 5)], 1)],
+    "Convolution": [
+        ("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 }", [(2, 3, 5, 7)], 1),
+        ("convolution_param { num_output: 4 kernel_size: 1 group: 2 }", [(2, 2, 5, 7), (2, 2, 5, 7)], 2),
+    ],
+    "Crop": [("crop_param { axis: 1 offset: 1 }", [(3, 4, 5), (3, 2, 1)], 1)],
+    "Deconvolution": [("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 }", [(2, 3, 5, 7)], 1)],
+    "DepthwiseConvolution": [("convolution_param { num_output: 3 group: 3 kernel_size: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
+    "DetectionOutput": [
+        ("detection_output_param { num_classes: 3 code_type: CENTER_SIZE }", [(2, 8), (2, 6), (1, 2, 8)], 1),
+        ("detection_output_param { num_classes: 2 share_location: false }", [(2, 16), (2, 4), (1, 2, 8)], 1),
+    ],
+    "Dropout": [("", [(2, 3)], 1)],
+    "Eltwise": [("", [(2, 3), (2, 3)], 1), ("eltwise_param { operation: MAX }", [(2,), (2,), (2,)], 1)],
+    "ELU": [("", [(2, 3)], 1)],
+    "Flatten": [("", [(2, 3, 4)], 1), ("flatten_param { axis: 0 end_axis: 1 }", [(2, 3, 4)], 1)],
+    "InnerProduct": [("inner_product_param { num_output: 4 axis: -1 }", [(2, 3)], 1)],
+    "LRN": [("", [(2, 3, 4, 5)], 1), ("lrn_param { norm_region: WITHIN_CHANNEL }", [(2, 3, 4, 5)], 1)],
+    "Normalize": [("", [(2, 3, 4, 5)], 1), ("norm_param { channel_shared: false }", [(2, 3, 4, 5)], 1)],
+    "Permute": [("permute_param { order: 1 }", [(2, 3, 4)], 1)],
+    "Pooling": [
+        ("pooling_param { kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1),
+        ("pooling_param { global_pooling: true pool: AVE }", [(2, 3, 4, 5)], 1),
+        ("pooling_param { kernel_size: 1 stride: 3 pool: AVE }", [(2, 3, 4, 5)], 1),
+    ],
+    "Power": [("power_param { power: 2 }", [(2, 3)], 1)],
+    "PReLU": [("", [(2, 3, 4)], 1), ("prelu_param { channel_shared: true }", [(2, 3)], 1)],
+    "PriorBox": [("prior_box_param { min_size: 4 aspect_ratio: 2 }", [(2, 3, 4, 5), (2, 3, 40, 50)], 1)],
+    "ReLU": [("", [(2, 3)], 1)],
+    "Reshape": [
+        ("reshape_param { shape { dim: 0 dim: -1 } }", [(2, 3, 4)], 1),
+        ("reshape_param { shape { dim: -1 } axis: 1 num_axes: 1 }", [(2, 3, 4)], 1),
+        ("reshape_param { shape { } }", [(1,)], 1),
+    ],
+    "Scale": [
+        ("scale_param { bias_term: true }", [(2, 3)], 1),
+        ("scale_param { axis: 0 bias_term: true }", [(2, 3, 4), (2, 3)], 1),
+    ],
+    "Sigmoid": [("", [(2, 3)], 1)],
+    "Silence": [("", [(2, 3), (4,)], 0)],
+    "Slice": [("", [(2, 4)], 2), ("slice_param { axis: -1 slice_point: 1 }", [(2, 3)], 2)],
+    "Softmax": [("", [(2, 3)], 1), ("softmax_param { axis: -1 }", [(2, 3)], 1)],
+    "Split": [("", [(2, 3)], 2)],
+    "TanH": [("", [(2, 3)], 1)],
+}
+Probes = dict[tuple[str, str], Layer]
+CASES = [(type, *example) for type, examples in EXAMPLES.items() for example in examples]
+
+
+def test_every_type_has_an_example() -> None:
+    computing = {
+        n for n in layers.types() if not layers.find(n).training_only and not issubclass(layers.find(n), Source)
+    }
+    assert set(EXAMPLES) == computing
+
+
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Probes:
+    """The layer of each example, through the parser."""
+    folder: Path = tmp_path_factory.mktemp("probes")
+    return {
+        (type, body): build(folder, type, body, shapes, tops).graph.layer("probe") for type, body, shapes, tops in CASES
+    }
+
+
+def outcome(layer: Layer, shapes: list[Shape]) -> str:
+    """ "refused", or "agrees"; anything else is an error."""
+    try:
+        tops = layer.shapes(*shapes)
+        weights = layer.weight_shapes(*shapes)
+    except chai.ShapeError:
+        return "refused"
+    random = np.random.default_rng(0)
+    layer.blobs = [random.uniform(0.5, 1, s).astype(np.float32) for s in weights]
+    with np.errstate(all="ignore"):
+        found = layer.forward(*(random.uniform(0, 1, s).astype(np.float32) for s in shapes))
+    assert len(found) == len(tops) == len(layer.tops)
+    for array, top in zip(found, tops):
+        assert array.dtype == np.float32
+        assert layer.dynamic or array.shape == top
+    assert layer.macs(tuple(shapes), tops) >= 0
+    return "agrees"
+
+
+@pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)
+def test_the_examples_agree(probes: Probes, type: str, body: str, shapes: list[Shape], tops: int) -> None:
+    assert outcome(probes[type, body], shapes) == "agrees"
+
+
+@st.composite
+def near(draw: st.DrawFn, shapes: list[Shape]) -> list[Shape]:
+    """Shapes like these with an axis more, less or of another size, or quite other ones."""
+    found = []
+    for shape in shapes:
+        new = list(shape)
+        what = draw(st.sampled_from(["same", "same", "size", "more", "less", "other"]))
+        if what == "other":
+            new = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
+        elif what == "size":
+            new[draw(st.integers(0, len(new) - 1))] = draw(st.integers(1, 9))
+        elif what == "more":
+            new.insert(draw(st.integers(0, len(new))), draw(st.integers(1, 3)))
+        elif what == "less" and len(new) > 1:
+            new.pop(draw(st.integers(0, len(new) - 1)))
+        found.append(tuple(new))
+    return found
+
+
+@pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)
+def test_other_shapes_are_refused_or_agree(
+    probes: Probes, type: str, body: str, shapes: list[Shape], tops: int
+) -> None:
+    @GEOMETRY
+    @given(near(shapes))
+    def check(other: list[Shape]) -> None:
+        assert outcome(probes[type, body], other) in ("refused", "agrees")
+
+    check()
+
+
+@pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)
+def test_scalars_are_refused_or_agree(probes: Probes, type: str, body: str, shapes: list[Shape], tops: int) -> None:
+    """A blob without axes, as Reshape to ``shape { }`` makes it: first, last or everywhere."""
+    for scalars in ([(), *shapes[1:]], [*shapes[:-1], ()], [()] * len(shapes)):
+        assert outcome(probes[type, body], scalars) in ("refused", "agrees")

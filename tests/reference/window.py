@@ -1,0 +1,84 @@
+"""Convolution, Deconvolution and Pooling, pixel by pixel."""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Pair = tuple[int, int]
+FLT_MAX = float(np.finfo(np.float32).max)
+
+
+def convolution(
+    x: Array, w: Array, b: Array | None, stride: Pair, pad: Pair, dilation: Pair = (1, 1), group: int = 1
+) -> Array:
+    """x (N, C, H, W), w (M, C/group, kh, kw), b (M,) or None."""
+    n, _, height, width = x.shape
+    m, per_group, kh, kw = w.shape
+    oh = (height + 2 * pad[0] - (dilation[0] * (kh - 1) + 1)) // stride[0] + 1
+    ow = (width + 2 * pad[1] - (dilation[1] * (kw - 1) + 1)) // stride[1] + 1
+    y = np.zeros((n, m, oh, ow))
+    for image, out, row, column in np.ndindex(y.shape):
+        first = out // (m // group) * per_group  # first channel of this output's group
+        total = 0.0 if b is None else float(b[out])
+        for c, i, j in np.ndindex(per_group, kh, kw):
+            h = row * stride[0] - pad[0] + i * dilation[0]
+            v = column * stride[1] - pad[1] + j * dilation[1]
+            if 0 <= h < height and 0 <= v < width:
+                total += float(w[out, c, i, j]) * float(x[image, first + c, h, v])
+        y[image, out, row, column] = total
+    return y
+
+
+def deconvolution(
+    x: Array, w: Array, b: Array | None, stride: Pair, pad: Pair, dilation: Pair = (1, 1), group: int = 1
+) -> Array:
+    """x (N, C, H, W), w (C, M/group, kh, kw), b (M,) or None."""
+    n, channels, height, width = x.shape
+    _, per_group, kh, kw = w.shape
+    oh = stride[0] * (height - 1) + dilation[0] * (kh - 1) + 1 - 2 * pad[0]
+    ow = stride[1] * (width - 1) + dilation[1] * (kw - 1) + 1 - 2 * pad[1]
+    y = np.zeros((n, per_group * group, oh, ow))
+    if b is not None:
+        for image, out, row, column in np.ndindex(y.shape):
+            y[image, out, row, column] = float(b[out])
+    for image, c, h, v in np.ndindex(x.shape):
+        first = c // (channels // group) * per_group  # first output of this channel's group
+        for out, i, j in np.ndindex(per_group, kh, kw):
+            row = h * stride[0] - pad[0] + i * dilation[0]
+            column = v * stride[1] - pad[1] + j * dilation[1]
+            if 0 <= row < oh and 0 <= column < ow:
+                y[image, first + out, row, column] += float(w[c, out, i, j]) * float(x[image, c, h, v])
+    return y
+
+
+def pooled(size: int, kernel: int, stride: int, pad: int, padded: bool, up: bool = True) -> int:
+    """Caffe's output size on one axis; ``padded``: whether either axis has padding."""
+    out = int((ceil if up else floor)((size + 2 * pad - kernel) / stride)) + 1
+    if padded and (out - 1) * stride >= size + pad:  # the last window would start behind the image
+        out -= 1
+    return out
+
+
+def pooling(x: Array, kind: str, kernel: Pair, stride: Pair, pad: Pair, up: bool = True) -> Array:
+    """``kind`` is MAX or AVE. A window without a pixel gives -FLT_MAX or 0 (Caffe: 0, or 0/0 if its area is 0 too)."""
+    n, channels, *size = x.shape
+    oh, ow = (pooled(size[i], kernel[i], stride[i], pad[i], any(pad), up) for i in range(2))
+    y = np.zeros((n, channels, oh, ow))
+    for image, c, row, column in np.ndindex(y.shape):
+        top, left = row * stride[0] - pad[0], column * stride[1] - pad[1]
+        # the area counts padding, up to the padded image's end
+        area = (min(top + kernel[0], size[0] + pad[0]) - top) * (min(left + kernel[1], size[1] + pad[1]) - left)
+        seen = [
+            float(x[image, c, h, v])
+            for h in range(max(top, 0), min(top + kernel[0], size[0]))
+            for v in range(max(left, 0), min(left + kernel[1], size[1]))
+        ]
+        if kind == "MAX":
+            y[image, c, row, column] = max([-FLT_MAX, *seen])
+        else:
+            y[image, c, row, column] = sum(seen) / area if seen else 0.0
+    return y
