@@ -46,7 +46,9 @@ def run(
                     values[blob] = top
                 written = sum(t.nbytes for t in tops)
                 macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
-                steps.append(StepTime(layer.name, layer.type, layer.engine, ms, macs, written))
+                steps.append(
+                    StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops)
+                )
                 total += written
             peak = max(
                 peak,

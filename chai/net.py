@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import devices, executor, fillers
 from .env import env
 from .errors import ModelError, UsageError
+from .fixed import SCHEMES, Format
 from .graph import Graph, Shape, count, show
 from .lazy import np
 from .limits import limits
@@ -22,6 +23,9 @@ from .perf import PerfInfo
 
 if TYPE_CHECKING:
     from .graph import Array
+    from .offload import Offload
+    from .overlay import Overlay
+    from .schedule import Schedule
 
 log = logging.getLogger("chai")
 
@@ -31,7 +35,13 @@ class Net:
 
     ``prototxt``    a path, or the name of a shipped network (``chai.Net("googlenet", weights)``)
     ``caffemodel``  its weights; without them a shipped network takes its own where it has some, any other random ones
-    ``device``      "float": everything on the host in float32, Caffe's own numbers (default: CHAI_DEVICE, else "float")
+    ``device``      "float": everything on the host in float32, Caffe's own numbers (default: CHAI_DEVICE, else "float");
+                    "emulator": what the overlay can run in its fixed point, the rest on the host
+    ``overlay``     name or manifest of the overlay (default: pynq-z2)
+    ``engine``      layers that shall run elsewhere than the overlay would choose, {layer: "host" or "fpga"}
+    ``calibrate``   inputs that the formats of a network without precision_param are taken from, an array or {blob:
+                    array}; default: the first batch
+    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
     ``custom``      custom layers of this network alone, {type: function}
     ``batch``       images per forward pass, instead of the file's
     ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass
@@ -48,6 +58,7 @@ class Net:
         caffemodel: str | Path | None = None,
         device: str | None = None,
         *,
+        overlay: str | Path | None = None,
         custom: Mapping[str, Callable[..., Any]] | None = None,
         batch: int | None = None,
         keep: str | Sequence[str] = "outputs",
@@ -55,6 +66,10 @@ class Net:
         level: int = 0,
         stages: Sequence[str] = (),
         shapes: Mapping[str, Shape] | None = None,
+        engine: Mapping[str, str] | None = None,
+        calibrate: Any = None,
+        bits: int = 8,
+        scheme: str = "Xilinx",
     ) -> None:
         self.device = devices.open(device or env().device)
         path, weights = locate(prototxt, caffemodel)
@@ -66,6 +81,13 @@ class Net:
         self._keep = self._kept(keep)
         self._shapes: dict[str, Shape] = {}
         self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
+        self.formats: Mapping[str, Format] | None = None
+        self.overlay: Overlay | None = _load_overlay(overlay) if self.device.fixed else None
+        self._engine = dict(engine or {})
+        self._bits, self._scheme = bits, scheme
+        self._offloads: dict[tuple[tuple[str, Shape], ...], Offload] = {}
+        if bits not in (8, 6) or scheme not in SCHEMES:
+            raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         wanted = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
             wanted[self._input(blob)] = tuple(shape)
@@ -75,6 +97,8 @@ class Net:
             wanted = {b: None if s is None else (batch, *s[1:]) for b, s in wanted.items()}
         if all(s is not None for s in wanted.values()):
             self.reshape(**{b: s for b, s in wanted.items() if s is not None})
+        if calibrate is not None:
+            self.calibrate(**calibrate) if isinstance(calibrate, Mapping) else self.calibrate(calibrate)
 
     # -- what a network has
 
@@ -130,9 +154,67 @@ class Net:
         """
         feeds = self._feeds(data, inputs)
         self.reshape(**{name: array.shape for name, array in feeds.items()})
-        self._values, self.perf = executor.run(self.graph, self._shapes, feeds, self._keep)
+        if self.overlay is None:
+            self._values, self.perf = executor.run(self.graph, self._shapes, feeds, self._keep)
+        else:
+            if self.formats is None:
+                self._calibrate(feeds)
+            latest = self.offload.graph.latest  # a pass may have given a name to another blob
+            names = [name for name, blob in self.graph.latest.items() if blob in self._keep]
+            kept, self.perf = self.offload.run(feeds, {latest[name] for name in names})
+            self._values = {self.graph.latest[n]: kept[latest[n]] for n in names if latest[n] in kept}
         self._log_pass()
         return {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+
+    def calibrate(self, *data: Any, **inputs: Any) -> None:
+        """Take the formats of blobs from one float pass over these inputs; they hold until the next call.
+
+        Each blob's format covers the largest magnitude it was seen to have (max calibration).
+        """
+        feeds = self._feeds(data, inputs)
+        self.reshape(**{name: array.shape for name, array in feeds.items()})
+        if self.overlay is not None:
+            self._calibrate(feeds)
+
+    @property
+    def offload(self) -> Offload:
+        """Partition and schedule at the present input sizes; UsageError on a device without an overlay."""
+        if self.overlay is None:
+            raise UsageError(f"device {self.device.name} has no overlay", hint='Net(..., device="emulator")')
+        key = tuple(sorted(self._shapes.items()))
+        if key not in self._offloads:
+            from .offload import Offload  # a float network needs none of it
+
+            keep = {blob for blob in self.graph.latest.values() if blob in self._keep}
+            self._offloads[key] = Offload(
+                self.graph, self._shapes, self.overlay, self.device, self._engine, keep, self.formats
+            )
+        return self._offloads[key]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The steps of a forward pass; its conversions are known once the formats are."""
+        return self.offload.schedule
+
+    def _calibrate(self, feeds: dict[str, Array]) -> None:
+        from .formats import calibrated, from_precision, given, ranges
+
+        graph = self.offload.graph
+        if given(graph):
+            self.formats = from_precision(graph)
+        else:
+            blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+            values, _ = executor.run(self.graph, self._shapes, feeds, blobs)
+            self.formats = calibrated(graph, ranges({b: values[b] for b in blobs}), self._bits, self._scheme)
+            images = next(iter(feeds.values())).shape[0]
+            log.info(
+                "%s: %d-bit %s formats from the largest values of %d images",
+                self.name,
+                self._bits,
+                self._scheme,
+                images,
+            )
+        self._offloads.clear()
 
     def reshape(self, **inputs: Shape) -> None:
         """Set input sizes; shapes of all blobs follow. Raises ShapeError and keeps the old ones if they cannot be."""
@@ -211,7 +293,7 @@ class Net:
             array = np.asarray(value)
             if array.dtype.kind not in "fiub":
                 raise UsageError(f"input {self._input(name)!r}: expected numbers, found dtype {array.dtype}")
-            feeds[self._input(name)] = np.ascontiguousarray(array, np.float32)
+            feeds[self._input(name)] = np.asarray(array, np.float32, order="C")
         return feeds
 
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
@@ -252,3 +334,9 @@ class Net:
         if env().debug >= 3:
             for name, value in self.blobs.items():
                 log.info("%s %s [%g, %g]", name, show(value.shape), value.min(), value.max())
+
+
+def _load_overlay(name: str | Path | None) -> Overlay:
+    from .overlay import load
+
+    return load(name) if name is not None else load()

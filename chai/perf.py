@@ -10,7 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass)."""
+    """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass).
+
+    ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one.
+    """
 
     name: str
     type: str
@@ -18,6 +21,8 @@ class StepTime:
     ms: float
     macs: int
     bytes: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,15 +56,22 @@ class PerfInfo:
             rate = f"{s.macs / s.ms / 1e6:.1f} G" if s.macs and s.ms else "-"
             yield s.name, s.type, s.engine, f"{s.ms:.3f}", f"{100 * s.ms / total:.1f}", rate
 
+    def conversions(self, step: StepTime) -> tuple[float, float]:
+        """Milliseconds spent unpacking a step's inputs and packing its outputs; 0 where nothing is converted."""
+        unpack = sum(s.ms for s in self.steps if s.type == "Unpack" and not set(s.writes).isdisjoint(step.reads))
+        pack = sum(s.ms for s in self.steps if s.type == "Pack" and not set(s.reads).isdisjoint(step.writes))
+        return unpack, pack
+
     def chaidnn(self) -> str:
-        """CHaiDNN's report. Between host layers nothing is packed or unpacked, so those latencies are 0 there."""
+        """CHaiDNN's report."""
         lines = [f"[INFOx] Total Number of Custom layers : {len(self.custom)}", ""]
         for i, step in enumerate(self.custom, 1):
+            unpack, pack = self.conversions(step)
             lines += [
                 f"[INFOx] Custom Layer - {i} : {step.name}",
-                f"[PERFM] Unpack layer Latency : {0:f} ms",
+                f"[PERFM] Unpack layer Latency : {unpack:f} ms",
                 f"[PERFM] Custom layer Latency : {step.ms:f} ms",
-                f"[PERFM] Pack   layer Latency : {0:f} ms",
+                f"[PERFM] Pack   layer Latency : {pack:f} ms",
                 "",
             ]
         return "\n".join(lines)

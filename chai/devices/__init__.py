@@ -12,7 +12,7 @@ from .base import Device
 
 def names() -> list[str]:
     """Names of all devices."""
-    return sorted(p.stem.rstrip("_") for p in Path(__file__).parent.glob("*.py") if p.stem not in ("__init__", "base"))
+    return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in ("__init__", "base"))
 
 
 def open(name: str) -> Device:
@@ -23,6 +23,6 @@ def open(name: str) -> Device:
             f"there is no device {name!r}",
             hint=(f"did you mean {near[0]!r}? " if near else "") + "devices: " + ", ".join(names()),
         )
-    device = import_module(f".{name}_", __name__).device
+    device = import_module(f".{name}", __name__).device
     assert isinstance(device, Device)
     return device

@@ -6,9 +6,10 @@ within ``COLUMNS`` bytes whatever the blob's size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..lazy import np
+from ..window import Window
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -16,24 +17,11 @@ if TYPE_CHECKING:
 COLUMNS = 4 << 20  # bytes of im2col buffer: larger falls out of the cache, smaller makes thin products
 
 
-class Geometry(NamedTuple):
-    """Window of a 2-D convolution or pooling; each pair is (height, width) in elements."""
-
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    pad: tuple[int, int]
-    dilation: tuple[int, int] = (1, 1)
-
-    def extent(self, i: int) -> int:
-        """Pixels the kernel spans along axis ``i``, dilation included."""
-        return self.dilation[i] * (self.kernel[i] - 1) + 1
-
-
-def conv2d(x: Array, weights: Array, bias: Array | None, window: Geometry, group: int) -> Array:
+def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
     """Caffe's Convolution: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
-    out = tuple((s + 2 * window.pad[i] - window.extent(i)) // window.stride[i] + 1 for i, s in ((0, h), (1, w)))
+    out = window.sizes((h, w))
     y = np.empty((n, m, *out), np.float32)
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
     if cg == 1 and m == group and not pointwise:
@@ -52,7 +40,7 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Geometry, group
     return y
 
 
-def deconv2d(x: Array, weights: Array, bias: Array | None, window: Geometry, group: int) -> Array:
+def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
     """Caffe's Deconvolution: x (N, C, H, W), weights (C, M/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
     n, c, h, w = x.shape
     mg = weights.shape[1]
@@ -84,7 +72,7 @@ def _padded(image: Array, pad: tuple[int, int]) -> Array:
     return padded
 
 
-def _im2col_product(image: Array, matrices: Array, y: Array, out: tuple[int, int], cg: int, window: Geometry) -> None:
+def _im2col_product(image: Array, matrices: Array, y: Array, out: tuple[int, int], cg: int, window: Window) -> None:
     """``y`` (group, M/group, OH*OW) = matrices (group, M/group, K) times the columns of a padded image."""
     group, _, k = matrices.shape
     (kh, kw), (sh, sw), _, (dh, dw) = window
@@ -102,7 +90,7 @@ def _im2col_product(image: Array, matrices: Array, y: Array, out: tuple[int, int
         np.matmul(matrices, band.reshape(group, k, -1), out=y[:, :, first * ow : last * ow])
 
 
-def _depthwise(x: Array, weights: Array, y: Array, window: Geometry) -> None:
+def _depthwise(x: Array, weights: Array, y: Array, window: Window) -> None:
     """One input channel per output channel: a product per tap over whole maps, no columns."""
     (kh, kw), (sh, sw), _, (dh, dw) = window
     oh, ow = y.shape[2:]

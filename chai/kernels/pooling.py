@@ -5,23 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..lazy import np
-from .convolution import Geometry
+from ..window import Window
 
 if TYPE_CHECKING:
     from ..graph import Array, Shape
 
 
-def max_pool(x: Array, window: Geometry, out: Shape) -> Array:
-    """Maximum of each window clipped to the image; x (N, C, H, W) -> (N, C, *out). An empty window gives -FLT_MAX."""
-    return _reduce(x, window, out, np.maximum, float(np.finfo(np.float32).min))
+def max_pool(x: Array, window: Window, out: Shape) -> Array:
+    """Maximum of each window clipped to the image; x (N, C, H, W) float32 or int8 -> (N, C, *out).
+
+    An empty window gives the least value of the type (-FLT_MAX).
+    """
+    least = float(np.finfo(np.float32).min) if x.dtype == np.float32 else int(np.iinfo(x.dtype).min)
+    return _reduce(x, window, out, np.maximum, least)
 
 
-def sum_pool(x: Array, window: Geometry, out: Shape) -> Array:
+def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     """Sum of each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
     return _reduce(x, window, out, np.add, 0.0)
 
 
-def areas(window: Geometry, size: Shape, out: Shape) -> Array:
+def areas(window: Window, size: Shape, out: Shape) -> Array:
     """Elements of each window as Caffe's average counts them: clipped at size + pad, padding inside counted.
 
     float32 (OH, OW); a window that begins behind the image counts as 1, its sum being 0.
@@ -33,7 +37,7 @@ def areas(window: Geometry, size: Shape, out: Shape) -> Array:
     return np.multiply.outer(*sides).astype(np.float32)
 
 
-def _reduce(x: Array, window: Geometry, out: Shape, operation: np.ufunc, neutral: float) -> Array:
+def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: float) -> Array:
     for axis in (2, 3):
         i = axis - 2
         kernel, stride, pad = window.kernel[i], window.stride[i], window.pad[i]
@@ -41,7 +45,7 @@ def _reduce(x: Array, window: Geometry, out: Shape, operation: np.ufunc, neutral
         if pad or need > x.shape[axis]:
             shape = list(x.shape)
             shape[axis] = max(need, pad + x.shape[axis])
-            padded = np.full(shape, neutral, np.float32)
+            padded = np.full(shape, neutral, x.dtype)
             padded[_at(axis, slice(pad, pad + x.shape[axis]))] = x
             x = padded
         taps = (x[_at(axis, slice(k, k + (out[i] - 1) * stride + 1, stride))] for k in range(kernel))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..graph import Layer, Shape
-from ..kernels.convolution import Geometry
 from ..params import Filler, margin, nested, size, within
+from ..window import Window
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class WindowLayer(Layer):
     tops_allowed = (1, None)
 
     @property
-    def window(self) -> Geometry:
+    def window(self) -> Window:
         """The window of this layer. Raises ShapeError when it is given twice, by half or not at all."""
         p = self.params
         kernel = self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
-        return Geometry(
+        return Window(
             kernel,
             self._pair("stride", p.stride, p.stride_h, p.stride_w, 1),
             self._pair("pad", p.pad, p.pad_h, p.pad_w, 0),

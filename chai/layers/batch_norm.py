@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
+from ..graph import Shape
 from ..lazy import np
 from ..params import Filler, within
+from ._affine import AffineLayer
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -21,7 +22,7 @@ class BatchNormParams:
     eps: float = within(0, 1e30, 1e-5)
 
 
-class BatchNorm(Layer):
+class BatchNorm(AffineLayer):
     """Blobs: sum of means (C,), sum of variances (C,), and their common divisor (1,); a divisor of 0 gives 0.
 
     With use_global_stats: false the batch's own mean and variance are used instead.
@@ -29,6 +30,11 @@ class BatchNorm(Layer):
 
     message = "batch_norm_param"
     Params = BatchNormParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if not bottoms[0]:
+            raise self.wrong("a scalar has no channels")
+        return bottoms
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         channels = bottoms[0][1] if len(bottoms[0]) > 1 else 1
@@ -42,6 +48,13 @@ class BatchNorm(Layer):
         total, squares, divisor = self.blobs
         factor = np.float32(0 if divisor[0] == 0 else 1 / divisor[0])
         return total * factor, squares * factor
+
+    def affine(self) -> tuple[Array, Array] | None:
+        if self.params.use_global_stats is False:
+            return None
+        mean, variance = (v.astype(np.float64) for v in self.statistics())
+        factor = 1 / np.sqrt(variance + self.params.eps)
+        return factor, -mean * factor
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from ..graph import Layer, Shape, show
 from ..lazy import np
+from ..lowering import within_limits
 from ..params import axis_index, within
+from ..tasks.copy import Copy
 
 if TYPE_CHECKING:
     from ..graph import Array
+    from ..lowering import Target
+    from ..overlay import Overlay
+    from ..tasks import Task
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,26 @@ class Concat(Layer):
                     f"bottom {i} is {show(shape)}, bottom 0 is {show(first)}; they may differ on axis {along} only"
                 )
         return ((*first[:along], sum(s[along] for s in bottoms), *first[along + 1 :]),)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if self._along(bottoms[0]) != 1 or len(bottoms[0]) != 4:
+            return "only channels can be concatenated by address"
+        first, step = 0, overlay.tasks.copy.channel_step if overlay.tasks.copy else 1
+        for bottom in bottoms:
+            if first % step:
+                return f"a branch would begin at channel {first}, not at a multiple of {step}"
+            first += bottom[1]
+        return within_limits(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
+
+    def lower(self, target: Target) -> list[Task]:
+        tasks: list[Task] = []
+        first = 0
+        for bottom in self.bottoms:
+            same = target.formats[bottom] == target.formats[self.tops[0]]
+            r = None if same else target.requantization(np.array(target.formats[bottom].step), self.tops[0], None)
+            tasks.append(Copy((bottom,), self.tops[0], self.origin, first, r))
+            first += target.shapes[bottom][1]
+        return tasks
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.concatenate(bottoms, self._along(bottoms[0].shape)),)

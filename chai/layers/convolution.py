@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 
 from ..graph import Shape, count, show
 from ..kernels.convolution import conv2d
+from ..lowering import within_limits
+from ..tasks.conv import Conv
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..graph import Array
+    from ..lowering import Target
+    from ..overlay import Overlay
+    from ..tasks import Task
 
 
 class Convolution(WindowLayer):
@@ -20,10 +25,7 @@ class Convolution(WindowLayer):
         window = self.window
         tops = []
         for n, _, *size in bottoms:
-            out = [
-                (s + 2 * p - window.extent(i)) // d + 1
-                for i, (s, p, d) in enumerate(zip(size, window.pad, window.stride))
-            ]
+            out = window.sizes(tuple(size))
             if min(out) < 1:
                 kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"
                 raise self.wrong(f"{kernel} is larger than the padded input {show(tuple(size))}")
@@ -38,6 +40,28 @@ class Convolution(WindowLayer):
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         per_output = count(self.weight_shapes(*bottoms)[0][1:])
         return sum(count(top) for top in tops) * per_output
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if len(bottoms) != 1:
+            return "more than one bottom"
+        window = self.window
+        return within_limits(
+            overlay,
+            "conv",
+            kernel=max(window.kernel),
+            stride=max(window.stride),
+            pad=max(window.pad),
+            dilation=max(window.dilation),
+            group=self.params.group,
+            size=max(bottoms[0][2:]),
+            channels=max(bottoms[0][1], self.params.num_output),
+        )
+
+    def lower(self, target: Target) -> list[Task]:
+        bias = self.blobs[1] if self.params.bias_term else None
+        codes, added, steps = target.weights(self, self.blobs[0], bias)
+        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope)
+        return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         weights, bias = self.blobs[0], self.blobs[1] if self.params.bias_term else None

@@ -5,12 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..fixed import Requantization
 from ..graph import Layer, Shape, show
 from ..lazy import np
+from ..lowering import within_limits
 from ..params import choice
+from ..tasks.eltwise import Eltwise as EltwiseTask
 
 if TYPE_CHECKING:
     from ..graph import Array
+    from ..lowering import Target
+    from ..overlay import Overlay
+    from ..tasks import Task
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,24 @@ class Eltwise(Layer):
             raise self.wrong(f"coeff belongs to SUM, the operation is {self.params.operation}")
         return bottoms[:1]
 
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if self.params.operation != "SUM":
+            return f"the overlay adds; it has no {self.params.operation}"
+        unit = overlay.tasks.eltwise
+        if unit is not None and len(bottoms) > unit.inputs:
+            return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
+        if len(bottoms[0]) != 4:
+            return f"a blob of {len(bottoms[0])} axes"
+        return within_limits(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+
+    def lower(self, target: Target) -> list[Task]:
+        coeff = self.params.coeff or (1.0,) * len(self.bottoms)
+        steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
+        r = target.requantization(steps, self.tops[0], self.slope)
+        negative = None if r.negative is None else tuple(map(int, r.negative))
+        one = Requantization(np.array(1), r.shift, r.low, r.high)
+        return [EltwiseTask(self.bottoms, self.tops[0], self.origin, tuple(map(int, r.multiplier)), negative, one)]
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params
         if p.coeff:
@@ -46,5 +70,5 @@ class Eltwise(Layer):
         operation = {"PROD": np.multiply, "SUM": np.add, "MAX": np.maximum}[p.operation]
         y = operation(bottoms[0], bottoms[1])
         for x in bottoms[2:]:
-            operation(y, x, out=y)
+            y = operation(y, x)
         return (y,)

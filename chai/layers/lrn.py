@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..graph import Layer, Shape
 from ..kernels import pooling
-from ..kernels.convolution import Geometry
 from ..lazy import np
 from ..params import SIZE, choice, within
+from ..window import Window
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -45,7 +45,7 @@ class LRN(Layer):
         p = self.params
         if p.norm_region == "WITHIN_CHANNEL":
             half = (p.local_size - 1) // 2
-            window = Geometry((p.local_size, p.local_size), (1, 1), (half, half))
+            window = Window((p.local_size, p.local_size), (1, 1), (half, half))
             size = x.shape[2:]
             mean = pooling.sum_pool(x * x, window, size) / pooling.areas(window, size, size)
             return (x * _negative_power(1 + p.alpha * mean, p.beta),)

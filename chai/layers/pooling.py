@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..fixed import ACCUMULATOR
 from ..graph import Layer, Shape, show
 from ..kernels import pooling
-from ..kernels.convolution import Geometry
+from ..lowering import within_limits
 from ..params import choice, margin, size
+from ..tasks.pool import Pool
+from ..window import Window
 
 if TYPE_CHECKING:
     from ..graph import Array
+    from ..lowering import Target
+    from ..overlay import Overlay
+    from ..tasks import Task
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Pooling(Layer):
     message = "pooling_param"
     Params = PoolingParams
 
-    def window(self, shape: Shape) -> Geometry:
+    def window(self, shape: Shape) -> Window:
         """The window over a map of this shape."""
         p = self.params
         if p.global_pooling:
@@ -49,7 +55,7 @@ class Pooling(Layer):
                 raise self.wrong("global_pooling takes no kernel size")
             if p.pad or p.pad_h or p.pad_w or p.stride != 1 or (p.stride_h or 1) != 1 or (p.stride_w or 1) != 1:
                 raise self.wrong("global_pooling needs pad 0 and stride 1")
-            return Geometry((shape[2], shape[3]), (1, 1), (0, 0))
+            return Window((shape[2], shape[3]), (1, 1), (0, 0))
         if p.kernel_size and (p.kernel_h or p.kernel_w):
             raise self.wrong("kernel_size and kernel_h / kernel_w are both given")
         kernel = (p.kernel_h or p.kernel_size, p.kernel_w or p.kernel_size)
@@ -60,7 +66,7 @@ class Pooling(Layer):
         pad = (p.pad_h or p.pad, p.pad_w or p.pad)
         if pad[0] >= kernel[0] or pad[1] >= kernel[1]:
             raise self.wrong(f"pad {show(pad)} is not smaller than the kernel {show(kernel)}")
-        return Geometry(kernel, (p.stride_h or p.stride, p.stride_w or p.stride), pad)
+        return Window(kernel, (p.stride_h or p.stride, p.stride_w or p.stride), pad)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, *size = self.spatial(bottoms[0])
@@ -68,14 +74,34 @@ class Pooling(Layer):
         out = []
         for i in range(2):
             span = size[i] + 2 * window.pad[i] - window.kernel[i]
-            if span < 0:
-                raise self.wrong(f"kernel {show(window.kernel)} is larger than the padded input {show(tuple(size))}")
             steps = span // window.stride[i] if self.params.round_mode == "FLOOR" else -(-span // window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding behind the image
             if any(window.pad) and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
+            if steps < 0:
+                raise self.wrong(f"kernel {show(window.kernel)} is larger than the padded input {show(tuple(size))}")
             out.append(steps + 1)
         return ((n, c, *out),)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        window = self.window(bottoms[0])
+        if self.slope is not None:
+            return "a ReLU behind a pooling"
+        area = window.kernel[0] * window.kernel[1]
+        if self.params.pool == "AVE" and area << 7 >= ACCUMULATOR:
+            return f"an average over {area} pixels could leave the accumulator"
+        whole = window.kernel == bottoms[0][2:] and not any(window.pad)
+        sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
+        return within_limits(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})
+
+    def lower(self, target: Target) -> list[Task]:
+        shape = target.shapes[self.bottoms[0]]
+        window, out = self.window(shape), self.shapes(shape)[0][2:]
+        r = None
+        if self.params.pool == "AVE":
+            step = target.formats[self.bottoms[0]].step
+            r = target.requantization(step / pooling.areas(window, shape[2:], out), self.tops[0], None)
+        return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -9,7 +9,8 @@ from ..graph import Layer
 from ..lazy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..graph import Array, Shape
+    from ..overlay import Overlay
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class ReLU(Layer):
 
     message = "relu_param"
     Params = ReLUParams
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        return "nothing before it on the overlay could take it in"
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..graph import Shape
+from ..lazy import np
 from ..params import Filler, axis_index, nested, within
+from ._affine import AffineLayer
 from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ class ScaleParams:
     bias_filler: Filler | None = nested(Filler)
 
 
-class Scale(BroadcastLayer):
+class Scale(BroadcastLayer, AffineLayer):
     """With two bottoms the second one is s, and the only trained blob is b."""
 
     message = "scale_param"
@@ -38,6 +40,12 @@ class Scale(BroadcastLayer):
     def fillers(self) -> tuple[Filler | None, ...]:
         own = () if len(self.bottoms) == 2 else (self.params.filler or Filler(value=1.0),)
         return (*own, self.params.bias_filler)
+
+    def affine(self) -> tuple[Array, Array] | None:
+        if len(self.bottoms) == 2 or self.params.axis not in (1, -3) or self.params.num_axes != 1:
+            return None
+        factor = self.blobs[0].astype(np.float64)
+        return factor, self.blobs[1].astype(np.float64) if self.params.bias_term else np.zeros_like(factor)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -1,0 +1,103 @@
+"""emulator: the overlay's arithmetic on the host, bit for bit.
+
+Each Task runs as a kernel that equals its definition: sums are exact in float32 because no accumulator reaches 2^24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ..kernels import codes, pooling
+from ..kernels.convolution import conv2d
+from ..lazy import np
+from ..tasks import Task
+from ..tasks.conv import Conv
+from ..tasks.eltwise import Eltwise
+from ..tasks.pool import Pool
+from .base import Device, Program
+
+if TYPE_CHECKING:
+    from ..graph import Array, Shape
+    from ..overlay import Overlay
+
+Kernel = Callable[..., None]
+
+
+class EmulatedProgram(Program):
+    """One kernel per Task; blobs that are parts of a concat are views of it."""
+
+    def __init__(
+        self, tasks: Sequence[Task], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
+    ) -> None:
+        self.kernels = [(task, _kernel(task)) for task in tasks]
+        self.shapes = shapes
+        self.places = places
+
+    def run(self, blobs: dict[str, Array]) -> list[float]:
+        times = []
+        for task, kernel in self.kernels:
+            begin = perf_counter()
+            out = self._output(task.output, blobs)
+            first = getattr(task, "first", None)  # a Copy writes a part of its output
+            if first is not None:
+                out = out[:, first : first + self.shapes[task.inputs[0]][1]]
+            kernel(*(blobs[b] for b in task.inputs), out)
+            times.append((perf_counter() - begin) * 1000)
+        return times
+
+    def _output(self, blob: str, blobs: dict[str, Array]) -> Array:
+        if blob not in blobs:
+            place = self.places.get(blob)
+            shape = self.shapes[blob]
+            if place is None:
+                blobs[blob] = np.empty(shape, np.int8)
+            else:
+                whole = self._output(place[0], blobs)
+                blobs[blob] = whole[:, place[1] : place[1] + shape[1]]
+        return blobs[blob]
+
+
+def _kernel(task: Task) -> Kernel:
+    if isinstance(task, Conv):
+        return _conv(task)
+    if isinstance(task, Pool) and task.requantization is None:
+        return lambda x, out: np.copyto(out, pooling.max_pool(x, task.window, task.out))
+    if isinstance(task, Eltwise) and len(task.factors) == 2 and task.negative is None:
+        factors = (task.factors[0], task.factors[1])
+        return lambda a, b, out: codes.add(a, b, factors, task.requantization, out)
+    return lambda *given: np.copyto(given[-1], task.define(*given[:-1]))
+
+
+def _conv(task: Conv) -> Kernel:
+    weights = task.weights.astype(np.float32)
+
+    def run(x: Array, out: Array) -> None:
+        sums = conv2d(x.astype(np.float32), weights, None, task.window, task.group)
+        codes.requantize_sums(sums, task.bias, task.requantization, out)
+
+    return run
+
+
+class Emulator(Device):
+    """Needs numpy; numba makes it faster."""
+
+    fixed = True
+
+    def status(self) -> tuple[bool, str]:
+        from importlib.util import find_spec
+
+        return True, "this host, " + ("numba" if find_spec("numba") else "numpy (numba would make it faster)")
+
+    def compile(
+        self,
+        overlay: Overlay,
+        tasks: Sequence[Task],
+        shapes: Mapping[str, Shape],
+        places: Mapping[str, tuple[str, int]],
+    ) -> Program:
+        return EmulatedProgram(tasks, shapes, places)
+
+
+device = Emulator("emulator", "an overlay's fixed-point arithmetic, bit for bit")

@@ -1,0 +1,173 @@
+"""Fixed point: the only definition of formats, rounding and saturation.
+
+Formats are CHaiDNN's. A *code* is the integer that is stored, a *step* the float64 value of code 1, so that
+value = code * step. ``round`` is half away from zero everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp
+from typing import TYPE_CHECKING
+
+from .errors import ModelError
+from .lazy import np
+
+if TYPE_CHECKING:
+    from .graph import Array
+
+SCHEMES = ("Xilinx", "DynamicFixed")
+ACCUMULATOR = 1 << 24  # sums stay below this in magnitude: 25-bit registers, float32 and int32 all hold them exactly
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a blob's numbers are stored.
+
+    ``scheme``  "DynamicFixed": ``value`` is the fraction length fl, step 2^-fl
+                "Xilinx": ``value`` is the threshold th (a float32), step th / (2^(bits-1) - 1)
+    ``bits``    8 or 6; codes are int8 in either case
+    """
+
+    scheme: str
+    bits: int
+    value: float
+
+    @property
+    def step(self) -> float:
+        """Value of code 1."""
+        if self.scheme == "DynamicFixed":
+            return float(2.0**-self.value)
+        return float(np.float32(self.value)) / self.largest
+
+    @property
+    def largest(self) -> int:
+        """The largest code, 127 or 31; the smallest is one further from zero."""
+        return (1 << (self.bits - 1)) - 1
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Codes that a computation may leave behind."""
+        return -self.largest - 1, self.largest
+
+    def quantize(self, x: Array) -> Array:
+        """Codes (int8) of float values of any shape: nearest, saturated; a Xilinx format uses +-largest only.
+
+        Raises ModelError for NaN, which has no code.
+        """
+        low = -self.largest if self.scheme == "Xilinx" else -self.largest - 1
+        codes = round_half_away(np.clip(_quotient(x, self.step), low - 1, self.largest + 1))
+        if np.isnan(codes).any():
+            raise ModelError("a value is not a number (NaN); it has no fixed-point code")
+        return np.clip(codes, low, self.largest).astype(np.int8)
+
+    def dequantize(self, codes: Array) -> Array:
+        """float32 values of codes."""
+        return codes.astype(np.float32) * np.float32(self.step)
+
+    def __str__(self) -> str:
+        short = f"fl {self.value:g}" if self.scheme == "DynamicFixed" else f"th {self.value:.4g}"
+        return f"{self.scheme}({self.bits}, {short})"
+
+
+def round_half_away(x: Array) -> Array:
+    """Nearest whole number, ties away from zero; float64 in and out."""
+    whole: Array = np.trunc(x + np.copysign(0.5, x))
+    return whole
+
+
+def _quotient(x: Array, step: Array | float) -> Array:
+    """x / step as CHaiDNN takes it, in float32; float64, because half a unit is added next and must not be lost."""
+    return (x.astype(np.float32) / np.asarray(step, np.float32)).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Requantization:
+    """From an accumulator to a code: clamp((acc * m + R - (acc < 0)) >> shift), R = 2^(shift-1), 0 for no shift.
+
+    ``multiplier``  int64, one number or one per channel (or per window), below 2^mult_bits
+    ``negative``    multipliers where the accumulator is negative (leaky ReLU), or None
+    ``low, high``   the clamp; low is 0 for a plain ReLU
+    """
+
+    multiplier: Array
+    shift: int
+    low: int
+    high: int
+    negative: Array | None = None
+
+
+def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> Array:
+    """Codes (int8) of integer accumulators; ``add`` is added behind the multiplication.
+
+    Multipliers have to broadcast over the accumulator: (M, 1, 1) for (N, M, H, W). Half away from zero: for a negative
+    value one is taken off before the arithmetic shift, which rounds down.
+    """
+    wide = accumulator.astype(np.int64)
+    value: Array
+    if r.negative is None:
+        value = wide * r.multiplier + add
+    else:
+        value = np.where(wide < 0, wide * r.negative, wide * r.multiplier) + add
+    if r.shift:
+        value = (value + (1 << (r.shift - 1)) - (value < 0)) >> r.shift
+    codes: Array = np.clip(value, r.low, r.high).astype(np.int8)
+    return codes
+
+
+def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] | None:
+    """Integers m and the one shift s with m / 2^s nearest to ``ratios`` (float64, any sign).
+
+    s is the largest at which every |m| < 2^bits, at most ``shift_max``; None when no s >= 0 is small enough.
+    """
+    largest = float(np.abs(ratios).max(initial=0.0))
+    if not np.isfinite(largest):
+        return None
+    # largest * 2^s < 2^bits; rounding can still carry one m to 2^bits, hence the second try
+    shift = min(shift_max, bits - frexp(largest)[1]) if largest else shift_max
+    for s in (shift, shift - 1):
+        if s >= 0:
+            m = round_half_away(ratios * 2.0**s).astype(np.int64)
+            if int(np.abs(m).max(initial=0)) < 1 << bits:
+                return m, s
+    return None
+
+
+def weight_steps(weights: Array, format: Format, thresholds: Array | None, input_step: float) -> Array:
+    """Step of each output channel's weights, float64 (M,); weights (M, ...) float32.
+
+    DynamicFixed: one step for all. Xilinx: threshold / largest per channel, by default the channel's own maximum,
+    never below 1/256 of the layer's largest (so that multipliers keep 8 bits or more); a layer of zeros takes the
+    input's step.
+    """
+    count = len(weights)
+    if format.scheme == "DynamicFixed":
+        return np.full(count, format.step)
+    if thresholds is None:
+        thresholds = np.abs(weights.reshape(count, -1)).max(1, initial=0)
+    steps = thresholds.astype(np.float32).astype(np.float64) / format.largest
+    largest = steps.max(initial=0)
+    return np.maximum(steps, largest / 256) if largest else np.full(count, input_step)
+
+
+def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
+    """Codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
+    largest = (1 << (bits - 1)) - 1
+    scaled = _quotient(weights, steps.reshape(-1, *(1,) * (weights.ndim - 1)))
+    if not np.isfinite(scaled).all():
+        raise ModelError("a weight is not a finite number; it has no fixed-point code")
+    return np.clip(round_half_away(scaled), -largest, largest).astype(np.int8)
+
+
+def quantize_bias(bias: Array, steps: Array) -> Array:
+    """Bias in units of the accumulator, int64 (M,): round(b / (input step * weight step))."""
+    scaled = bias / steps
+    if not np.isfinite(scaled).all():
+        raise ModelError("a bias is not a finite number; it has no fixed-point code")
+    return round_half_away(np.clip(scaled, -(2.0**40), 2.0**40)).astype(np.int64)
+
+
+def accumulator_bound(weights: Array, bias: Array, input_bits: int) -> int:
+    """The largest magnitude any accumulator of a channel can reach: sum of |qw| * 2^(bits-1) + |qb|."""
+    sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1)
+    return int((sums * (1 << (input_bits - 1)) + np.abs(bias)).max(initial=0))

@@ -1,0 +1,36 @@
+"""The compiled loops of codes.py; their machine code is kept in numba's cache folder."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+
+@numba.njit(nogil=True, cache=True)
+def sums_to_codes(sums, bias, m, negative, shift, low, high, out):  # type: ignore[no-untyped-def]
+    """out[n, c] = clamp((sums[n, c] + bias[c]) * multiplier >> shift), half away from zero."""
+    half = (np.int64(1) << shift) >> 1
+    carry = np.int64(1) if shift > 0 else np.int64(0)
+    for n in range(sums.shape[0]):
+        for c in range(sums.shape[1]):
+            positive, below, added = m[c], negative[c], bias[c]
+            for h in range(sums.shape[2]):
+                for w in range(sums.shape[3]):
+                    wide = np.int64(sums[n, c, h, w]) + added
+                    value = wide * (below if wide < 0 else positive)
+                    code = (value + half - (carry if value < 0 else 0)) >> shift
+                    out[n, c, h, w] = min(max(code, low), high)
+
+
+@numba.njit(nogil=True, cache=True)
+def add_codes(a, b, first, second, shift, low, high, out):  # type: ignore[no-untyped-def]
+    """out = clamp((a * first + b * second) >> shift), half away from zero."""
+    half = (np.int64(1) << shift) >> 1
+    carry = np.int64(1) if shift > 0 else np.int64(0)
+    for n in range(a.shape[0]):
+        for c in range(a.shape[1]):
+            for h in range(a.shape[2]):
+                for w in range(a.shape[3]):
+                    value = np.int64(a[n, c, h, w]) * first + np.int64(b[n, c, h, w]) * second
+                    code = (value + half - (carry if value < 0 else 0)) >> shift
+                    out[n, c, h, w] = min(max(code, low), high)

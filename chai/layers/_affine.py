@@ -1,0 +1,42 @@
+"""What BatchNorm and Scale share on an overlay: one factor and one addend per channel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..fixed import round_half_away
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..lowering import within_limits
+from ..tasks.conv import Affine
+from ..window import Window
+
+if TYPE_CHECKING:
+    from ..lowering import Target
+    from ..overlay import Overlay
+    from ..tasks import Task
+
+
+class AffineLayer(Layer):
+    """Runs as a 1x1 depthwise convolution with weights of +-127 and step |factor| / 127, in both schemes."""
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if len(bottoms[0]) != 4:
+            return f"a blob of {len(bottoms[0])} axes"
+        if self.blobs and self.affine() is None:
+            return "it does more than one factor and one addend per channel"
+        return within_limits(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+
+    def lower(self, target: Target) -> list[Task]:
+        found = self.affine()
+        assert found is not None
+        factor, addend = found
+        source = target.formats[self.bottoms[0]]
+        largest = np.abs(factor).max(initial=0)
+        # a channel's step is never below 1/256 of the largest, so that multipliers keep 8 bits or more
+        steps = np.maximum(np.abs(factor) / 127, largest / 127 / 256) if largest else np.full(len(factor), source.step)
+        codes = round_half_away(factor / steps).astype(np.int8).reshape(-1, 1, 1, 1)
+        codes, added, steps = target.checked(codes, addend, steps * source.step, source)
+        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope)
+        window = Window((1, 1), (1, 1), (0, 0))
+        return [Affine(self.bottoms, self.tops[0], self.origin, codes, added, window, len(codes), r)]

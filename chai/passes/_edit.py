@@ -1,0 +1,36 @@
+"""What passes share: who reads what, and a Graph with some layers replaced."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+
+from ..graph import Graph, Layer
+
+
+def readers(graph: Graph) -> dict[str, list[Layer]]:
+    """The layers that read each blob; an output counts as a reader of its own, without a layer."""
+    found: dict[str, list[Layer]] = {t: [] for layer in graph.layers for t in layer.tops}
+    for layer in graph.layers:
+        for bottom in layer.bottoms:
+            found[bottom].append(layer)
+    return found
+
+
+def only_reader(graph: Graph, blob: str, found: dict[str, list[Layer]]) -> Layer | None:
+    """The one layer that reads ``blob``, if nobody else does and it is no output."""
+    layers = found.get(blob, [])
+    return layers[0] if len(layers) == 1 and blob not in graph.outputs else None
+
+
+def merged(first: Layer, second: Layer) -> Layer:
+    """A copy of ``first`` that writes what ``second`` wrote and stands for both."""
+    layer = copy(first)
+    layer.tops = second.tops
+    layer.origin = first.origin + second.origin
+    return layer
+
+
+def with_layers(graph: Graph, layers: list[Layer]) -> Graph:
+    """The Graph with other layers."""
+    return replace(graph, layers=layers)

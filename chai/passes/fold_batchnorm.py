@@ -1,0 +1,57 @@
+"""fold_batchnorm: a BatchNorm, Scale or chain of them behind a convolution becomes part of its weights and bias."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..graph import Graph, Layer
+from ..layers._affine import AffineLayer
+from ..layers.convolution import Convolution
+from ..layers.scale import Scale, ScaleParams
+from ..lazy import np
+from ._edit import merged, only_reader, readers, with_layers
+
+
+def fold_batchnorm(graph: Graph, keep: Collection[str]) -> Graph:
+    """Factor f and addend a per channel: w' = f w, b' = f b + a. Two of them alone become one Scale.
+
+    Chains may be in place or not, and may end anywhere, before an Eltwise too. A blob of ``keep`` stays as it is.
+    """
+    found = readers(graph)
+    layers: list[Layer] = []
+    writer: dict[str, int] = {}
+    for layer in graph.layers:
+        source = writer.get(layer.bottoms[0]) if layer.bottoms else None
+        alone = source is not None and only_reader(graph, layer.bottoms[0], found) is layer
+        if isinstance(layer, AffineLayer) and alone and source is not None and layer.bottoms[0] not in keep:
+            folded = _fold(layers[source], layer)
+            if folded is not None:
+                layers[source] = folded
+                writer[folded.tops[0]] = source
+                continue
+        writer.update(dict.fromkeys(layer.tops, len(layers)))
+        layers.append(layer)
+    return with_layers(graph, layers)
+
+
+def _fold(first: Layer, second: AffineLayer) -> Layer | None:
+    own = second.affine()
+    if own is None or len(first.tops) != 1:
+        return None
+    factor, addend = own
+    layer = merged(first, second)
+    layer.precision = second.precision or first.precision
+    if isinstance(first, Convolution):
+        weights = first.blobs[0].astype(np.float64) * factor.reshape(-1, 1, 1, 1)
+        bias = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0
+        layer.params = replace(first.params, bias_term=True)
+        layer.blobs = [weights.astype(np.float32), (bias * factor + addend).astype(np.float32)]
+        return layer
+    before = first.affine() if isinstance(first, AffineLayer) else None
+    if before is None:
+        return None
+    blobs = [(before[0] * factor).astype(np.float32), (before[1] * factor + addend).astype(np.float32)]
+    scale = Scale(second.name, first.bottoms, second.tops, ScaleParams(bias_term=True), blobs)
+    scale.origin, scale.precision, scale.place = layer.origin, layer.precision, second.place
+    return scale

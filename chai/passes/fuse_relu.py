@@ -1,0 +1,35 @@
+"""fuse_relu: a ReLU behind a layer whose unit can clamp becomes a flag of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..graph import Graph, Layer
+from ..layers._affine import AffineLayer
+from ..layers.convolution import Convolution
+from ..layers.eltwise import Eltwise
+from ..layers.relu import ReLU
+from ._edit import merged, only_reader, readers, with_layers
+
+CLAMPING = (Convolution, AffineLayer, Eltwise)
+
+
+def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
+    """Plain and leaky (0 <= slope <= 1); the layer's output then has the ReLU's format, if it gave one."""
+    found = readers(graph)
+    layers: list[Layer] = []
+    writer: dict[str, int] = {}
+    for layer in graph.layers:
+        source = writer.get(layer.bottoms[0]) if isinstance(layer, ReLU) else None
+        if isinstance(layer, ReLU) and source is not None and 0 <= layer.params.negative_slope <= 1:
+            first, blob = layers[source], layer.bottoms[0]
+            alone = only_reader(graph, blob, found) is layer and blob not in keep
+            if alone and isinstance(first, CLAMPING) and first.slope is None and len(first.tops) == 1:
+                fused = merged(first, layer)
+                fused.slope = float(layer.params.negative_slope)
+                layers[source] = fused
+                writer[fused.tops[0]] = source
+                continue
+        writer.update(dict.fromkeys(layer.tops, len(layers)))
+        layers.append(layer)
+    return with_layers(graph, layers)

@@ -1,0 +1,140 @@
+"""Schedule: the steps of one forward pass, and the conversions between them.
+
+Every reader states where it wants a blob; a blob is where its producer wrote it; a Convert stands once per blob and
+wanted place. That is the whole of pack and unpack insertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .errors import ModelError
+from .fixed import Format
+from .lowering import Target, Unsupported
+
+if TYPE_CHECKING:
+    from .graph import Graph, Layer
+    from .partition import Partition
+    from .tasks import Task
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Pack: host float32 to codes on the device. Unpack: the way back, with the format the producer wrote."""
+
+    kind: str
+    blob: str
+    format: Format
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """One layer in float32."""
+
+    layer: Layer
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """One segment on the device: its Tasks in order, ``reads`` and ``writes`` the blobs that cross its edge."""
+
+    tasks: tuple[Task, ...]
+    layers: tuple[Layer, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+Step = Convert | HostStep | DeviceStep
+
+
+@dataclass
+class Schedule:
+    """Steps in order. ``places`` says of a blob that is a part of a concat: (concat, first channel)."""
+
+    steps: list[Step] = field(default_factory=list)
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def engines(self) -> list[str]:
+        """One word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
+        return list(self._words())
+
+    def _words(self) -> Iterator[str]:
+        for step in self.steps:
+            if isinstance(step, Convert):
+                yield f"host:{step.kind}"
+            elif isinstance(step, HostStep):
+                yield f"host:{step.layer.type}"
+            else:
+                yield from (f"fpga:{layer.type}" for layer in step.layers)
+
+
+def lower(found: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
+    """Tasks of every layer on the device, or the (layer, reason) that does not fit."""
+    tasks: dict[str, list[Task]] = {}
+    for layer in (layer for segment in found.segments if segment.engine == "fpga" for layer in segment.layers):
+        made = _lowered(layer, target)
+        if isinstance(made, str):
+            return layer.name, made
+        tasks[layer.name] = made
+    return tasks
+
+
+def _lowered(layer: Layer, target: Target) -> list[Task] | str:
+    try:
+        return layer.lower(target)
+    except Unsupported as reason:
+        return str(reason)
+    except ModelError as error:
+        raise layer.failure(error) from error
+
+
+def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
+    """Steps and conversions for segments whose layers are lowered."""
+    result = Schedule(places=_places(tasks, set(graph.inputs)))
+    host: set[str] = set(graph.inputs)
+    device: set[str] = set()
+    outside = set(graph.outputs) | {
+        b for s in found.segments if s.engine == "host" for layer in s.layers for b in layer.bottoms
+    }
+    for index, segment in enumerate(found.segments):
+        reads = dict.fromkeys(b for layer in segment.layers for b in layer.bottoms)
+        inside = {t for layer in segment.layers for t in layer.tops}
+        wanted, there = (device, "Pack") if segment.engine == "fpga" else (host, "Unpack")
+        for blob in reads:
+            if blob not in wanted and blob not in inside:
+                result.steps.append(Convert(there, blob, target.formats[blob]))
+                wanted.add(blob)
+        if segment.engine == "host":
+            result.steps += [HostStep(layer, found.reasons[layer.name]) for layer in segment.layers]
+        else:
+            later = {b for s in found.segments[index + 1 :] for layer in s.layers for b in layer.bottoms}
+            writes = tuple(t for layer in segment.layers for t in layer.tops if t in later or t in outside)
+            made = tuple(t for layer in segment.layers for t in tasks[layer.name] if not _in_place(t, result.places))
+            edge = tuple(b for b in reads if b not in inside)
+            result.steps.append(DeviceStep(made, tuple(segment.layers), edge, writes))
+        wanted.update(inside)
+    for blob in graph.outputs:
+        if blob not in host:
+            result.steps.append(Convert("Unpack", blob, target.formats[blob]))
+            host.add(blob)
+    return result
+
+
+def _in_place(task: Task, places: dict[str, tuple[str, int]]) -> bool:
+    return task.kind == "copy" and places.get(task.inputs[0], ("",))[0] == task.output
+
+
+def _places(tasks: dict[str, list[Task]], inputs: set[str]) -> dict[str, tuple[str, int]]:
+    """Branches that can be written straight into their concat: same format, made on the device, in one concat only."""
+    made = {t.output for listed in tasks.values() for t in listed if t.kind != "copy"}
+    places: dict[str, tuple[str, int]] = {}
+    for listed in tasks.values():
+        for task in listed:
+            if task.kind == "copy" and task.requantization is None:  # type: ignore[attr-defined]
+                blob = task.inputs[0]
+                if blob in made and blob not in inputs and blob not in places:
+                    places[blob] = (task.output, task.first)  # type: ignore[attr-defined]
+    return places
