@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from .errors import ParseError
+from .source import Source
 
 Pointer = tuple[str | int, ...]  # the keys and indices that lead to a value; () is the whole file
 
@@ -40,11 +40,11 @@ class Document:
         self.value: Any = None
         self._values: dict[Pointer, tuple[int, int]] = {}  # offsets of start and end
         self._keys: dict[Pointer, tuple[int, int]] = {}
-        self._lines = [0] + [m.end() for m in re.finditer("\n", text)]
+        self._source = Source(text, path)
 
     def where(self, pointer: Pointer) -> tuple[int, int]:
         """Line and column, both from 1, at which the value begins."""
-        return self._place(self._values[pointer][0])
+        return self._source.where(self._values[pointer][0])
 
     def error(self, message: str, pointer: Pointer, *, key: bool = False, hint: str | None = None) -> ParseError:
         """A ParseError that shows the value at ``pointer``, or the ``key`` before it."""
@@ -53,19 +53,7 @@ class Document:
 
     def error_at(self, message: str, start: int, end: int | None = None, hint: str | None = None) -> ParseError:
         """The same for offsets into the text."""
-        line, column = self._place(start)
-        text = self.text[self._lines[line - 1] :].split("\n", 1)[0].rstrip("\r")
-        shift = max(0, column - 60)  # long lines: keep the place in view
-        shown = re.sub(r"[^ -~]", "?", text[shift : shift + 76].replace("\t", " "))
-        margin = column - 1 - shift
-        marks = "^" * max(1, min((end or start + 1) - start, len(shown) - margin))
-        gutter = f"{line:5d} | "
-        excerpt = f"{gutter}{shown}\n{' ' * (len(gutter) - 2)}| {' ' * margin}{marks}"
-        return ParseError(message, path=self.path, line=line, column=column, excerpt=excerpt, hint=hint)
-
-    def _place(self, offset: int) -> tuple[int, int]:
-        line = bisect_right(self._lines, offset)
-        return line, offset - self._lines[line - 1] + 1
+        return self._source.error(message, start, end, hint)
 
 
 def load(path: str | Path) -> Document:
@@ -135,7 +123,7 @@ class _Reader:
             value = self._list(pointer, depth)
         elif first == '"':
             value = self._string()
-        elif first == "-" or first.isdecimal():
+        elif first and first in "-0123456789":
             value = self._number()
         else:
             word = _WORD.match(self.text, start)
@@ -154,7 +142,7 @@ class _Reader:
             start = self.at
             key = self._string()
             if key in result:
-                line, _ = self.document._place(self.document._keys[(*pointer, key)][0])
+                line, _ = self.document._source.where(self.document._keys[(*pointer, key)][0])
                 raise self.document.error_at(f"key {_show(key)} is here twice (first in line {line})", start, self.at)
             self.document._keys[(*pointer, key)] = start, self.at
             if self._next() != ":":
@@ -209,13 +197,13 @@ class _Reader:
                 f"{self._found()} is not a number of JSON", "decimal digits; no leading zero, sign or hex"
             )
         token = found.group()
-        number = float(token)  # bounded before int(), whose cost grows with the square of the length
+        whole = found.group(1) is None and found.group(2) is None
+        # int() takes the square of the length; what has more digits than 2^64 is too large by either reading
+        number = int(token) if whole and len(token) <= 21 else float(token)
         if not abs(number) < MAGNITUDE:
             raise self._error(f"the number {self._found()} is too large")
         self.at = found.end()
-        if found.group(1) is None and found.group(2) is None:
-            return int(token)
-        return int(number) if number.is_integer() else number  # 1e3 and 100.0 are whole numbers, however written
+        return int(number) if number == int(number) else number  # 1e3 and 100.0 are whole numbers, however written
 
 
 def _advice(found: str) -> str | None:

@@ -9,16 +9,16 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
-    0: ["errors", "env", "paths", "limits", "lazy", "table"],
+    0: ["errors", "env", "paths", "limits", "lazy", "table", "source"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile"],
     2: ["fillers", "tasks", "overlay", "descriptor", "lowering"],
-    3: ["devices", "kernels"],
+    3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "loading", "schedule"],
-    7: ["perf", "executor", "offload"],
+    6: ["image", "loading", "schedule", "plan"],
+    7: ["perf", "executor", "pipeline", "offload", "trace", "report"],
     8: ["net"],
-    9: ["__init__", "__main__", "cli"],
+    9: ["__init__", "__main__", "cli", "check"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

@@ -41,7 +41,7 @@ def test_the_wheel_holds_the_data_and_no_other_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {n.split("/")[0] for n in names}
     assert {t for t in tops if not t.endswith(".dist-info")} == {"chai"}
-    for folder in ("prototxt", "custom"):
+    for folder in ("prototxt", "custom", "hw_overlays"):
         shipped = {
             f"chai/_data/{folder}/{p.relative_to(resource(folder))}" for p in resource(folder).rglob("*") if p.is_file()
         }

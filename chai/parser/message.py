@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..errors import ParseError
+from ..source import Source
 from .schema import FieldType, fields
-from .text import Block, Field, Scalar, Source
+from .text import Block, Field, Scalar
 
 _LAYERS = {"LayerParameter", "V1LayerParameter", "V0LayerParameter"}
 _TRUE = {"true", "True", "t", "1"}
