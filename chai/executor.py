@@ -47,7 +47,17 @@ def run(
                 written = sum(t.nbytes for t in tops)
                 macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
                 steps.append(
-                    StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops)
+                    StepTime(
+                        layer.name,
+                        layer.type,
+                        layer.engine,
+                        ms,
+                        macs,
+                        written,
+                        layer.bottoms,
+                        layer.tops,
+                        (begin - started) * 1000,
+                    )
                 )
                 total += written
             peak = max(

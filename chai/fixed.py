@@ -103,14 +103,15 @@ def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> A
     Multipliers have to broadcast over the accumulator: (M, 1, 1) for (N, M, H, W). Half away from zero: for a negative
     value one is taken off before the arithmetic shift, which rounds down.
     """
-    wide = accumulator.astype(np.int64)
+    wide: Array = accumulator.astype(np.int64)
     value: Array
     if r.negative is None:
         value = wide * r.multiplier + add
     else:
         value = np.where(wide < 0, wide * r.negative, wide * r.multiplier) + add
     if r.shift:
-        value = (value + (1 << (r.shift - 1)) - (value < 0)) >> r.shift
+        half: Array = value + (1 << (r.shift - 1)) - (value < 0)
+        value = np.right_shift(half, r.shift)
     codes: Array = np.clip(value, r.low, r.high).astype(np.int8)
     return codes
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -159,12 +160,51 @@ class Net:
         else:
             if self.formats is None:
                 self._calibrate(feeds)
-            latest = self.offload.graph.latest  # a pass may have given a name to another blob
-            names = [name for name, blob in self.graph.latest.items() if blob in self._keep]
-            kept, self.perf = self.offload.run(feeds, {latest[name] for name in names})
-            self._values = {self.graph.latest[n]: kept[latest[n]] for n in names if latest[n] in kept}
+            kept, self.perf = self.offload.run(feeds, self._offload_keep())
+            self._values = self._named(kept)
         self._log_pass()
         return {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+
+    def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
+        """Run many batches, each an array or {blob: array} as ``forward`` takes it; outputs in the same order.
+
+        On an overlay the host works on one batch while the device works on another; a new batch is taken from
+        ``batches`` only when there is room for it. All have the size of the first. What a layer raises comes out in
+        the place of its batch; the workers have then ended, as they have when the caller stops early.
+        """
+        feeds = (self._feeds((), b) if isinstance(b, Mapping) else self._feeds((b,), {}) for b in batches)
+        first = next(feeds, None)
+        if first is None:
+            return
+        rest = chain((first,), feeds)
+        if self.overlay is None:
+            for feed in rest:
+                yield self.forward(**feed)
+            return
+        self.reshape(**{name: array.shape for name, array in first.items()})
+        if self.formats is None:
+            self._calibrate(first)
+        for kept, perf in self.offload.stream(self._alike(rest), self._offload_keep()):
+            self._values, self.perf = self._named(kept), perf
+            yield {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+
+    def _alike(self, feeds: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
+        for feed in feeds:
+            for name, array in feed.items():
+                if array.shape != self._shapes[name]:
+                    raise UsageError(
+                        f"input {name!r} of {show(array.shape)} in a stream of {show(self._shapes[name])}",
+                        hint="batches of one stream have one size; forward takes any",
+                    )
+            yield feed
+
+    def _offload_keep(self) -> set[str]:
+        latest = self.offload.graph.latest  # a pass may have given a name to another blob
+        return {latest[name] for name, blob in self.graph.latest.items() if blob in self._keep}
+
+    def _named(self, kept: Mapping[str, Array]) -> dict[str, Array]:
+        latest = self.offload.graph.latest
+        return {blob: kept[latest[name]] for name, blob in self.graph.latest.items() if latest[name] in kept}
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
         """Take the formats of blobs from one float pass over these inputs; they hold until the next call.
@@ -278,7 +318,7 @@ class Net:
             raise UsageError(f"{name!r} is no input of {self.name}", hint="inputs: " + ", ".join(self.graph.inputs))
         return name
 
-    def _feeds(self, data: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Array]:
+    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
         names = list(self.graph.inputs)
         if len(data) > len(names):
             raise UsageError(f"{len(data)} arrays for {len(names)} inputs: {', '.join(names)}")

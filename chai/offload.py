@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,12 +18,26 @@ from .overlay import Overlay
 from .partition import Partition, partition
 from .passes import rewrite
 from .perf import PerfInfo, StepTime
+from .pipeline import Pipeline, Stage
 from .schedule import Convert, DeviceStep, HostStep, Schedule, lower, schedule
 
 if TYPE_CHECKING:
     from .graph import Array
 
 log = logging.getLogger("chai.offload")
+
+
+@dataclass
+class Slot:
+    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id."""
+
+    host: dict[str, Array]
+    codes: dict[str, Array] = field(default_factory=dict)
+    times: list[StepTime] = field(default_factory=list)
+    started: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
 
 
 class Offload:
@@ -67,24 +83,66 @@ class Offload:
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
         """The blobs of ``keep`` (ids) in float32, and what the pass took."""
-        host: dict[str, Array] = dict(feeds)
-        codes: dict[str, Array] = {}
-        steps: list[StepTime] = []
+        slot = Slot(dict(feeds), started=perf_counter())
+        for i in range(len(self.schedule.steps)):
+            self.step(i, slot)
+        return self.result(slot, keep)
+
+    def stream(
+        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
+    ) -> Iterator[tuple[dict[str, Array], PerfInfo]]:
+        """``run`` for many batches, in order, host and device at work at the same time."""
+        stages = [Stage(lane, needs, partial(self.step, i)) for i, (lane, needs) in enumerate(self._dependencies())]
         started = perf_counter()
+        slots = (Slot(dict(feed), started=started) for feed in feeds)
+        depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
+        images = 0
+        for slot in Pipeline(stages, depth).stream(slots):
+            blobs, perf = self.result(slot, keep)
+            images += slot.batch
+            yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
+
+    def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
+        """Lane of every step, and the steps it waits for: those that write what it reads, on its side."""
+        host: dict[str, int] = {}
+        device: dict[str, int] = {}
+        for i, step in enumerate(self.schedule.steps):
+            if isinstance(step, Convert):
+                source, target = (host, device) if step.kind == "Pack" else (device, host)
+                yield "host", frozenset({source[step.blob]} if step.blob in source else ())
+                target[step.blob] = i
+            elif isinstance(step, HostStep):
+                yield "host", frozenset(host[b] for b in step.layer.bottoms if b in host)
+                host.update(dict.fromkeys(step.layer.tops, i))
+            else:
+                yield "fpga", frozenset(device[b] for b in step.reads if b in device)
+                device.update(dict.fromkeys((t for layer in step.layers for t in layer.tops), i))
+
+    def step(self, i: int, slot: Slot) -> None:
+        """Run one step on a batch's blobs."""
+        step = self.schedule.steps[i]
+        begin = (perf_counter() - slot.started) * 1000
         with np.errstate(all="ignore"):
-            for i, step in enumerate(self.schedule.steps):
-                if isinstance(step, Convert):
-                    steps.append(self._convert(step, host, codes))
-                elif isinstance(step, HostStep):
-                    steps.append(self._host(step, host))
-                else:
-                    steps += self._device(step, self.programs[i], codes)
-        wall = (perf_counter() - started) * 1000
-        batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+            if isinstance(step, Convert):
+                made = [self._convert(step, slot.host, slot.codes)]
+            elif isinstance(step, HostStep):
+                made = [self._host(step, slot.host)]
+            else:
+                made = self._device(step, self.programs[i], slot.codes)
+        for timed in made:
+            slot.times.append(replace(timed, begin=begin))
+            begin += timed.ms
+
+    def result(self, slot: Slot, keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
+        """Kept blobs of a batch whose steps are done, in float32."""
+        wall = (perf_counter() - slot.started) * 1000
+        blobs = {}
         for blob in keep:
-            if blob not in host and blob in codes:
-                host[blob] = self.formats[blob].dequantize(codes[blob])
-        return {b: host[b] for b in keep if b in host}, PerfInfo(tuple(steps), wall, batch)
+            if blob in slot.host:
+                blobs[blob] = slot.host[blob]
+            elif blob in slot.codes:
+                blobs[blob] = self.formats[blob].dequantize(slot.codes[blob])
+        return blobs, PerfInfo(tuple(sorted(slot.times, key=lambda t: t.begin)), wall, slot.batch)
 
     def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
         begin = perf_counter()

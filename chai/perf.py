@@ -12,7 +12,8 @@ from typing import Any
 class StepTime:
     """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass).
 
-    ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one.
+    ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
+    from the start of the pass.
     """
 
     name: str
@@ -23,6 +24,7 @@ class StepTime:
     bytes: int
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    begin: float = 0.0
 
 
 @dataclass(frozen=True)

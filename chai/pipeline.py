@@ -1,0 +1,142 @@
+"""Many batches at once: the host works on one while the overlay works on another.
+
+Each step belongs to a lane (host or fpga) and needs some earlier steps of its batch. A lane is one thread and does one
+step at a time, the oldest batch first, so a layer never runs twice at once and results do not depend on timing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of every batch: its lane, the indices of the stages it waits for, and what it does to a batch's state."""
+
+    lane: str
+    needs: frozenset[int]
+    run: Callable[[Any], None]
+
+
+@dataclass
+class _Batch:
+    state: Any
+    waiting: list[int]  # unfinished needs of each stage
+    left: int
+    error: BaseException | None = None
+    order: int = field(default=0)
+
+
+class Pipeline:
+    """Runs stages over a stream of states with at most ``depth`` of them in flight."""
+
+    def __init__(self, stages: Sequence[Stage], depth: int) -> None:
+        self.stages = stages
+        self.depth = depth
+        self.readers: list[list[int]] = [[] for _ in stages]
+        for i, stage in enumerate(stages):
+            for need in stage.needs:
+                self.readers[need].append(i)
+
+    def stream(self, states: Iterable[Any]) -> Iterator[Any]:
+        """The states in order, each when its last stage is done.
+
+        A new state is taken only when there is room for it. What a stage raises comes out in the place of its batch,
+        after the batches before it; then, and when the caller stops, every worker has ended.
+        """
+        run = _Run(self)
+        try:
+            yield from run.results(iter(states))
+        finally:
+            run.stop()
+
+
+class _Run:
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.changed = threading.Condition()
+        lanes = sorted({stage.lane for stage in pipeline.stages})
+        self.ready: dict[str, list[tuple[int, int]]] = {lane: [] for lane in lanes}
+        self.batches: dict[int, _Batch] = {}
+        self.failed: int | None = None  # the first batch that failed; nothing behind it is started
+        self.stopped = False
+        self.threads = [
+            threading.Thread(target=self._work, args=(lane,), name=f"chai-{lane}", daemon=True) for lane in lanes
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def results(self, states: Iterator[Any]) -> Iterator[Any]:
+        first = following = 0
+        more = True
+        while more or first < following:
+            while more and following - first < self.pipeline.depth:
+                try:
+                    state = next(states)
+                except StopIteration:
+                    more = False
+                    break
+                self._start(following, state)
+                following += 1
+            if first == following:
+                continue
+            batch = self._wait(first)
+            first += 1
+            yield batch.state
+
+    def _start(self, order: int, state: Any) -> None:
+        waiting = [len(stage.needs) for stage in self.pipeline.stages]
+        with self.changed:
+            self.batches[order] = _Batch(state, waiting, len(waiting), order=order)
+            for i, needs in enumerate(waiting):
+                if needs == 0:
+                    heapq.heappush(self.ready[self.pipeline.stages[i].lane], (order, i))
+            self.changed.notify_all()
+
+    def _wait(self, order: int) -> _Batch:
+        with self.changed:
+            batch = self.batches[order]
+            self.changed.wait_for(lambda: batch.left == 0 or batch.error is not None)
+            del self.batches[order]
+        if batch.error is not None:
+            raise batch.error
+        return batch
+
+    def _work(self, lane: str) -> None:
+        ready = self.ready[lane]
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.stopped or ready)
+                if self.stopped:
+                    return
+                order, i = heapq.heappop(ready)
+                if self.failed is not None and order >= self.failed:
+                    continue
+                batch = self.batches[order]
+            error = None
+            try:
+                self.pipeline.stages[i].run(batch.state)
+            except BaseException as raised:
+                error = raised
+            with self.changed:
+                if error is not None:
+                    batch.error = error
+                    self.failed = order if self.failed is None else min(self.failed, order)
+                batch.left -= 1
+                for reader in self.pipeline.readers[i] if error is None else ():
+                    batch.waiting[reader] -= 1
+                    if batch.waiting[reader] == 0:
+                        heapq.heappush(self.ready[self.pipeline.stages[reader].lane], (order, reader))
+                self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Let every worker finish the step it is in, and end."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+        for thread in self.threads:
+            thread.join()
