@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from .dump import dump
 from .errors import ModelError
 from .graph import Graph, Shape, last_readers, show
 from .lazy import np
@@ -44,6 +45,7 @@ def run(
                     if top.shape != shapes[blob] and not layer.dynamic:
                         raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shapes[blob])}")
                     values[blob] = top
+                    dump(blob, layer.name, top)
                 written = sum(t.nbytes for t in tops)
                 macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
                 steps.append(

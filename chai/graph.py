@@ -97,7 +97,7 @@ class Layer:
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         """Why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
-        return f"the overlay has no unit for {self.type}"
+        return f"no {self.type} unit"
 
     def lower(self, target: Target) -> list[Task]:
         """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""

@@ -89,7 +89,7 @@ def within_limits(overlay: Overlay, kind: str, **values: int) -> str | None:
     """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if it is inside."""
     limits = getattr(overlay.tasks, kind)
     if limits is None:
-        return f"the overlay has no {kind} unit"
+        return f"no {kind} unit"
     for name, value in values.items():
         most = getattr(limits, f"{name}_max")
         if value > most:

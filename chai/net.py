@@ -216,6 +216,17 @@ class Net:
         if self.overlay is not None:
             self._calibrate(feeds)
 
+    def plan(self) -> None:
+        """Make the schedule before any data was seen, to look at it.
+
+        Formats of a network that brings none are placeholders until the first batch or ``calibrate``.
+        """
+        from .formats import calibrated
+
+        graph = self.offload.graph
+        blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+        self._set_formats(calibrated(graph, dict.fromkeys(blobs, 1.0), self._bits, self._scheme))
+
     @property
     def offload(self) -> Offload:
         """Partition and schedule at the present input sizes; UsageError on a device without an overlay."""
@@ -237,23 +248,25 @@ class Net:
         return self.offload.schedule
 
     def _calibrate(self, feeds: dict[str, Array]) -> None:
-        from .formats import calibrated, from_precision, given, ranges
+        from .formats import calibrated, given, ranges
 
         graph = self.offload.graph
         if given(graph):
-            self.formats = from_precision(graph)
-        else:
-            blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
-            values, _ = executor.run(self.graph, self._shapes, feeds, blobs)
-            self.formats = calibrated(graph, ranges({b: values[b] for b in blobs}), self._bits, self._scheme)
-            images = next(iter(feeds.values())).shape[0]
-            log.info(
-                "%s: %d-bit %s formats from the largest values of %d images",
-                self.name,
-                self._bits,
-                self._scheme,
-                images,
-            )
+            self._set_formats({})
+            return
+        blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+        values, _ = executor.run(self.graph, self._shapes, feeds, blobs)
+        self._set_formats(calibrated(graph, ranges({b: values[b] for b in blobs}), self._bits, self._scheme))
+        images = next(iter(feeds.values())).shape[0]
+        kind = f"{self._bits}-bit {self._scheme}"
+        log.info("%s: %s formats from the largest values of %d images", self.name, kind, images)
+
+    def _set_formats(self, found: Mapping[str, Format]) -> None:
+        """The network's own formats where it brings some, else those ``found``."""
+        from .formats import from_precision, given
+
+        graph = self.offload.graph
+        self.formats = from_precision(graph) if given(graph) else found
         self._offloads.clear()
 
     def reshape(self, **inputs: Shape) -> None:
@@ -273,6 +286,8 @@ class Net:
         key = tuple(sorted(known.items()))
         if key not in self._prepared:
             for layer in self.graph.layers:
+                if layer.free_weights and self.weights is None:
+                    continue  # it may need parameters that are not there; whoever runs it will be told
                 layer.prepare(
                     tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes)
                 )

@@ -10,6 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .devices.base import Device, Program
+from .dump import dump
+from .env import env
+from .errors import DeviceError
 from .fixed import Format
 from .graph import Graph, Shape, show
 from .lazy import np
@@ -23,6 +26,7 @@ from .schedule import Convert, DeviceStep, HostStep, Schedule, lower, schedule
 
 if TYPE_CHECKING:
     from .graph import Array
+    from .tasks import Task
 
 log = logging.getLogger("chai.offload")
 
@@ -63,7 +67,7 @@ class Offload:
         self.formats = formats or {}
         self.overlay = overlay
         self.schedule = Schedule()
-        self.programs: dict[int, Program] = {}
+        self.programs: dict[int, list[Program]] = {}
         refused: dict[str, str] = {}
         self.partition: Partition = partition(self.graph, shapes, overlay, chosen, refused)
         if formats is None:
@@ -79,7 +83,9 @@ class Offload:
         self.schedule = schedule(self.graph, self.partition, target, tasks)
         for i, step in enumerate(self.schedule.steps):
             if isinstance(step, DeviceStep):
-                self.programs[i] = device.compile(overlay, step.tasks, shapes, self.schedule.places)
+                # a check looks at every Task on its own
+                parts = [(task,) for task in step.tasks] if env().check else [step.tasks]
+                self.programs[i] = [device.compile(overlay, part, shapes, self.schedule.places) for part in parts]
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
         """The blobs of ``keep`` (ids) in float32, and what the pass took."""
@@ -163,6 +169,7 @@ class Offload:
             tops = tuple(np.where(t < 0, np.float32(layer.slope) * t, t) for t in tops)
         ms = (perf_counter() - begin) * 1000
         for blob, top in zip(layer.tops, tops):
+            dump(blob, layer.name, top)
             if top.shape != self.shapes[blob] and not layer.dynamic:
                 raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(self.shapes[blob])}")
             host[blob] = top
@@ -170,10 +177,18 @@ class Offload:
         written = sum(t.nbytes for t in tops)
         return StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops)
 
-    def _device(self, step: DeviceStep, program: Program, codes: dict[str, Array]) -> list[StepTime]:
+    def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
         begin = perf_counter()
-        times = program.run(codes)
+        times: list[float] | None = []
+        for i, program in enumerate(programs):
+            part = program.run(codes)
+            times = None if part is None or times is None else times + part
+            if env().check:
+                self._check(step.tasks[i], codes)
         whole = (perf_counter() - begin) * 1000
+        for task in step.tasks:
+            if task.output in codes:
+                dump(task.output, task.origin[0], codes[task.output])
         if times is None:
             names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
             macs = sum(t.macs(*(self.shapes[b] for b in t.inputs)) for t in step.tasks)
@@ -191,3 +206,19 @@ class Offload:
             )
             for task, ms in zip(step.tasks, times)
         ]
+
+    def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
+        """Compare a Task's codes with its definition; DeviceError at the first that differs."""
+        wanted = task.define(*(codes[b] for b in task.inputs))
+        found = codes[task.output]
+        first = getattr(task, "first", None)
+        if first is not None:
+            found = found[:, first : first + wanted.shape[1]]
+        wrong = np.argwhere(found != wanted)
+        if len(wrong):
+            at = tuple(int(i) for i in wrong[0])
+            raise DeviceError(
+                f"layer {task.origin[0]!r}: the device's code at {at} is {found[at]}, by definition {wanted[at]} "
+                f"({len(wrong):,} of {wanted.size:,} differ)",
+                layer=task.origin[0],
+            )

@@ -313,6 +313,11 @@ class Overlay:
         return int(self.digest[:8], 16)
 
     @property
+    def macs(self) -> int:
+        """Multiply-accumulates per clock cycle."""
+        return self.array.inputs * self.array.outputs * self.array.lanes
+
+    @property
     def accumulator_bound(self) -> int:
         """Sums stay below this in magnitude."""
         return 1 << (self.accumulator_bits - 1)

@@ -28,6 +28,7 @@ from .xchange import dims, read_only, xChangeLayer
 
 if TYPE_CHECKING:
     from .graph import Array
+    from .overlay import Overlay
 
 log = logging.getLogger("chai.custom")
 Function = Callable[[xChangeLayer], Any]
@@ -70,6 +71,9 @@ class CustomLayer(Layer):
         self.custom = custom
         self._run: Function | None = None
         self._numba_types: dict[tuple[int, ...], Any] = {}
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        return "a custom layer"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         top = self.params.top_dim

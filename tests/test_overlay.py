@@ -509,7 +509,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
         at = tuple(violation.absolute_path)
         theirs.add(document.where(at))
         if violation.validator == "additionalProperties":
-            theirs |= {document._place(document._keys[(*at, key)][0]) for key in violation.instance}
+            theirs |= {document._source.where(document._keys[(*at, key)][0]) for key in violation.instance}
     assert (error.value.line, error.value.column) in theirs
 
 

@@ -57,6 +57,34 @@ def preprocessing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--scale", type=float, metavar="S", help="factor after the mean is taken away (default: 1)")
 
 
+def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
+    """Where a network runs, and in which formats."""
+    group = parser.add_argument_group("device and overlay")
+    if device:
+        group.add_argument("--device", help="what to run on (chai devices lists them)")
+    group.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
+    group.add_argument(
+        "--engine",
+        action="append",
+        default=[],
+        metavar="LAYER=host|fpga",
+        help="where a layer shall run; may be repeated",
+    )
+    group.add_argument("--bits", type=int, choices=(8, 6), default=8, help="of formats the network does not bring")
+    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="of such formats")
+
+
+def offload(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of ``execution`` as arguments of Net. Raises UsageError."""
+    engine = {}
+    for text in args.engine:
+        name, _, where = text.rpartition("=")
+        if not name or where not in ("host", "fpga"):
+            raise UsageError(f"--engine {text}: expected LAYER=host or LAYER=fpga")
+        engine[name] = where
+    return {"overlay": args.overlay, "engine": engine, "bits": args.bits, "scheme": args.scheme}
+
+
 def shapes(texts: list[str]) -> dict[str, Shape]:
     """--shape data=1x3x224x224 as {blob: shape}. Raises UsageError."""
     found = {}

@@ -32,7 +32,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-i", "--image", nargs="+", required=True, metavar="IMG", help="images, .npy inputs or folders of them"
     )
-    parser.add_argument("--device", help="what to run on (chai devices lists them)")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line")
     parser.add_argument("--top", type=int, default=5, metavar="N", help="answers shown per image (default: 5)")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
@@ -42,6 +41,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.npz", help="keep the output blobs of all images")
     parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="DIR",
+        help="images that fixed-point formats are taken from (default: the first batch)",
+    )
+    options.execution(parser)
     options.preprocessing(parser)
 
 
@@ -71,6 +77,8 @@ def execute(args: argparse.Namespace) -> int:
     ms, data = 0.0, None
     if not args.json:
         print(_header(args, job))
+    if args.calibration:
+        _calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
     for names, data in _batches(_items(files_done, job, failed), args.batch):
         outputs = job.net.forward(**{job.blob: data})
@@ -126,7 +134,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> Job:
             f"published weights: {card.weights_from}" if card.weights_from else "or --random-weights, to try the speed"
         )
         raise UsageError(f"no weights: chai run {args.net} WEIGHTS.caffemodel -i ...", hint=hint)
-    net = options.load_network(args, device=args.device, batch=min(args.batch, len(files)))
+    net = options.load_network(args, device=args.device, batch=min(args.batch, len(files)), **options.offload(args))
     if len(net.inputs) != 1:
         raise UsageError(
             f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); chai run feeds one",
@@ -160,6 +168,14 @@ def _shape_of(files: list[Path], blob: str) -> Shape:
         array = images.read_array(files[0])
         return array.shape if array.ndim == 4 else (1, *array.shape)
     raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
+
+
+def _calibrate(args: argparse.Namespace, job: Job) -> None:
+    files = images.find([args.calibration])
+    items = [item for _, item in _items(output.progress(files, len(files), "calibration", args.quiet), job, [])]
+    if not items:
+        raise UsageError(f"--calibration {args.calibration}: no image there can be read")
+    job.net.calibrate(**{job.blob: np.stack(items)})
 
 
 def _items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iterator[tuple[str, Array]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EPILOG = """examples:
   chai show googlenet
+  chai show googlenet --overlay pynq-z2
   chai show net.prototxt net.caffemodel --shape data=1x3x300x300
   chai show lenet --dot | dot -Tpng > lenet.png"""
 
@@ -28,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.network(parser)
     parser.add_argument("--batch", type=int, metavar="N", help="images per pass (default: 1)")
     parser.add_argument("--params", action="store_true", help="also the number of trained parameters")
+    options.execution(parser, device=False)
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="as JSON")
     kind.add_argument("--dot", action="store_true", help="as a Graphviz graph")
@@ -35,6 +37,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the network. With weights, check that every layer finds its own."""
+    if args.overlay or args.engine:
+        from . import split
+
+        return split.show(args)
     options.load_custom(args)
     path, weights = locate(args.net, args.weights)
     graph = read_graph(path, phase=args.phase, stages=args.stage)

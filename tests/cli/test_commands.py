@@ -156,7 +156,7 @@ def test_layers_and_devices(chai_command) -> None:  # type: ignore[no-untyped-de
     assert kinds["gemm"] == "custom"
     assert kinds["SoftmaxWithLoss"] == "training only"
     devices = as_json(chai_command("devices", "--json"), "devices")["devices"]
-    assert [d["device"] for d in devices if d["usable"]] == ["float"]
+    assert [d["device"] for d in devices if d["usable"]] == ["emulator", "float", "null"]
 
 
 def test_bench_alone_and_against_opencv(chai_command) -> None:  # type: ignore[no-untyped-def]
