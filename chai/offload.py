@@ -15,6 +15,7 @@ from .env import env
 from .errors import DeviceError
 from .fixed import Format
 from .graph import Graph, Shape, show
+from .kernels.codes import pack, unpack
 from .lazy import np
 from .lowering import Target
 from .overlay import Overlay
@@ -153,9 +154,9 @@ class Offload:
     def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
         begin = perf_counter()
         if step.kind == "Pack":
-            made = codes[step.blob] = step.format.quantize(host[step.blob])
+            made = codes[step.blob] = pack(host[step.blob], step.format)
         else:
-            made = host[step.blob] = step.format.dequantize(codes[step.blob])
+            made = host[step.blob] = unpack(codes[step.blob], step.format)
         ms = (perf_counter() - begin) * 1000
         name = f"{step.kind} {self.graph.caffe_name(step.blob)}"
         return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,))

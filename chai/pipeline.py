@@ -1,7 +1,8 @@
 """Many batches at once: the host works on one while the overlay works on another.
 
 Each step belongs to a lane (host or fpga) and needs some earlier steps of its batch. A lane is one thread and does one
-step at a time, the oldest batch first, so a layer never runs twice at once and results do not depend on timing.
+step at a time, so a layer never runs twice at once and results do not depend on timing. Steps that the other lane waits
+for go first, then the oldest batch: a host that is the slower side still packs the next input before it goes on.
 """
 
 from __future__ import annotations
@@ -41,6 +42,10 @@ class Pipeline:
         for i, stage in enumerate(stages):
             for need in stage.needs:
                 self.readers[need].append(i)
+        self.last = [True] * len(self.stages)  # whether no other lane waits for this stage, directly or not
+        for i in reversed(range(len(self.stages))):
+            lane = self.stages[i].lane
+            self.last[i] = all(self.stages[r].lane == lane and self.last[r] for r in self.readers[i])
 
     def stream(self, states: Iterable[Any]) -> Iterator[Any]:
         """The states in order, each when its last stage is done.
@@ -60,7 +65,7 @@ class _Run:
         self.pipeline = pipeline
         self.changed = threading.Condition()
         lanes = sorted({stage.lane for stage in pipeline.stages})
-        self.ready: dict[str, list[tuple[int, int]]] = {lane: [] for lane in lanes}
+        self.ready: dict[str, list[tuple[bool, int, int]]] = {lane: [] for lane in lanes}
         self.batches: dict[int, _Batch] = {}
         self.failed: int | None = None  # the first batch that failed; nothing behind it is started
         self.stopped = False
@@ -94,8 +99,11 @@ class _Run:
             self.batches[order] = _Batch(state, waiting, len(waiting), order=order)
             for i, needs in enumerate(waiting):
                 if needs == 0:
-                    heapq.heappush(self.ready[self.pipeline.stages[i].lane], (order, i))
+                    self._ready(order, i)
             self.changed.notify_all()
+
+    def _ready(self, order: int, i: int) -> None:
+        heapq.heappush(self.ready[self.pipeline.stages[i].lane], (self.pipeline.last[i], order, i))
 
     def _wait(self, order: int) -> _Batch:
         with self.changed:
@@ -113,7 +121,7 @@ class _Run:
                 self.changed.wait_for(lambda: self.stopped or ready)
                 if self.stopped:
                     return
-                order, i = heapq.heappop(ready)
+                _, order, i = heapq.heappop(ready)
                 if self.failed is not None and order >= self.failed:
                     continue
                 batch = self.batches[order]
@@ -130,7 +138,7 @@ class _Run:
                 for reader in self.pipeline.readers[i] if error is None else ():
                     batch.waiting[reader] -= 1
                     if batch.waiting[reader] == 0:
-                        heapq.heappush(self.ready[self.pipeline.stages[reader].lane], (order, reader))
+                        self._ready(order, reader)
                 self.changed.notify_all()
 
     def stop(self) -> None:

@@ -5,11 +5,10 @@ Compiled by numba where there is one (codes_numba.py), numpy elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..fixed import Requantization, requantize
+from ..fixed import Format, Requantization, requantize
 from ..lazy import np
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
         return
     m = np.broadcast_to(r.multiplier, (len(bias), 1, 1)).reshape(-1)
     negative = m if r.negative is None else np.broadcast_to(r.negative, (len(bias), 1, 1)).reshape(-1)
-    compiled[0](sums, bias, m, negative, r.shift, r.low, r.high, out)
+    compiled.sums_to_codes(sums, bias, m, negative, r.shift, r.low, r.high, out)
 
 
 def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Array) -> None:
@@ -33,13 +32,36 @@ def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Ar
     if compiled is None:
         out[...] = requantize(a.astype(np.int64) * factors[0] + b.astype(np.int64) * factors[1], r)
     else:
-        compiled[1](a, b, factors[0], factors[1], r.shift, r.low, r.high, out)
+        compiled.add_codes(a, b, factors[0], factors[1], r.shift, r.low, r.high, out)
+
+
+def pack(x: Array, format: Format) -> Array:
+    """Codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
+    compiled = _compiled()
+    if compiled is None or not x.flags.c_contiguous:
+        return format.quantize(x)
+    out = np.empty(x.shape, np.int8)
+    low = -format.largest if format.scheme == "Xilinx" else -format.largest - 1
+    if not compiled.floats_to_codes(x.reshape(-1), np.float32(format.step), low, format.largest, out.reshape(-1)):
+        return format.quantize(x)  # which says what is wrong
+    return out
+
+
+def unpack(codes: Array, format: Format) -> Array:
+    """float32 values of codes: ``format.dequantize`` in one pass."""
+    compiled = _compiled()
+    if compiled is None or not codes.flags.c_contiguous:
+        return format.dequantize(codes)
+    out = np.empty(codes.shape, np.float32)
+    compiled.codes_to_floats(codes.reshape(-1), np.float32(format.step), out.reshape(-1))
+    return out
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+def _compiled() -> Any:
+    """The module of compiled loops, or None without numba."""
     try:
-        from .codes_numba import add_codes, sums_to_codes
+        from . import codes_numba
     except ImportError:
         return None
-    return sums_to_codes, add_codes
+    return codes_numba

@@ -34,3 +34,28 @@ def add_codes(a, b, first, second, shift, low, high, out):  # type: ignore[no-un
                     value = np.int64(a[n, c, h, w]) * first + np.int64(b[n, c, h, w]) * second
                     code = (value + half - (carry if value < 0 else 0)) >> shift
                     out[n, c, h, w] = min(max(code, low), high)
+
+
+@numba.njit(nogil=True, cache=True)
+def floats_to_codes(x, step, low, high, out):  # type: ignore[no-untyped-def]
+    """out[i] = nearest code of x[i] / step, saturated; returns whether every x was a number. Flat arrays."""
+    strange = np.int32(0)
+    least, most = np.float32(low - 1), np.float32(high + 1)
+    lowest, highest = np.int32(low), np.int32(high)
+    half = np.float32(0.5)
+    for i in range(x.size):
+        quotient = x[i] / step
+        strange += np.int32(quotient != quotient)
+        near = min(max(quotient, least), most)
+        whole = np.int32(near)
+        rest = near - np.float32(whole)  # exact; adding a half to near would not be
+        code = whole + np.int32(rest >= half) - np.int32(rest <= -half)
+        out[i] = min(max(code, lowest), highest)
+    return strange == 0
+
+
+@numba.njit(nogil=True, cache=True)
+def codes_to_floats(codes, step, out):  # type: ignore[no-untyped-def]
+    """out[i] = codes[i] * step. Flat arrays."""
+    for i in range(codes.size):
+        out[i] = np.float32(codes[i]) * step

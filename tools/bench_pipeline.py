@@ -1,0 +1,97 @@
+"""Throughput of net.stream against the ideal, with stages of known length, and of conversions against memcpy.
+
+    python tools/bench_pipeline.py [--batches 40]
+
+A device that sleeps for each segment stands for the FPGA, a custom layer that sleeps for a host layer: neither takes
+the processor from the other, as on a board. Ideal is the longest lane.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+
+import chai
+from chai.devices.null import NullDevice, NullProgram
+from chai.fixed import Format
+from chai.kernels.codes import pack, unpack
+
+NET = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }
+layer { name: "c1" type: "Convolution" bottom: "data" top: "c1" convolution_param { num_output: 16 kernel_size: 3 } }
+layer { name: "wait" type: "wait" bottom: "c1" top: "w" user_defined_layer: true xcustom_param { top_dim: [1,16,6,6] } }
+"""
+
+
+class SlowProgram(NullProgram):
+    """Takes ``seconds`` and gives zeros."""
+
+    seconds = 0.02
+
+    def run(self, blobs: dict[str, Any]) -> None:
+        sleep(self.seconds)
+        super().run(blobs)
+
+
+class SlowDevice(NullDevice):
+    """The null device, slowed down."""
+
+    def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any) -> SlowProgram:
+        return SlowProgram(tasks, shapes)
+
+
+def throughput(device: float, host: float, batches: int) -> float:
+    """Share of the ideal throughput that a stream reaches, for seconds per batch on each side."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "net.prototxt")
+        path.write_text(NET)
+        net = chai.Net(path, device="null", custom={"wait": lambda _: sleep(host)})
+    net.device = SlowDevice("slow", "")
+    SlowProgram.seconds = device
+    data = [np.zeros((1, 3, 8, 8), np.float32)] * batches
+    net.plan()
+    list(net.stream(data[:2]))  # loads the compiled kernels
+    begin = perf_counter()
+    assert len(list(net.stream(data))) == batches
+    ideal = batches * max(device, host) + min(device, host)  # the first batch has nobody to overlap with
+    return ideal / (perf_counter() - begin)
+
+
+def best(run: Callable[[], Any], rounds: int = 31) -> float:
+    """Median milliseconds."""
+    times = []
+    for _ in range(rounds):
+        begin = perf_counter()
+        run()
+        times.append((perf_counter() - begin) * 1000)
+    return median(times)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=40)
+    batches = parser.parse_args().batches
+    for device, host in ((0.020, 0.015), (0.015, 0.020), (0.020, 0.020), (0.020, 0.002)):
+        share = throughput(device, host, batches)
+        print(
+            f"device {1000 * device:3.0f} ms, host {1000 * host:3.0f} ms: {share:.3f} of the ideal throughput   goal 0.95"
+        )
+    format = Format("Xilinx", 8, 3.7)
+    for size in (64 * 56 * 56, 4_000_000):
+        x = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+        codes, copy = pack(x, format), np.empty_like(x)
+        memcpy = best(lambda: np.copyto(copy, x))  # noqa: B023 - called at once
+        ratios = best(lambda: pack(x, format)) / memcpy, best(lambda: unpack(codes, format)) / memcpy  # noqa: B023
+        print(f"{size:9,d} values: pack {ratios[0]:.2f} x, unpack {ratios[1]:.2f} x memcpy of the float32   goal 2")
+
+
+if __name__ == "__main__":
+    main()
