@@ -19,6 +19,7 @@ from .lazy import np
 from .limits import limits
 from .loading import locate, read_graph
 from .parser.caffemodel import Weights, check_fit
+from .passes.cut import cut
 from .passes.infer_shapes import infer_shapes
 from .perf import PerfInfo
 
@@ -40,6 +41,7 @@ class Net:
                     "emulator": what the overlay can run in its fixed point, the rest on the host
     ``overlay``     name or manifest of the overlay (default: pynq-z2)
     ``engine``      layers that shall run elsewhere than the overlay would choose, {layer: "host" or "fpga"}
+    ``start_layer``, ``end_layer``   only the part of the network between them, both included
     ``calibrate``   inputs that the formats of a network without precision_param are taken from, an array or {blob:
                     array}; default: the first batch
     ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
@@ -68,6 +70,8 @@ class Net:
         stages: Sequence[str] = (),
         shapes: Mapping[str, Shape] | None = None,
         engine: Mapping[str, str] | None = None,
+        start_layer: str = "",
+        end_layer: str = "",
         calibrate: Any = None,
         bits: int = 8,
         scheme: str = "Xilinx",
@@ -75,6 +79,11 @@ class Net:
         self.device = devices.open(device or env().device)
         path, weights = locate(prototxt, caffemodel)
         self.graph: Graph = read_graph(path, custom, phase, level, stages)
+        if start_layer or end_layer:
+            sizes = {b: shapes[b] if shapes and b in shapes else s for b, s in self.graph.inputs.items()}
+            known = None not in sizes.values()
+            self.graph = cut(self.graph, start_layer, end_layer, infer_shapes(self.graph, sizes) if known else {})  # type: ignore[arg-type]
+            shapes = {b: s for b, s in (shapes or {}).items() if b in self.graph.inputs}
         self.weights: Weights | None = Weights(weights) if weights is not None else None
         self.perf = PerfInfo()
         self._attached = False

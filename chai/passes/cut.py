@@ -1,0 +1,90 @@
+"""cut: the part of a network from one layer to another, both included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from difflib import get_close_matches
+
+from ..errors import UsageError
+from ..graph import Graph, Layer, Shape
+from ..layers.input import Input
+
+
+def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
+    """Layers that ``end`` needs, as far as they depend on ``start``; an empty name leaves that side as it is.
+
+    What they read from outside becomes an input, under its Caffe name and of the size it has in ``shapes`` (None where
+    that is not known). The tops of ``end`` become the outputs. Raises UsageError for a name that is not there or when
+    no path leads from ``start`` to ``end``.
+    """
+    known = [layer.name for layer in graph.layers]
+    for name in filter(None, (start, end)):
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else None
+            raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=hint)
+    kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _behind(graph, start)]
+    if not kept:
+        raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")
+    written = {t for layer in kept for t in layer.tops}
+    names = _inputs(kept, written)
+    layers: list[Layer] = [Input(f"input {name}", tops=(name,)) for name in names.values()]
+    layers += [_reading(layer, names) for layer in kept]
+    read = {b for layer in layers for b in layer.bottoms}
+    last = next((layer for layer in kept if layer.name == end), None)
+    outputs = (
+        list(last.tops) if last else [t for layer in kept for t in layer.tops if t not in read and not layer.source]
+    )
+    inputs = {name: shapes.get(blob) for blob, name in names.items()}
+    inputs.update({b: s for b, s in graph.inputs.items() if b in written})
+    latest = {name: blob for name, blob in graph.latest.items() if blob in written}
+    for layer in kept:  # a name whose last writer was cut off is what the last kept one wrote
+        latest.update({t.partition("@")[0]: t for t in layer.tops if t.partition("@")[0] not in latest})
+    latest.update({name: name for name in names.values() if name not in latest})
+    return replace(graph, layers=layers, inputs=inputs, outputs=outputs, latest=latest)
+
+
+def _inputs(kept: list[Layer], written: set[str]) -> dict[str, str]:
+    """Blobs from outside, each with its Caffe name where that is free, else its id."""
+    names: dict[str, str] = {}
+    for blob in (b for layer in kept for b in layer.bottoms if b not in written):
+        name = blob.partition("@")[0]
+        if blob not in names:
+            names[blob] = blob if name in written or name in names.values() else name
+    return names
+
+
+def _reading(layer: Layer, names: Mapping[str, str]) -> Layer:
+    if names.keys().isdisjoint(layer.bottoms):
+        return layer
+    layer = copy(layer)
+    layer.bottoms = tuple(names.get(b, b) for b in layer.bottoms)
+    return layer
+
+
+def _before(graph: Graph, end: str) -> set[str]:
+    """Names of the layers that ``end`` needs, itself included; all layers for an empty name."""
+    if not end:
+        return {layer.name for layer in graph.layers}
+    needed: set[str] = set()
+    found: set[str] = set()
+    for layer in reversed(graph.layers):
+        if layer.name == end or not needed.isdisjoint(layer.tops):
+            found.add(layer.name)
+            needed.update(layer.bottoms)
+    return found
+
+
+def _behind(graph: Graph, start: str) -> set[str]:
+    """Names of the layers that depend on ``start``, itself included; all layers for an empty name."""
+    if not start:
+        return {layer.name for layer in graph.layers}
+    made: set[str] = set()
+    found: set[str] = set()
+    for layer in graph.layers:
+        if layer.name == start or not made.isdisjoint(layer.bottoms):
+            found.add(layer.name)
+            made.update(layer.tops)
+    return found
