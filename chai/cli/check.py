@@ -1,0 +1,304 @@
+"""chai check: float against fixed point, layer by layer."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from itertools import islice
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__, image as images, report as reports
+from ..check import BOUND_DB, LayerCheck, Report, compare
+from ..errors import ParseError, UsageError
+from ..lazy import np
+from ..loading import locate
+from . import options, output
+from .run import Job, _batches, _calibrate, _header, _items, _job, _way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..graph import Array
+
+EPILOG = """examples:
+  chai check digits -i photos/
+  chai check googlenet bvlc_googlenet.caffemodel -i cal/ --limit 32 --html check.html
+  chai check net.prototxt net.caffemodel -i cal/ --bits 6 --bound 15 --json
+
+exit code 1: a layer is below --bound, or fewer images than --agreement keep their class"""
+WIDTH = 80
+FULL_DB = 40.0  # SQNR of a whole bar
+AGREEMENT, ENOUGH = 0.97, 10  # the goal where none is given; fewer images say too little for it
+CUT_OFF = 0.1  # percent of values saturated that is worth a word
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    options.network(parser)
+    parser.add_argument(
+        "-i", "--image", nargs="+", required=True, metavar="IMG", help="images, .npy inputs or folders of them"
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="DIR",
+        help="images that fixed-point formats are taken from (default: the first batch)",
+    )
+    parser.add_argument(
+        "--bound",
+        type=float,
+        default=BOUND_DB,
+        metavar="DB",
+        help=f"least SQNR of a layer, in dB (default: {BOUND_DB:g})",
+    )
+    parser.add_argument(
+        "--agreement",
+        type=float,
+        metavar="SHARE",
+        help=f"least share of images with the same best class, 0 to 1 (default: {AGREEMENT} from {ENOUGH} images on)",
+    )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report to look at")
+    parser.add_argument("--png", type=Path, metavar="FILE", help="also draw the bars")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.execution(parser, device=False)
+    options.preprocessing(parser)
+    parser.set_defaults(device="emulator", labels=None, random_weights=False)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run every image in float and on the emulator, print the comparison. Exit 1 when a goal is missed.
+
+    An image that cannot be read is reported and left out; the exit code is then 65 unless a goal is missed.
+    """
+    if args.batch < 1 or (args.limit is not None and args.limit < 1):
+        raise UsageError("--batch and --limit must be at least 1")
+    if args.agreement is not None and not 0 <= args.agreement <= 1:
+        raise UsageError(f"--agreement {args.agreement:g}: expected a share from 0 to 1")
+    path, weights = locate(args.net, args.weights)
+    if weights is None:
+        source = images.read_card(path).weights_from
+        raise UsageError(
+            f"no weights: chai check {args.net} WEIGHTS.caffemodel -i ...",
+            hint=f"published weights: {source}" if source else None,
+        )
+    files = images.find(args.image)[: args.limit]
+    job = _job(args, files)
+    failed: list[dict[str, str]] = []
+    reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
+    if args.calibration:
+        _calibrate(args, job)
+    with reference, job.net:
+        report = compare(reference, job.net, _inputs(args, files, job, failed), args.bound)
+    goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
+    missed = _missed(report, goal)
+    content = {
+        **report.to_json(),
+        "agreement_goal": goal,
+        "preprocess": _way(job),
+        "failed": failed,
+        "ok": not missed,
+    }
+    if args.json:
+        output.as_json("chai.check/1", **content)
+    else:
+        print(_header(args, job))
+        _print(args, report, missed)
+    if args.html:
+        reports.save(args.html, _page(args, report, weights, missed, content))
+        output.say(f"wrote {args.html}")
+    if args.png:
+        reports.save_png(args.png, _chart(report))
+        output.say(f"wrote {args.png}")
+    if not args.quiet and not args.json:
+        more = "--json has every number" if args.html else "--html check.html   shows it as a page"
+        output.say(f"next: chai check {args.net} ... {more}")
+    return 1 if missed else 65 if failed else 0
+
+
+def _inputs(
+    args: argparse.Namespace, files: list[Path], job: Job, failed: list[dict[str, str]]
+) -> Iterator[dict[str, Array]]:
+    shown = output.progress(files, len(files), "images", args.quiet)
+    items = islice(_items(shown, job, failed), args.limit)
+    data = None
+    for _, data in _batches(items, args.batch):
+        yield {job.blob: data}
+    if data is None:
+        raise ParseError("none of the images can be read", path=str(files[0]))
+
+
+def _missed(report: Report, goal: float) -> list[str]:
+    """A sentence for each goal that was missed."""
+    found = []
+    below = sum(layer.below(report.bound_db) for layer in report.layers)
+    if below:
+        found.append(f"{below} of {len(report.measured)} measured layers below {report.bound_db:g} dB")
+    if report.agreement is not None and report.agreement < goal:
+        found.append(f"top-1 agreement below {100 * goal:g} %")
+    return found
+
+
+def _formats(args: argparse.Namespace, report: Report) -> str:
+    if report.formats == "precision_param":
+        return "formats of its precision_param"
+    first = "the first image" if report.calibrated == 1 else f"the first {report.calibrated} images"
+    return f"{report.formats} formats from {first if report.calibrated else args.calibration}"
+
+
+# -- as text
+
+
+def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
+    _say(f"{report.images} images on the emulator of {report.overlay}, {_formats(args, report)}")
+    names = min(36, max(len(output.printable(layer.name)) for layer in report.layers))
+    room = WIDTH - names - 24  # what the other columns leave
+    full = min(20, room - 3)
+    rows = [_row(layer, layer is report.first_bad, names, full, room) for layer in report.layers]
+    axis = f"{'0 dB':<{full // 2}}{FULL_DB / 2:<{full - full // 2}g}{FULL_DB:g}"
+    output.table(["layer", "SQNR", "sat %", "engine", axis], rows, "lrrll")
+    for line in (*_agreements(report), *(f"missed: {m}" for m in missed), *_last(args, report)):
+        _say(line)
+
+
+def _say(line: str) -> None:
+    """A sentence on stdout, in lines of 80 columns; names stay whole."""
+    text = output.printable(line)
+    print(textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+
+
+def _row(layer: LayerCheck, first_bad: bool, names: int, full: int, room: int) -> list[str]:
+    name = _tail(layer.name, names)
+    if layer.inside is not None:
+        return [name, "", "", layer.engine, _tail(f"in {layer.inside}", room)]
+    bar = _glyph() * round(full * min(1.0, max(0.0, (layer.sqnr_db or 0) / FULL_DB)))
+    if first_bad:
+        words = " <- first bad"
+        bar += words if len(bar + words) <= room else " <-"
+    saturated = "-" if layer.saturated is None else f"{layer.saturated:.2f}"[:5].rstrip(".")
+    return [name, _decibels(layer), saturated, layer.engine, bar.lstrip()]
+
+
+def _glyph() -> str:
+    both = (sys.stdout.encoding or "", sys.stderr.encoding or "")
+    return "\u2588" if sys.stdout.isatty() and all(e.lower().startswith("utf") for e in both) else "#"
+
+
+def _tail(name: str, width: int) -> str:
+    """The end of a name that is too long: that is where layers of one block differ."""
+    name = output.printable(name)
+    return name if len(name) <= width else "..." + name[3 - width :]
+
+
+def _decibels(layer: LayerCheck) -> str:
+    if layer.sqnr_db is None:
+        return "-"
+    return "exact" if layer.sqnr_db == inf else f"{layer.sqnr_db:.1f}"
+
+
+def _words(layer: LayerCheck) -> str:
+    return "no error at all" if layer.sqnr_db == inf else f"{_decibels(layer)} dB"
+
+
+def _agreements(report: Report) -> list[str]:
+    found = []
+    for a in report.agreements:
+        name = f"{a.blob}: " if len(report.agreements) > 1 else ""
+        top5 = f"   top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
+        found.append(f"{name}top-1 agreement {a.top1}/{a.images} ({100 * a.share:.1f} %){top5}")
+    return found
+
+
+def _last(args: argparse.Namespace, report: Report) -> list[str]:
+    bad = report.first_bad
+    if bad is None:
+        least = min(report.measured, key=lambda layer: layer.sqnr_db or 0.0)
+        return [f"every layer has {report.bound_db:g} dB or more; the least: {least.name}, {_words(least)}"]
+    return [f"first layer that goes wrong: {bad.name}: {_numbers(bad)}. try: {_remedy(args, report, bad)}"]
+
+
+def _numbers(layer: LayerCheck) -> str:
+    words = [_words(layer)]
+    if layer.not_finite:
+        words.append(f"{layer.not_finite} values not finite")
+    if layer.saturated is not None and layer.saturated >= CUT_OFF:
+        words.append(f"{layer.saturated:.2g} % of values saturate at {layer.range_max:.5g}")
+    if layer.seen is not None:
+        words.append(f"max seen {layer.seen:.5g}" + ("" if layer.channel is None else f" (channel {layer.channel})"))
+    return ", ".join(words)
+
+
+def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
+    own = report.formats == "precision_param"
+    if layer.not_finite:
+        return "chai run ... --device float, with CHAI_DUMP=folder to see the blob"
+    if (layer.saturated or 0) >= CUT_OFF:
+        return "a wider format in its precision_param" if own else "formats from more images, --calibration DIR"
+    if not own and args.bits < 8:
+        return "--bits 8"
+    if not own and args.scheme != "Xilinx":
+        return "--scheme Xilinx, whose steps fit closer"
+    if layer.engine == "fpga":
+        return f"--engine {layer.name}=host"
+    return "the layers before it, with a higher --bound"
+
+
+# -- as a page
+
+
+def _chart(report: Report) -> reports.Chart:
+    bars = [
+        reports.Bar(x.name, x.sqnr_db, _decibels(x), x.engine, x.below(report.bound_db))
+        for x in report.layers
+        if x.sqnr_db is not None
+    ]
+    return reports.Chart("SQNR of each layer, dB", bars, FULL_DB, report.bound_db)
+
+
+def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: dict[str, Any]) -> str:
+    facts = {
+        "network": f"{report.network} ({args.net})",
+        "weights": f"{weights.name}, SHA-256 {_digest(weights)}",
+        "overlay": f"{report.overlay}, emulated",
+        "formats": _formats(args, report),
+        "images": f"{report.images}, {content['preprocess']}",
+        "bound": f"{report.bound_db:g} dB",
+        "made by": f"chai {__version__}, numpy {np.__version__}",
+    }
+    verdict = [*_agreements(report), *_last(args, report)]
+    rows = [_cells(layer, report.bound_db) for layer in report.layers]
+    head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
+    table = reports.Table(head, rows, "llllrrrrrl")
+    title = f"chai check: {report.network}"
+    return reports.html(title, facts, verdict, missed, _chart(report), table, content)
+
+
+def _cells(layer: LayerCheck, bound_db: float) -> list[str]:
+    if layer.inside is not None:
+        return [layer.name, layer.type, layer.engine, "", "", "", "", "", "", f"in {layer.inside}"]
+    return [
+        layer.name,
+        layer.type,
+        layer.engine,
+        "float32" if layer.format is None else str(layer.format),
+        _decibels(layer),
+        "-" if layer.max_error is None else f"{layer.max_error:.4g}",
+        "-" if layer.saturated is None else f"{layer.saturated:.3f}",
+        "-" if layer.seen is None else f"{layer.seen:.5g}",
+        "-" if layer.channel is None else str(layer.channel),
+        "below the bound" if layer.below(bound_db) else "",
+    ]
+
+
+def _digest(path: Path) -> str:
+    from hashlib import sha256
+
+    found = sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()[:12]

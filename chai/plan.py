@@ -1,0 +1,199 @@
+"""Plan: where each blob lies in one buffer on the device, for one batch.
+
+Pure data. A blob is alive from its first writer to its last reader, counted in Tasks; blobs that are never alive
+together share bytes. A part of a concat has no bytes of its own: it lies in the planes of the whole, and lives as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from .errors import ModelError
+from .schedule import Convert, DeviceStep, Schedule
+
+if TYPE_CHECKING:
+    from .graph import Shape
+    from .overlay import Layout, Overlay
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a blob lies, in bytes.
+
+    ``offset``         of the whole blob from the start of the buffer; a part has that of the whole
+    ``bytes``          of all its images, rounded up to the alignment; of a part: what its planes alone would take
+    ``parent``         the outermost blob that it is a part of, or None
+    ``first_channel``  of a part in that blob; its planes lie apart, one run per image
+    """
+
+    offset: int
+    bytes: int
+    parent: str | None = None
+    first_channel: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``blobs`` by id; ``peak`` bytes of the buffer; ``total`` bytes if no two blobs shared any."""
+
+    blobs: Mapping[str, Placed]
+    peak: int
+    total: int
+
+    def at(self, base: int) -> dict[str, Placed]:
+        """The same blobs in a buffer that begins at address ``base``: offsets become addresses."""
+        return {blob: replace(placed, offset=base + placed.offset) for blob, placed in self.blobs.items()}
+
+
+def plan(schedule: Schedule, shapes: Mapping[str, Shape], overlay: Overlay, keep: Collection[str] = ()) -> Plan:
+    """Offsets for all blobs that Packs, Unpacks and Tasks of ``schedule`` read or write.
+
+    ``keep`` are blobs that someone reads after the last step; those that are not on the device do not matter.
+    The steps have to run in order, or else each after those that ``waits`` names. Raises ModelError for a blob that is
+    read before it is written, and for parts that do not fit their whole.
+    """
+    whole = {blob: _whole(blob, schedule.places) for blob in _blobs(schedule)}
+    layout = overlay.layout
+    for blob, (parent, first) in whole.items():
+        if parent != blob:
+            _check_part(blob, first, parent, shapes, layout)
+    lives = _lives(schedule, {blob: parent for blob, (parent, _) in whole.items()}, keep)
+    sizes = {blob: blob_bytes(shapes[blob], layout) for blob in lives}
+    # no greedy order is best for every network, and both take little time: the smaller buffer wins
+    crowds = _crowds(lives, sizes)
+    largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
+    crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
+    tries = [_allocate(order, lives, sizes) for order in (crowded_first, largest_first)]
+    peaks = [max((found[b] + sizes[b] for b in found), default=0) for found in tries]
+    offsets = tries[peaks.index(min(peaks))]
+    blobs = {blob: Placed(offsets[blob], sizes[blob]) for blob in lives}
+    for blob, (parent, first) in whole.items():
+        if parent != blob:
+            blobs[blob] = Placed(offsets[parent], blob_bytes(shapes[blob], layout), parent, first)
+    return Plan(blobs, min(peaks), sum(sizes.values()))
+
+
+def waits(schedule: Schedule, plan: Plan) -> dict[int, frozenset[int]]:
+    """Steps that have to be over before a step may write, because it writes bytes that they used for another blob.
+
+    By index of the step; a step that waits for none is left out. Whoever runs steps by their data dependencies, not in
+    order, has to add these: a Pack would otherwise write over a blob whose Unpack has not begun.
+    """
+    used: dict[str, set[int]] = {}
+    written: dict[str, set[int]] = {}
+    for step, reads, writes in _moments(schedule):
+        for blob in (*reads, *writes):
+            used.setdefault(plan.blobs[blob].parent or blob, set()).add(step)
+        for blob in writes:
+            written.setdefault(plan.blobs[blob].parent or blob, set()).add(step)
+    found: dict[int, set[int]] = {}
+    for later, writers in written.items():
+        for earlier, users in used.items():
+            if later != earlier and _overlap(plan.blobs[later], plan.blobs[earlier]):
+                for step in writers:
+                    found.setdefault(step, set()).update(user for user in users if user < step)
+    return {step: frozenset(needs) for step, needs in sorted(found.items()) if needs}
+
+
+def blob_bytes(shape: Shape, layout: Layout) -> int:
+    """Bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the alignment."""
+    n, c, *size = (*shape, 1, 1)
+    words = -(-n // layout.images_per_word) * planes(c, layout) * prod(size)
+    return _round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
+
+
+def planes(channels: int, layout: Layout) -> int:
+    """Planes (groups of channels that share a word) that hold so many channels."""
+    return -(-channels // layout.channels_per_word)
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _overlap(a: Placed, b: Placed) -> bool:
+    return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
+
+
+def _moments(schedule: Schedule) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    """(index of the step, blobs read, blobs written) on the device, one moment per Convert or Task, in order."""
+    for i, step in enumerate(schedule.steps):
+        if isinstance(step, Convert):
+            yield (i, (), (step.blob,)) if step.kind == "Pack" else (i, (step.blob,), ())
+        elif isinstance(step, DeviceStep):
+            for task in step.tasks:
+                yield i, task.inputs, (task.output,)
+
+
+def _blobs(schedule: Schedule) -> dict[str, None]:
+    """Every blob that is read or written, and what it is a part of, in order of first use."""
+    found: dict[str, None] = {}
+    for _, reads, writes in _moments(schedule):
+        for name in (*reads, *writes):
+            blob: str | None = name
+            while blob is not None:
+                found[blob] = None
+                blob = schedule.places[blob][0] if blob in schedule.places else None
+    return found
+
+
+def _whole(blob: str, places: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
+    """The outermost blob that a blob is a part of, itself if of none; and its first channel there."""
+    first = 0
+    while blob in places:
+        blob, offset = places[blob]
+        first += offset
+    return blob, first
+
+
+def _check_part(blob: str, first: int, whole: str, shapes: Mapping[str, Shape], layout: Layout) -> None:
+    part, around = shapes[blob], shapes[whole]
+    if first % layout.channels_per_word:
+        raise ModelError(
+            f"blob {blob!r} begins at channel {first} of {whole!r}, which is not a multiple of {layout.channels_per_word}"
+        )
+    if (part[0], *part[2:]) != (around[0], *around[2:]) or first + part[1] > around[1]:
+        raise ModelError(f"blob {blob!r} {part} does not fit {whole!r} {around} from channel {first} on")
+
+
+def _lives(schedule: Schedule, whole: Mapping[str, str], keep: Collection[str]) -> dict[str, tuple[int, int]]:
+    """First and last moment of every blob that is no part. What a Task reads is alive together with what it writes."""
+    lives: dict[str, tuple[int, int]] = {}
+    moment = 0
+    for moment, (_, reads, writes) in enumerate(_moments(schedule)):
+        for blob in reads:
+            if whole[blob] not in lives:
+                raise ModelError(f"blob {blob!r} is read on the device before anything has written it")
+            lives[whole[blob]] = lives[whole[blob]][0], moment
+        for blob in writes:
+            lives[whole[blob]] = lives.get(whole[blob], (moment,))[0], moment
+    for blob in keep:
+        if blob in whole:
+            lives[whole[blob]] = lives[whole[blob]][0], moment
+    return lives
+
+
+def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """For each blob, the most bytes that are alive at any one moment of its life."""
+    end = max((last for _, last in lives.values()), default=-1)
+    alive = [sum(sizes[b] for b, (first, last) in lives.items() if first <= t <= last) for t in range(end + 1)]
+    return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
+
+
+def _allocate(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Each blob in turn into the smallest gap that holds it, between those that are alive with it."""
+    offsets: dict[str, int] = {}
+    for blob in order:
+        first, last = lives[blob]
+        taken = sorted((o, o + sizes[b]) for b, o in offsets.items() if lives[b][0] <= last and first <= lives[b][1])
+        best, least, end = -1, 0, 0
+        for start, stop in taken:
+            room = start - end
+            if room >= sizes[blob] and (best < 0 or room < least):
+                best, least = end, room
+            end = max(end, stop)
+        offsets[blob] = end if best < 0 else best
+    return offsets
