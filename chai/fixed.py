@@ -56,6 +56,8 @@ class Format:
         Raises ModelError for NaN, which has no code.
         """
         low = -self.largest if self.scheme == "Xilinx" else -self.largest - 1
+        if not self.step and not np.isnan(x).any():
+            return np.zeros(x.shape, np.int8)  # a threshold of 0 leaves nothing
         codes = round_half_away(np.clip(_quotient(x, self.step), low - 1, self.largest + 1))
         if np.isnan(codes).any():
             raise ModelError("a value is not a number (NaN); it has no fixed-point code")
@@ -72,13 +74,15 @@ class Format:
 
 def round_half_away(x: Array) -> Array:
     """Nearest whole number, ties away from zero; float64 in and out."""
-    whole: Array = np.trunc(x + np.copysign(0.5, x))
-    return whole
+    whole: Array = np.trunc(x)  # adding a half first would lift 0.5 - 2^-54 to 1
+    rounded: Array = whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+    return rounded
 
 
 def _quotient(x: Array, step: Array | float) -> Array:
     """x / step as CHaiDNN takes it, in float32; float64, because half a unit is added next and must not be lost."""
-    return (x.astype(np.float32) / np.asarray(step, np.float32)).astype(np.float64)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        return (x.astype(np.float32) / np.asarray(step, np.float32)).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -113,17 +113,20 @@ def _precision(layer: Layer, side: str) -> Format | None:
     p = layer.precision
     if p is None:
         return None
+    _check(layer, p)
     bits = getattr(p, f"bw_layer_{side}")
     value = getattr(p, f"{'th' if p.quant_type == 'Xilinx' else 'fl'}_layer_{side}")
-    if bits is None or value is None:
-        return None
-    if bits not in (6, 8) or p.quant_type not in SCHEMES:
-        raise ModelError(
-            f"layer {layer.name!r} ({layer.type}): precision_param: {p.quant_type} with {bits} bits; "
-            f"expected {' or '.join(SCHEMES)} with 8 or 6",
-            layer=layer.name,
-        )
-    return Format(p.quant_type, bits, value)
+    return None if bits is None or value is None else Format(p.quant_type, bits, value)
+
+
+def _check(layer: Layer, p: Precision) -> None:
+    if p.quant_type not in SCHEMES:
+        problem = f"quant_type {p.quant_type!r}; expected {' or '.join(SCHEMES)}"
+    elif any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):
+        problem = f"{p.bw_layer_in}, {p.bw_layer_out} and {p.bw_params} bits; expected 8 or 6"
+    else:
+        return
+    raise ModelError(f"layer {layer.name!r} ({layer.type}): precision_param: {problem}", layer=layer.name)
 
 
 def _precision_default(layer: Layer, side: str, missing: list[str]) -> Format:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import frexp
 from typing import TYPE_CHECKING
 
 from .fixed import (
@@ -14,6 +15,7 @@ from .fixed import (
     multipliers,
     quantize_bias,
     quantize_weights,
+    round_half_away,
     weight_steps,
 )
 from .lazy import np
@@ -35,14 +37,17 @@ class Target:
     formats: Mapping[str, Format]
     shapes: Mapping[str, Shape]
 
-    def weight_format(self, layer: Layer) -> tuple[Format, Array | None]:
-        """Format and thresholds of a layer's weights: its precision_param's, else 8-bit maxima per channel."""
+    def weight_format(self, layer: Layer, weights: Array) -> tuple[Format, Array | None]:
+        """Format and thresholds of a layer's weights: its precision_param's, else what covers the weights.
+
+        Without thresholds a Xilinx format takes each channel's maximum.
+        """
         p = layer.precision
         scheme = self.formats[layer.tops[0]].scheme
         bits = p.bw_params if p is not None and p.bw_params else self.formats[layer.tops[0]].bits
         if scheme == "DynamicFixed":
-            fl = p.fl_params if p is not None and p.fl_params is not None else bits - 1
-            return Format(scheme, bits, fl), None
+            given = p.fl_params if p is not None else None
+            return Format(scheme, bits, fraction(bits, weights) if given is None else given), None
         thresholds = np.array(p.th_params, np.float32) if p is not None and p.th_params else None
         return Format(scheme, bits, 0.0), thresholds
 
@@ -51,8 +56,8 @@ class Target:
 
         Raises Unsupported when an accumulator could leave its 25 bits.
         """
-        source = self.formats[layer.bottoms[0]]
-        format, thresholds = self.weight_format(layer)
+        source = self._source(layer)
+        format, thresholds = self.weight_format(layer, weights)
         if thresholds is not None and len(thresholds) not in (1, len(weights)):
             raise Unsupported(f"{len(thresholds)} th_params for {len(weights)} output channels")
         if thresholds is not None and len(thresholds) == 1:
@@ -60,6 +65,12 @@ class Target:
         steps = weight_steps(weights, format, thresholds, source.step)
         codes = quantize_weights(weights, steps, format.bits)
         return self.checked(codes, bias, steps * source.step, source)
+
+    def _source(self, layer: Layer) -> Format:
+        source = self.formats[layer.bottoms[0]]
+        if not source.step:
+            raise Unsupported(f"its input's format is {source}: every value is 0")
+        return source
 
     def checked(self, codes: Array, bias: Array | None, steps: Array, source: Format) -> tuple[Array, Array, Array]:
         """``codes``, the bias in units of ``steps``, and ``steps``, when no accumulator can overflow."""
@@ -72,6 +83,8 @@ class Target:
     def requantization(self, steps: Array, top: str, slope: float | None) -> Requantization:
         """From accumulators of these steps to the codes of blob ``top``, with a ReLU of this slope if not None."""
         format = self.formats[top]
+        if not format.step:
+            raise Unsupported(f"its output's format is {format}: every value is 0")
         low, high = format.range
         requant = self.overlay.requant
         ratios = np.asarray(steps, np.float64) / format.step
@@ -81,8 +94,14 @@ class Target:
         m, shift = found
         if slope is None or slope == 0:
             return Requantization(m, shift, 0 if slope == 0 else low, high)
-        negative = np.trunc(slope * ratios * 2.0**shift + 0.5).astype(np.int64)
+        negative = round_half_away(slope * ratios * 2.0**shift).astype(np.int64)
         return Requantization(m, shift, low, high, negative)
+
+
+def fraction(bits: int, values: Array) -> int:
+    """The largest fraction length at which the largest of these values is in range of its codes."""
+    largest = float(np.abs(values).max(initial=0))
+    return bits - 1 - frexp(largest)[1] if largest else bits - 1
 
 
 def within_limits(overlay: Overlay, kind: str, **values: int) -> str | None:

@@ -139,7 +139,11 @@ class Net:
 
     @property
     def params(self) -> dict[str, list[Array]]:
-        """Trained parameters by layer, in caffemodel order. Writing into them changes the network."""
+        """Trained parameters by layer, in caffemodel order. Writing into them changes the network.
+
+        On an overlay they are read when the next pass begins after this was asked for.
+        """
+        self._offloads.clear()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
     def tops(self, layer: str) -> tuple[Array, ...]:

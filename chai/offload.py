@@ -70,6 +70,9 @@ class Offload:
         self.schedule = Schedule()
         self.programs: dict[int, list[Program]] = {}
         refused: dict[str, str] = {}
+        standing = {name for layer in self.graph.layers for name in layer.origin}
+        dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
+        chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
         self.partition: Partition = partition(self.graph, shapes, overlay, chosen, refused)
         if formats is None:
             return

@@ -60,7 +60,11 @@ def partition(
         if layer.source:
             continue
         reason = refused.get(layer.name) or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
-        wish = next((chosen[name] for name in layer.origin if name in chosen), None)
+        wishes = {name: chosen[name] for name in layer.origin if name in chosen}
+        if len(set(wishes.values())) > 1:
+            both = ", ".join(f"{name!r} on {engine}" for name, engine in wishes.items())
+            raise UsageError(f"these layers run as one, so on one engine: {both}")
+        wish = next(iter(wishes.values()), None)
         if wish == "fpga" and reason:
             raise UsageError(f"layer {layer.name!r} cannot run on the overlay: {reason}")
         if wish == "host":
@@ -72,11 +76,14 @@ def partition(
 
 
 def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:
-    """Topological, with as few engine changes as this greedy walk finds: an engine goes on until it has to wait."""
+    """Topological, with as few engine changes as going on until an engine has to wait can give, from either start."""
+    return min((_walk(graph, engines, first) for first in ("fpga", "host")), key=len)
+
+
+def _walk(graph: Graph, engines: Mapping[str, str], engine: str) -> list[Segment]:
     written = {t for layer in graph.layers if layer.source for t in layer.tops}
     waiting = [layer for layer in graph.layers if not layer.source]
     segments: list[Segment] = []
-    engine = engines[waiting[0].name] if waiting else "host"
     while waiting:
         segment = Segment(engine)
         ready = True

@@ -124,7 +124,7 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
 
 
 def _in_place(task: Task, places: dict[str, tuple[str, int]]) -> bool:
-    return task.kind == "copy" and places.get(task.inputs[0], ("",))[0] == task.output
+    return task.kind == "copy" and places.get(task.inputs[0]) == (task.output, task.first)  # type: ignore[attr-defined]
 
 
 def _places(tasks: dict[str, list[Task]], inputs: set[str]) -> dict[str, tuple[str, int]]:

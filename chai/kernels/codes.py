@@ -38,7 +38,7 @@ def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Ar
 def pack(x: Array, format: Format) -> Array:
     """Codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
     compiled = _compiled()
-    if compiled is None or not x.flags.c_contiguous:
+    if compiled is None or not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
     out = np.empty(x.shape, np.int8)
     low = -format.largest if format.scheme == "Xilinx" else -format.largest - 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..fixed import ACCUMULATOR
 from ..graph import Layer, Shape, show
 from ..kernels import pooling
+from ..lazy import np
 from ..lowering import within_limits
 from ..params import choice, margin, size
 from ..tasks.pool import Pool
@@ -100,7 +101,9 @@ class Pooling(Layer):
         r = None
         if self.params.pool == "AVE":
             step = target.formats[self.bottoms[0]].step
-            r = target.requantization(step / pooling.areas(window, shape[2:], out), self.tops[0], None)
+            r = target.requantization(
+                step / pooling.areas(window, shape[2:], out).astype(np.float64), self.tops[0], None
+            )
         return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

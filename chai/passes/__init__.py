@@ -17,7 +17,8 @@ PIPELINE: tuple[Callable[[Graph, Collection[str]], Graph], ...] = (drop_identity
 
 
 def rewrite(graph: Graph, keep: Collection[str]) -> Graph:
-    """Every pass of PIPELINE."""
+    """Every pass of PIPELINE. A pass may give a Caffe name to another blob; ``keep`` follows the names."""
+    names = [name for name, blob in graph.latest.items() if blob in keep]
     for step in PIPELINE:
-        graph = step(graph, keep)
+        graph = step(graph, {graph.latest[name] for name in names})
     return graph

@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import replace
 
 from ..graph import Graph, Layer
+from ..params import Precision
 
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:
@@ -24,11 +25,20 @@ def only_reader(graph: Graph, blob: str, found: dict[str, list[Layer]]) -> Layer
 
 
 def merged(first: Layer, second: Layer) -> Layer:
-    """A copy of ``first`` that writes what ``second`` wrote and stands for both."""
+    """A copy of ``first`` that writes what ``second`` wrote, in the format ``second`` gave it, and stands for both."""
     layer = copy(first)
     layer.tops = second.tops
     layer.origin = first.origin + second.origin
+    layer.precision = _joined(first.precision, second.precision)
     return layer
+
+
+def _joined(first: Precision | None, second: Precision | None) -> Precision | None:
+    if first is None or second is None or second.bw_layer_out is None:
+        return first or second
+    return replace(
+        first, bw_layer_out=second.bw_layer_out, fl_layer_out=second.fl_layer_out, th_layer_out=second.th_layer_out
+    )
 
 
 def with_layers(graph: Graph, layers: list[Layer]) -> Graph:

@@ -37,11 +37,12 @@ def fold_batchnorm(graph: Graph, keep: Collection[str]) -> Graph:
 
 def _fold(first: Layer, second: AffineLayer) -> Layer | None:
     own = second.affine()
-    if own is None or len(first.tops) != 1:
+    if own is None or len(first.tops) != 1 or first.slope is not None:
         return None
     factor, addend = own
     layer = merged(first, second)
-    layer.precision = second.precision or first.precision
+    if layer.precision is not None:  # the weights are others now: what covered the old ones says nothing of them
+        layer.precision = replace(layer.precision, fl_params=None, th_params=())
     if isinstance(first, Convolution):
         weights = first.blobs[0].astype(np.float64) * factor.reshape(-1, 1, 1, 1)
         bias = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0

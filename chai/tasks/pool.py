@@ -37,5 +37,5 @@ class Pool(Task):
             for j in range(self.out[1]):
                 left = j * self.window.stride[1] - self.window.pad[1]
                 part = x[:, :, rows, max(left, 0) : min(left + self.window.kernel[1], w)]
-                result[:, :, i, j] = part.max((2, 3)) if self.requantization is None else part.sum((2, 3))
+                result[:, :, i, j] = part.max((2, 3), initial=-128) if self.requantization is None else part.sum((2, 3))
         return result.astype(np.int8) if self.requantization is None else requantize(result, self.requantization)
