@@ -99,6 +99,18 @@ class Layer:
         """Why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
         return f"no {self.type} unit"
 
+    @staticmethod
+    def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
+        """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if inside."""
+        limits = getattr(overlay.tasks, kind)
+        if limits is None:
+            return f"no {kind} unit"
+        for name, value in values.items():
+            most = getattr(limits, f"{name}_max")
+            if value > most:
+                return f"{name} {value} is more than the overlay's {most}"
+        return None
+
     def lower(self, target: Target) -> list[Task]:
         """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
         raise NotImplementedError(self.type)

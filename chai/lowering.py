@@ -102,15 +102,3 @@ def fraction(bits: int, values: Array) -> int:
     """The largest fraction length at which the largest of these values is in range of its codes."""
     largest = float(np.abs(values).max(initial=0))
     return bits - 1 - frexp(largest)[1] if largest else bits - 1
-
-
-def within_limits(overlay: Overlay, kind: str, **values: int) -> str | None:
-    """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if it is inside."""
-    limits = getattr(overlay.tasks, kind)
-    if limits is None:
-        return f"no {kind} unit"
-    for name, value in values.items():
-        most = getattr(limits, f"{name}_max")
-        if value > most:
-            return f"{name} {value} is more than the overlay's {most}"
-    return None

@@ -6,7 +6,6 @@ Loading a file runs it, so files come only from places the user named: chai's ow
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import logging
 import os
@@ -305,6 +304,8 @@ def load_all() -> None:
 
 def load(place: Path) -> None:
     """Run a file, or every .py file of a folder, that defines custom layers. A file that changed is loaded again."""
+    import importlib.util
+
     place = place.resolve()
     if not place.exists():
         raise PluginError(f"custom layers: {place} does not exist")

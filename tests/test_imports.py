@@ -25,7 +25,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "google": {"parser/schema.py"},
     "numba": {"plugins.py", "kernels/xchange_numba.py", "kernels/codes_numba.py"},
     "rich": {"cli/output.py"},
-    "PIL": {"image.py", "picture.py"},
+    "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
     "argparse": {"cli/"},
 }

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..fixed import round_half_away
 from ..graph import Layer, Shape
 from ..lazy import np
-from ..lowering import within_limits
-from ..tasks.conv import Affine
 from ..window import Window
 
 if TYPE_CHECKING:
@@ -25,9 +22,12 @@ class AffineLayer(Layer):
             return f"a blob of {len(bottoms[0])} axes"
         if self.blobs and self.affine() is None:
             return "it does more than one factor and one addend per channel"
-        return within_limits(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+        return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1])
 
     def lower(self, target: Target) -> list[Task]:
+        from ..fixed import round_half_away
+        from ..tasks.conv import Affine  # float networks need no Tasks
+
         found = self.affine()
         assert found is not None
         factor, addend = found

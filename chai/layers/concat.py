@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..graph import Layer, Shape, show
 from ..lazy import np
-from ..lowering import within_limits
 from ..params import axis_index, within
-from ..tasks.copy import Copy
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -55,9 +53,11 @@ class Concat(Layer):
             if first % step:
                 return f"a branch would begin at channel {first}, not at a multiple of {step}"
             first += bottom[1]
-        return within_limits(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
+        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=sum(b[1] for b in bottoms))
 
     def lower(self, target: Target) -> list[Task]:
+        from ..tasks.copy import Copy  # float networks need no Tasks
+
         tasks: list[Task] = []
         first = 0
         for bottom in self.bottoms:

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from ..graph import Shape, count, show
 from ..kernels.convolution import conv2d
-from ..lowering import within_limits
-from ..tasks.conv import Conv
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
-        return within_limits(
+        return self.beyond(
             overlay,
             "conv",
             kernel=max(window.kernel),
@@ -58,6 +56,8 @@ class Convolution(WindowLayer):
         )
 
     def lower(self, target: Target) -> list[Task]:
+        from ..tasks.conv import Conv  # float networks need no Tasks
+
         bias = self.blobs[1] if self.params.bias_term else None
         codes, added, steps = target.weights(self, self.blobs[0], bias)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..fixed import Requantization
 from ..graph import Layer, Shape, show
 from ..lazy import np
-from ..lowering import within_limits
 from ..params import choice
-from ..tasks.eltwise import Eltwise as EltwiseTask
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -53,9 +50,12 @@ class Eltwise(Layer):
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:
             return f"a blob of {len(bottoms[0])} axes"
-        return within_limits(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+        return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1])
 
     def lower(self, target: Target) -> list[Task]:
+        from ..fixed import Requantization
+        from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks
+
         coeff = self.params.coeff or (1.0,) * len(self.bottoms)
         steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
         r = target.requantization(steps, self.tops[0], self.slope)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..fixed import ACCUMULATOR
 from ..graph import Layer, Shape, show
 from ..kernels import pooling
 from ..lazy import np
-from ..lowering import within_limits
 from ..params import choice, margin, size
-from ..tasks.pool import Pool
 from ..window import Window
 
 if TYPE_CHECKING:
@@ -89,13 +86,15 @@ class Pooling(Layer):
         if self.slope is not None:
             return "a ReLU behind a pooling"
         area = window.kernel[0] * window.kernel[1]
-        if self.params.pool == "AVE" and area << 7 >= ACCUMULATOR:
+        if self.params.pool == "AVE" and area << 7 >= overlay.accumulator_bound:
             return f"an average over {area} pixels could leave the accumulator"
         whole = window.kernel == bottoms[0][2:] and not any(window.pad)
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
-        return within_limits(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})
+        return self.beyond(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})
 
     def lower(self, target: Target) -> list[Task]:
+        from ..tasks.pool import Pool  # float networks need no Tasks
+
         shape = target.shapes[self.bottoms[0]]
         window, out = self.window(shape), self.shapes(shape)[0][2:]
         r = None
