@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     Made = tuple[dict[str, int], bytes]  # values of fields, constants
 
 WEIGHT = 127  # -128 breaks the sums of two products in one DSP
-AS_IT_IS = Requantization(np.array(1), 0, -128, 127)  # moves any code unchanged
+
+
+def as_it_is() -> Requantization:
+    """What moves any code unchanged."""
+    return Requantization(np.array(1), 0, -128, 127)
 
 
 class Place(Protocol):
@@ -140,8 +144,8 @@ def equal(a: Task, b: Task) -> bool:
 
 
 def _plain(task: Task) -> Task:
-    as_it_is = isinstance(task, Copy) and _same(task.requantization, AS_IT_IS)
-    return replace(task, requantization=None) if as_it_is else task  # type: ignore[call-arg]
+    moved = isinstance(task, Copy) and _same(task.requantization, as_it_is())
+    return replace(task, requantization=None) if moved else task  # type: ignore[call-arg]
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -230,8 +234,7 @@ class _Memory:
 
     def find(self, view: View) -> str:
         """The blob that lies there."""
-        found = [blob for blob in self.address if self.view(blob) == view]
-        return self._one([b for b in found if self.address[b].parent not in found], view)
+        return self._one([blob for blob in self.address if self.view(blob) == view], view)
 
     def around(self, view: View) -> str:
         """The smallest blob that holds those planes."""
@@ -239,13 +242,14 @@ class _Memory:
         for blob in self.address:
             whole = self.view(blob)
             ends = whole.plane + self.planes(whole.channels), view.plane + self.planes(view.channels)
-            first = (view.plane - whole.plane) * self.step
             apart = view._replace(plane=0, channels=0) != whole._replace(plane=0, channels=0)
-            if not apart and first >= 0 and ends[1] <= ends[0] and first + view.channels <= whole.channels:
+            if not apart and whole.plane <= view.plane and ends[1] <= ends[0]:
                 found[blob] = whole.channels
         return self._one([b for b in found if found[b] == min(found.values())], view)
 
     def _one(self, found: list[str], view: View) -> str:
+        # a part that fills its whole is the same memory: the whole gives the name
+        found = [blob for blob in found if self.address[blob].parent not in found]
         if len(found) != 1:
             what = "no blob lies" if not found else "more than one blob lies"
             raise DeviceError(f"descriptor: {what} at {view.address:#x}: {', '.join(found) or view}")
@@ -466,7 +470,7 @@ def _pool_fields(task: Pool, memory: _Memory, where: int) -> Made:
     values = {**_input(source), **_output(memory.view(task.output)), **_window(task.window)}
     r = task.requantization
     if r is None:
-        return {**values, **_clamp(AS_IT_IS, False)}, b""
+        return {**values, **_clamp(as_it_is(), False)}, b""
     table = _table(memory.overlay, [0] * (task.out[0] * task.out[1]), r, task.out)
     return {**values, **_clamp(r, r.negative is not None), "average": 1, "table": where}, table
 
@@ -483,7 +487,7 @@ def _eltwise_fields(task: Eltwise, memory: _Memory) -> dict[str, int]:
     if len(task.inputs) != 2 or len(task.factors) != 2 or len(task.negative or task.factors) != 2:
         raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(task.inputs)}")
     r = task.requantization
-    if r.negative is not None or not _same_multipliers(r.multiplier, AS_IT_IS.multiplier):
+    if r.negative is not None or not _same_multipliers(r.multiplier, np.array(1)):
         raise DeviceError("factor: an eltwise has no multiplier behind its sum")
     source, second = (memory.view(blob) for blob in task.inputs)
     shape = memory.shape(task.inputs[0])
@@ -518,7 +522,7 @@ def _copy_fields(task: Copy, memory: _Memory) -> dict[str, int]:
         )
     _check_output(task, memory, (source.batch, whole.channels, source.height, source.width))
     part = whole._replace(plane=whole.plane + task.first // memory.step, channels=source.channels)
-    r = task.requantization or AS_IT_IS
+    r = task.requantization or as_it_is()
     values = {**_input(source), **_output(part), **_clamp(r, r.negative is not None)}
     values["factor"] = _multipliers("factor", r.multiplier, ())[0]
     values["negative"] = 0 if r.negative is None else _multipliers("negative", r.negative, ())[0]
@@ -532,4 +536,4 @@ def _copy_task(values: Mapping[str, int], memory: _Memory) -> Copy:
     below = np.array(values["negative"]) if values["leaky"] else None
     r = Requantization(np.array(values["factor"]), values["shift"], values["low"], values["high"], below)
     inputs = (memory.find(_view(values, "input", "input")),)
-    return Copy(inputs, output, (), first, None if _same(r, AS_IT_IS) else r)
+    return Copy(inputs, output, (), first, None if _same(r, as_it_is()) else r)

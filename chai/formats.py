@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from .errors import ModelError
 from .fixed import SCHEMES, Format
 from .graph import Graph, Layer
 from .layers.concat import Concat
+from .layers.eltwise import Eltwise
 from .layers.pooling import Pooling
 from .lazy import np
 from .params import Precision
@@ -26,19 +27,24 @@ def passes_on(layer: Layer) -> bool:
     return isinstance(layer, Pooling) and layer.params.pool == "MAX"
 
 
-def calibrated(graph: Graph, ranges: Mapping[str, float], bits: int, scheme: str) -> dict[str, Format]:
+def calibrated(
+    graph: Graph, ranges: Mapping[str, float], bits: int, scheme: str, host: Collection[str] = ()
+) -> dict[str, Format]:
     """Formats of all blobs from the largest magnitude each was seen to have.
 
     All branches of a concat and the concat itself get one range, so that they can be written to their places without
-    rescaling; a max pool has its input's.
+    rescaling; a max pool has its input's. Layers of ``host`` run there: their blobs have formats of their own.
     """
     if scheme not in SCHEMES:
         raise ModelError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
-    shared = _shared(graph)
+    for layer in graph.layers:
+        for top in layer.tops:
+            if not np.isfinite(ranges.get(top, 0.0)):
+                what = f"layer {layer.name!r} ({layer.type}): blob {graph.caffe_name(top)!r}"
+                raise ModelError(f"{what} has values that are not finite on the calibration images", layer=layer.name)
+    shared = _shared(graph, host)
     groups: dict[str, float] = {}
     for blob, value in ranges.items():
-        if not np.isfinite(value):
-            raise ModelError(f"blob {graph.caffe_name(blob)!r}: the calibration images give values that are not finite")
         group = shared.get(blob, blob)
         groups[group] = max(groups.get(group, 0.0), value)
     return {blob: _format(groups[shared.get(blob, blob)], bits, scheme) for blob in ranges}
@@ -51,8 +57,8 @@ def _format(largest: float, bits: int, scheme: str) -> Format:
     return Format(scheme, bits, bits - 1 - integer)
 
 
-def _shared(graph: Graph) -> dict[str, str]:
-    """Blobs that have one format, each under one of their names."""
+def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
+    """Blobs that have one format, each under one of their names; layers on the host tie nothing together."""
     parent: dict[str, str] = {}
 
     def root(blob: str) -> str:
@@ -61,7 +67,7 @@ def _shared(graph: Graph) -> dict[str, str]:
         return blob
 
     for layer in graph.layers:
-        if passes_on(layer) or isinstance(layer, Concat):
+        if layer.name not in host and (passes_on(layer) or isinstance(layer, Concat)):
             for bottom in layer.bottoms:
                 parent[root(bottom)] = root(layer.tops[0])
     return {blob: root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
@@ -99,7 +105,7 @@ def from_precision(graph: Graph) -> dict[str, Format]:
             if own is None and inherited is None:
                 own = _precision_default(layer, "out", missing)
             found[top] = own or inherited or _precision_default(layer, "out", missing)
-            if own is None and not passes_on(layer) and layer.blobs:
+            if own is None and not passes_on(layer) and (layer.blobs or isinstance(layer, (Eltwise, Pooling))):
                 missing.append(layer.name)
     if missing:
         names = list(dict.fromkeys(missing))

@@ -267,9 +267,10 @@ class Net:
         if given(graph):
             self._set_formats({})
             return
-        blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+        blobs = list(dict.fromkeys(b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)))
         values, _ = executor.run(self.graph, self._shapes, feeds, blobs)
-        self._set_formats(calibrated(graph, ranges({b: values[b] for b in blobs}), self._bits, self._scheme))
+        seen, host = ranges({b: values[b] for b in blobs}), self.offload.partition.reasons
+        self._set_formats(calibrated(graph, seen, self._bits, self._scheme, host))
         images = next(iter(feeds.values())).shape[0]
         kind = f"{self._bits}-bit {self._scheme}"
         log.info("%s: %s formats from the largest values of %d images", self.name, kind, images)

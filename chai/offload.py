@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .devices.base import Device, Program
 from .dump import dump
 from .env import env
-from .errors import DeviceError
+from .errors import DeviceError, ModelError
 from .fixed import Format
 from .graph import Graph, Shape, show
 from .kernels.codes import pack, unpack
@@ -157,12 +157,20 @@ class Offload:
     def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
         begin = perf_counter()
         if step.kind == "Pack":
-            made = codes[step.blob] = pack(host[step.blob], step.format)
+            made = codes[step.blob] = self._pack(step, host[step.blob])
         else:
             made = host[step.blob] = unpack(codes[step.blob], step.format)
         ms = (perf_counter() - begin) * 1000
         name = f"{step.kind} {self.graph.caffe_name(step.blob)}"
         return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,))
+
+    def _pack(self, step: Convert, values: Array) -> Array:
+        try:
+            return pack(values, step.format)
+        except ModelError as error:
+            writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
+            what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
+            raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
 
     def _host(self, step: HostStep, host: dict[str, Array]) -> StepTime:
         layer = step.layer
@@ -170,7 +178,9 @@ class Offload:
         begin = perf_counter()
         tops = layer.forward(*bottoms)
         if layer.slope is not None:  # a ReLU that a pass took in
-            tops = tuple(np.where(t < 0, np.float32(layer.slope) * t, t) for t in tops)
+            tops = tuple(
+                np.where(t < 0, np.float32(layer.slope) * t, t) if layer.slope else np.maximum(t, 0) for t in tops
+            )
         ms = (perf_counter() - begin) * 1000
         for blob, top in zip(layer.tops, tops):
             dump(blob, layer.name, top)

@@ -132,11 +132,11 @@ def _blobs(schedule: Schedule) -> dict[str, None]:
     """Every blob that is read or written, and what it is a part of, in order of first use."""
     found: dict[str, None] = {}
     for _, reads, writes in _moments(schedule):
-        for name in (*reads, *writes):
-            blob: str | None = name
-            while blob is not None:
+        for blob in (*reads, *writes):
+            found[blob] = None
+            while blob in schedule.places:
+                blob = schedule.places[blob][0]
                 found[blob] = None
-                blob = schedule.places[blob][0] if blob in schedule.places else None
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..errors import ModelError
 from ..graph import Layer, Shape
 from ..lazy import np
 from ..window import Window
@@ -31,6 +32,8 @@ class AffineLayer(Layer):
         found = self.affine()
         assert found is not None
         factor, addend = found
+        if not np.isfinite(factor).all():
+            raise ModelError("a factor is not a finite number; it has no fixed-point code")
         source = target.formats[self.bottoms[0]]
         largest = np.abs(factor).max(initial=0)
         # a channel's step is never below 1/256 of the largest, so that multipliers keep 8 bits or more

@@ -88,6 +88,9 @@ class Pooling(Layer):
         area = window.kernel[0] * window.kernel[1]
         if self.params.pool == "AVE" and area << 7 >= overlay.accumulator_bound:
             return f"an average over {area} pixels could leave the accumulator"
+        out = self.shapes(*bottoms)[0][2:]
+        if any((out[i] - 1) * window.stride[i] - window.pad[i] >= bottoms[0][2 + i] for i in range(2)):
+            return "its last window lies behind the image"
         whole = window.kernel == bottoms[0][2:] and not any(window.pad)
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
         return self.beyond(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})

@@ -1,0 +1,130 @@
+"""drop_identity: Dropout and Split are gone, and nobody can tell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chai.passes import rewrite
+from chai.passes.drop_identity import drop_identity
+
+from .common import CONV, facts, make, network, origins, same, types, values
+
+
+@pytest.mark.parametrize("top", ["c", "d"], ids=["in place", "distinct"])
+def test_a_dropout_in_a_chain(tmp_path: Path, top: str) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        conv Convolution data -> c : {CONV}
+        drop Dropout c -> {top}
+        abs AbsVal {top} -> y
+        """,
+    )
+    known = facts(graph)
+    after = drop_identity(graph, ())
+    assert facts(graph) == known
+    assert types(after) == ["Convolution", "AbsVal"]
+    assert origins(after) == [("conv",), ("abs",)]
+    assert after.layer("abs").bottoms == ("c",)
+    assert after.latest[top] == "c"
+    same(graph, after)
+
+
+def test_dropouts_and_splits_in_a_row(tmp_path: Path) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        conv Convolution data -> c : {CONV}
+        drop Dropout c -> c
+        split Split c -> a b
+        again Dropout a -> d
+        abs AbsVal d -> y
+        tanh TanH b -> z
+        """,
+    )
+    after = drop_identity(graph, ())
+    assert types(after) == ["Convolution", "AbsVal", "TanH"]
+    assert after.layer("abs").bottoms == after.layer("tanh").bottoms == ("c",)
+    assert {after.latest[name] for name in "cabd"} == {"c"}
+    same(graph, after)
+
+
+def test_an_output_behind_a_dropout_is_the_blob_before_it(tmp_path: Path) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        conv Convolution data -> c : {CONV}
+        drop Dropout c -> d
+        """,
+    )
+    after = drop_identity(graph, ())
+    assert (types(after), after.outputs) == (["Convolution"], ["c"])
+    same(graph, after)
+
+
+def test_both_outputs_of_a_split_come_out(tmp_path: Path) -> None:
+    lines = f"""
+        conv Convolution data -> c : {CONV}
+        split Split c -> a b
+        """
+    graph = make(tmp_path, lines)
+    same(graph, drop_identity(graph, ()))
+    net = network(tmp_path, lines, device="emulator")
+    found = net.forward(np.ones((2, 3, 5, 7)))
+    assert list(found) == ["a", "b"]
+    assert np.array_equal(found["a"], found["b"])
+
+
+def test_an_input_that_is_an_output_keeps_its_layer(tmp_path: Path) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        drop Dropout data -> d
+        conv Convolution data -> c : {CONV}
+        """,
+    )
+    after = drop_identity(graph, ())
+    assert types(after) == ["Dropout", "Convolution"]
+    assert set(after.outputs) == {"d", "c"}
+    same(graph, after)
+
+
+def test_a_dropped_input_leaves_the_input(tmp_path: Path) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        drop Dropout data -> data
+        conv Convolution data -> c : {CONV}
+        """,
+    )
+    after = drop_identity(graph, ())
+    assert types(after) == ["Convolution"]
+    assert after.layer("conv").bottoms == ("data",)
+    same(graph, after)
+
+
+def test_a_graph_without_the_pattern(tmp_path: Path) -> None:
+    graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\nrelu ReLU c -> c\nabs AbsVal c -> y")
+    assert facts(drop_identity(graph, ())) == facts(graph)
+
+
+@pytest.mark.parametrize("keep", ["c", "d"])
+def test_a_kept_blob_is_still_there_after_all_passes(tmp_path: Path, keep: str) -> None:
+    """The convolution's blob is the Dropout's too: whoever keeps either keeps it from the ReLU."""
+    lines = f"""
+        conv Convolution data -> c : {CONV}
+        drop Dropout c -> d
+        relu ReLU d -> y
+        """
+    graph = make(tmp_path, lines)
+    after = rewrite(graph, {keep})
+    same(graph, after)
+    assert after.latest[keep] in values(after)
+    assert np.array_equal(values(after)[after.latest[keep]], values(graph)[keep])
+    net = network(tmp_path, lines, device="emulator", keep=[keep])
+    net.forward(np.ones((2, 3, 5, 7)))
+    assert keep in net.blobs
+    assert net.blobs[keep].min() < 0
