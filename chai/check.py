@@ -81,8 +81,11 @@ class LayerCheck:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of a class-score output: images whose best class is the same (``top1``), and whose best class in float is among
-    the five best in fixed point (``top5``; None for five classes or fewer)."""
+    """Of an output of class scores: probabilities, or any flat output where there are none.
+
+    ``top1``  images whose best class is the same
+    ``top5``  images whose best class in float is among the five best in fixed point; None for five classes or fewer
+    """
 
     blob: str
     images: int
@@ -238,6 +241,7 @@ class _Hits:
     top1: int = 0
     top5: int = 0
     classes: int = 0
+    probabilities: bool = True
 
     def add(self, expected: Array, found: Array) -> None:
         """Class scores (N, classes) in float and in fixed point."""
@@ -247,6 +251,7 @@ class _Hits:
         self.top1 += int((order[:, 0] == best).sum())
         self.top5 += int((order == best[:, None]).any(1).sum())
         self.classes = expected.shape[1]
+        self.probabilities &= bool(expected.min() >= 0 and (np.abs(expected.sum(1) - 1) < 1e-3).all())
 
 
 class _Comparison:
@@ -254,7 +259,7 @@ class _Comparison:
         self.reference = reference
         self.fixed = fixed
         self.images = self.calibrated = 0
-        self.sums: dict[str, _Sums] = {}  # by layer of the rewritten graph, or input blob
+        self.sums: dict[tuple[str, str], _Sums] = {}  # by ("input", blob) or ("layer", name in the rewritten graph)
         self.hits: dict[str, _Hits] = {}
 
     def add(self, batch: Mapping[str, Any]) -> None:
@@ -273,16 +278,16 @@ class _Comparison:
         wanted = {t for layer in offload.graph.layers for t in layer.tops}
         found, _ = offload.run(feeds, wanted)
         for blob, feed in feeds.items():
-            self._add(blob, feed, feed, held.get(blob))
+            self._add(("input", blob), feed, feed, held.get(blob))
         for layer in offload.graph.layers:
             if not layer.source and not layer.dynamic:
                 for blob, expected in zip(layer.tops, self.reference.tops(layer.origin[-1])):
-                    self._add(layer.name, expected, found[blob], held.get(blob))
+                    self._add(("layer", layer.name), expected, found[blob], held.get(blob))
         latest = offload.graph.latest
         for name, expected in outputs.items():
             self._agree(name, size, expected, found[latest[name]])
 
-    def _add(self, key: str, expected: Array, found: Array, held: _Held | None) -> None:
+    def _add(self, key: tuple[str, str], expected: Array, found: Array, held: _Held | None) -> None:
         if held is not None and held.packed:  # the host has it in float; what counts is what the overlay gets
             with np.errstate(all="ignore"):
                 found = held.format.dequantize(held.format.quantize(found))
@@ -299,9 +304,13 @@ class _Comparison:
         net, offload = self.fixed, self.fixed.offload
         assert net.overlay is not None
         held = _held(offload)
-        rows = [self._row(blob, blob, "Input", "input", held.get(blob)) for blob in net.inputs]
+        rows = [self._row(("input", blob), "Input", "input", held.get(blob)) for blob in net.inputs]
         rows += self._layers(offload, held)
-        hits = (Agreement(name, h.images, h.top1, h.top5 if h.classes > TOP else None) for name, h in self.hits.items())
+        sure = {name: h for name, h in self.hits.items() if h.probabilities}
+        hits = (
+            Agreement(name, h.images, h.top1, h.top5 if h.classes > TOP else None)
+            for name, h in (sure or self.hits).items()  # beside probabilities, other flat outputs are coordinates
+        )
         return Report(
             net.name,
             net.overlay.name,
@@ -327,10 +336,10 @@ class _Comparison:
                 yield LayerCheck(layer.name, layer.type, engine, inside=name)
             else:
                 first = held.get(now.tops[0]) if now.tops else None
-                yield self._row(now.name, now.name, layer.type, _engine(offload, now), first)
+                yield self._row(("layer", now.name), layer.type, _engine(offload, now), first)
 
-    def _row(self, key: str, name: str, type: str, engine: str, held: _Held | None) -> LayerCheck:
-        sums = self.sums.get(key)
+    def _row(self, key: tuple[str, str], type: str, engine: str, held: _Held | None) -> LayerCheck:
+        sums, name = self.sums.get(key), key[1]
         if sums is None:
             return LayerCheck(name, type, engine)
         return LayerCheck(

@@ -13,6 +13,7 @@ import sys
 COMMANDS = {
     "run": "classify or process images with a network",
     "show": "every layer: type, shape, multiply-accumulates, engine",
+    "check": "float against fixed point, layer by layer",
     "bench": "time a network, side by side with OpenCV",
     "demo": "the embedded network on real digit images, offline",
     "layers": "the layer types that chai knows",

@@ -15,8 +15,7 @@ from ..check import BOUND_DB, LayerCheck, Report, compare
 from ..errors import ParseError, UsageError
 from ..lazy import np
 from ..loading import locate
-from . import options, output
-from .run import Job, _batches, _calibrate, _header, _items, _job, _way
+from . import jobs, options, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,11 +86,11 @@ def execute(args: argparse.Namespace) -> int:
             hint=f"published weights: {source}" if source else None,
         )
     files = images.find(args.image)[: args.limit]
-    job = _job(args, files)
+    job = jobs.prepare(args, files)
     failed: list[dict[str, str]] = []
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:
-        _calibrate(args, job)
+        jobs.calibrate(args, job)
     with reference, job.net:
         report = compare(reference, job.net, _inputs(args, files, job, failed), args.bound)
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
@@ -99,14 +98,14 @@ def execute(args: argparse.Namespace) -> int:
     content = {
         **report.to_json(),
         "agreement_goal": goal,
-        "preprocess": _way(job),
+        "preprocess": jobs.describe(job),
         "failed": failed,
         "ok": not missed,
     }
     if args.json:
         output.as_json("chai.check/1", **content)
     else:
-        print(_header(args, job))
+        print(jobs.header(args, job))
         _print(args, report, missed)
     if args.html:
         reports.save(args.html, _page(args, report, weights, missed, content))
@@ -121,12 +120,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: Job, failed: list[dict[str, str]]
+    args: argparse.Namespace, files: list[Path], job: jobs.Job, failed: list[dict[str, str]]
 ) -> Iterator[dict[str, Array]]:
     shown = output.progress(files, len(files), "images", args.quiet)
-    items = islice(_items(shown, job, failed), args.limit)
+    items = islice(jobs.items(shown, job, failed), args.limit)
     data = None
-    for _, data in _batches(items, args.batch):
+    for _, data in jobs.batches(items, args.batch):
         yield {job.blob: data}
     if data is None:
         raise ParseError("none of the images can be read", path=str(files[0]))

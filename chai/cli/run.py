@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import image as images
-from ..errors import ParseError, UsageError
-from ..graph import show
+from ..errors import UsageError
 from ..lazy import np
 from ..perf import getPerfInfo
-from . import answers, options, output
+from . import answers, jobs, options, output
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
-    from ..net import Net
+    from ..graph import Array
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -51,17 +47,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.preprocessing(parser)
 
 
-@dataclass(frozen=True)
-class Job:
-    """One run: the network, its input and how images get there."""
-
-    net: Net
-    blob: str
-    shape: Shape
-    preprocess: images.Preprocess
-    labels: Sequence[str]
-
-
 def execute(args: argparse.Namespace) -> int:
     """Run every image and print what the network says of it.
 
@@ -70,17 +55,17 @@ def execute(args: argparse.Namespace) -> int:
     if args.batch < 1 or args.top < 1:
         raise UsageError("--batch and --top must be at least 1")
     files = images.find(args.image)
-    job = _job(args, files)
+    job = jobs.prepare(args, files)
     results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     ms, data = 0.0, None
     if not args.json:
-        print(_header(args, job))
+        print(jobs.header(args, job))
     if args.calibration:
-        _calibrate(args, job)
+        jobs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    for names, data in _batches(_items(files_done, job, failed), args.batch):
+    for names, data in jobs.batches(jobs.items(files_done, job, failed), args.batch):
         outputs = job.net.forward(**{job.blob: data})
         ms += job.net.perf.wall_ms
         for i, name in enumerate(names):
@@ -101,14 +86,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _report(
-    args: argparse.Namespace, job: Job, results: list[dict[str, Any]], failed: list[dict[str, str]], ms: float
+    args: argparse.Namespace, job: jobs.Job, results: list[dict[str, Any]], failed: list[dict[str, str]], ms: float
 ) -> None:
     if args.json:
         output.as_json(
             "chai.run/1",
             network=job.net.name,
             device=job.net.device.name,
-            preprocess=_way(job),
+            preprocess=jobs.describe(job),
             ms_per_image=ms,
             images=results,
             failed=failed,
@@ -124,101 +109,6 @@ def _report(
         _advise(args, job, results)
 
 
-def _job(args: argparse.Namespace, files: list[Path]) -> Job:
-    from ..loading import locate
-
-    path, weights = locate(args.net, args.weights)
-    card = images.read_card(path)
-    if weights is None and not args.random_weights:
-        hint = (
-            f"published weights: {card.weights_from}" if card.weights_from else "or --random-weights, to try the speed"
-        )
-        raise UsageError(f"no weights: chai run {args.net} WEIGHTS.caffemodel -i ...", hint=hint)
-    net = options.load_network(args, device=args.device, batch=min(args.batch, len(files)), **options.offload(args))
-    if len(net.inputs) != 1:
-        raise UsageError(
-            f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); chai run feeds one",
-            hint="use chai.Net(...).forward(...) from Python",
-        )
-    blob = net.inputs[0]
-    shape = net.shapes.get(blob) or _shape_of(files, blob)
-    transform = net.graph.transforms.get(blob)
-    preprocess = (
-        images.from_transform(transform) if transform is not None and not card.preprocess.given else card.preprocess
-    )
-    mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
-    preprocess = preprocess.with_options(
-        resize=args.resize,
-        crop=args.crop,
-        channels=args.channels,
-        mean=mean,
-        raw_scale=args.raw_scale,
-        scale=args.scale,
-    )
-    if transform is not None and transform.mean_file and mean is None:
-        name = output.printable(transform.mean_file)
-        output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
-    labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
-    return Job(net, blob, shape, preprocess, labels)
-
-
-def _shape_of(files: list[Path], blob: str) -> Shape:
-    """The input's size where the prototxt does not say it: that of a .npy, else it has to be given."""
-    if all(f.suffix == ".npy" for f in files):
-        array = images.read_array(files[0])
-        return array.shape if array.ndim == 4 else (1, *array.shape)
-    raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
-
-
-def _calibrate(args: argparse.Namespace, job: Job) -> None:
-    files = images.find([args.calibration])
-    items = [item for _, item in _items(output.progress(files, len(files), "calibration", args.quiet), job, [])]
-    if not items:
-        raise UsageError(f"--calibration {args.calibration}: no image there can be read")
-    job.net.calibrate(**{job.blob: np.stack(items)})
-
-
-def _items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iterator[tuple[str, Array]]:
-    """Name and input (C, H, W) of every image; those that cannot be read go to ``failed``."""
-    for file in files:
-        try:
-            if file.suffix.lower() != ".npy":
-                yield str(file), job.preprocess(images.read(file), job.shape)
-                continue
-            array = images.read_array(file)
-        except ParseError as error:
-            output.report(error)
-            failed.append({"file": str(file), "error": error.message})
-            continue
-        if array.ndim < len(job.shape):
-            yield str(file), array
-        else:
-            yield from ((f"{file}[{i}]" if len(array) > 1 else str(file), item) for i, item in enumerate(array))
-
-
-def _batches(items: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[list[str], Array]]:
-    """Up to ``size`` neighbours of one shape at a time."""
-    names: list[str] = []
-    data: list[Array] = []
-    for name, item in items:
-        if len(data) == size or (data and data[0].shape != item.shape):
-            yield names, np.stack(data)
-            names, data = [], []
-        names.append(name)
-        data.append(item)
-    if data:
-        yield names, np.stack(data)
-
-
-def _way(job: Job) -> str:
-    return job.preprocess.describe(job.shape) if len(job.shape) == 4 and job.shape[1] in (1, 3) else show(job.shape)
-
-
-def _header(args: argparse.Namespace, job: Job) -> str:
-    given = "" if job.preprocess.given else "   (default: no preprocessing was given)"
-    return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {_way(job)}{given}"
-
-
 def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
     part = path.with_name(path.name + ".part")
     with open(part, "wb") as file:
@@ -227,7 +117,7 @@ def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
     output.say(f"wrote {path} ({count} images)")
 
 
-def _advise(args: argparse.Namespace, job: Job, results: list[dict[str, Any]]) -> None:
+def _advise(args: argparse.Namespace, job: jobs.Job, results: list[dict[str, Any]]) -> None:
     tops = [found["top"][0]["score"] for r in results for found in r["outputs"].values() if found.get("probabilities")]
     pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
     if pictures and not job.preprocess.given and tops and min(tops) < UNSURE:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import chai
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 Shape = tuple[int, ...]
 Pair = tuple[int, int]
 Run = Callable[..., tuple[Array, ...]]

@@ -15,7 +15,7 @@ from chai.graph import Graph, Layer, Shape
 from chai.layers.batch_norm import BatchNorm
 from chai.passes.infer_shapes import infer_shapes
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 _LINE = re.compile(r"(\S+) (\S+) (.*?) ?-> ([^:]+?)(?: : (.+))?")
 
 CONV = "convolution_param { num_output: 4 kernel_size: 3 pad: 1 }"

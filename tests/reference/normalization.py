@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from .window import pooling
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 
 
 def batch_norm(x: Array, mean: Sequence[float], variance: Sequence[float], divisor: float, eps: float) -> Array:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import ceil, floor
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 Pair = tuple[int, int]
 FLT_MAX = float(np.finfo(np.float32).max)
 

@@ -1,0 +1,1 @@
+"""Tasks: definitions, kernels, and the way from layers to them."""

@@ -1,0 +1,124 @@
+"""What these tests share: codes, kernels with and without numba, and Tasks by the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings, strategies as st
+
+from chai import devices, overlay
+from chai.fixed import Requantization
+from chai.kernels import codes as kernels
+from chai.tasks import Task
+from chai.tasks.conv import Conv
+from chai.tasks.copy import Copy
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
+from tests.reference import fixed as reference
+
+Array = np.ndarray
+EXAMPLES = settings(
+    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+FORMS = [
+    pytest.param(True, id="numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
+    pytest.param(False, id="numpy"),
+]
+
+pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+seeds = st.integers(0, 2**32 - 1)
+shifts = st.integers(0, 40)
+
+
+@contextmanager
+def kernel_form(compiled: bool) -> Iterator[None]:
+    """Kernels as they are with numba, or as on a board without it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if compiled:
+            assert kernels._compiled() is not None
+        else:
+            patch.setattr(kernels, "_compiled", lambda: None)
+        yield
+
+
+def codes(rng: np.random.Generator, *shape: int, low: int = -128, high: int = 127) -> Array:
+    """Any codes; now and then extreme ones only."""
+    if rng.random() < 0.2:
+        return rng.choice([low, high], shape).astype(np.int8)
+    return rng.integers(low, high + 1, shape).astype(np.int8)
+
+
+def factors(rng: np.random.Generator, shape: tuple[int, ...], shift: int, least: int = 0) -> Array:
+    """Multipliers that bring sums into the range of codes: below 2^17, and mostly far below 2^shift."""
+    most = min((1 << 17) - 1, 1 + (1 << shift) // int(rng.choice([1, 16, 1024])))
+    return rng.integers(-most if least else 0, most + 1, shape)
+
+
+def clamps(rng: np.random.Generator) -> tuple[int, int]:
+    largest = int(rng.choice([127, 31]))
+    return int(rng.choice([0, -largest - 1])), largest
+
+
+def requantized(sums: Array, r: Requantization) -> Array:
+    """By the reference, element by element."""
+    m = np.broadcast_to(r.multiplier, sums.shape)
+    negative = m if r.negative is None else np.broadcast_to(r.negative, sums.shape)
+    flat = zip(sums.ravel().tolist(), m.ravel().tolist(), negative.ravel().tolist())
+    found = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n) for a, p, n in flat]
+    return np.array(found, np.int64).reshape(sums.shape)
+
+
+def defined(task: Task, *given: Array) -> Array:
+    """What a Task writes, by the reference."""
+    if isinstance(task, Conv):
+        w = task.window
+        return requantized(
+            reference.convolution(given[0], task.weights, task.bias.tolist(), w.stride, w.pad, w.dilation, task.group),
+            task.requantization,
+        )
+    if isinstance(task, Pool):
+        w = task.window
+        sums = reference.pooled(given[0], w.kernel, w.stride, w.pad, task.out, task.requantization is None)
+        return sums if task.requantization is None else requantized(sums, task.requantization)
+    if isinstance(task, Eltwise):
+        r = task.requantization
+        found = []
+        for values in zip(*(x.ravel().tolist() for x in given)):
+            total = sum(v * m for v, m in zip(values, task.factors))
+            if task.negative is not None and total < 0:
+                total = sum(v * m for v, m in zip(values, task.negative))
+            found.append(reference.requantize(total, 1, r.shift, r.low, r.high))
+        return np.array(found, np.int64).reshape(given[0].shape)
+    assert isinstance(task, Copy)
+    whole = given[0].astype(np.int64)
+    return whole if task.requantization is None else requantized(whole, task.requantization)
+
+
+def emulated(
+    tasks: Sequence[Task],
+    blobs: Mapping[str, Array],
+    shapes: Mapping[str, tuple[int, ...]],
+    places: Mapping[str, tuple[str, int]] | None = None,
+) -> dict[str, Array]:
+    """All blobs after the emulator has run Tasks; its inputs stay as they are."""
+    given = {name: values.copy() for name, values in blobs.items()}
+    every = {**shapes, **{name: values.shape for name, values in blobs.items()}}
+    times = devices.open("emulator").compile(overlay.load(), tasks, every, places or {}).run(given)
+    assert times is not None and len(times) == len(tasks)
+    assert all(np.array_equal(given[name], values) for name, values in blobs.items()), "an input was overwritten"
+    return given
+
+
+def check(task: Task, *given: Array) -> None:
+    """Definition and the emulator's kernel of a Task against the reference."""
+    wanted = defined(task, *given)
+    found = task.define(*given)
+    assert found.dtype == np.int8
+    assert np.array_equal(found, wanted)
+    kernel = emulated([task], dict(zip(task.inputs, given)), {task.output: wanted.shape})[task.output]
+    assert kernel.dtype == np.int8
+    assert np.array_equal(kernel, wanted)

@@ -1,0 +1,323 @@
+"""Every Task: definition and kernels, with numba and without, against loops over whole numbers."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import chai.kernels
+from chai import devices, overlay
+from chai.errors import ModelError
+from chai.fixed import Format, Requantization
+from chai.kernels import codes as kernels
+from chai.tasks.conv import Affine, Conv
+from chai.tasks.copy import Copy
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
+from chai.window import Window
+from tests.reference import fixed as reference, window as geometry
+
+from .common import EXAMPLES, FORMS, Array, check, clamps, codes, defined, emulated, factors, kernel_form, seeds, shifts
+
+sizes = st.tuples(st.integers(1, 7), st.integers(1, 8))
+kernels_ = st.tuples(st.integers(1, 3), st.integers(1, 4))
+strides = st.tuples(st.integers(1, 3), st.integers(1, 2))
+
+
+def conv(rng: np.random.Generator, shape: tuple[int, ...], window: Window, group: int, shift: int, leaky: bool) -> Conv:
+    """A convolution with weights of ``shape``."""
+    low, high = clamps(rng)
+    channels = (shape[0], 1, 1)
+    negative = factors(rng, channels, shift) if leaky else None
+    r = Requantization(factors(rng, channels, shift), shift, -high - 1 if leaky else low, high, negative)
+    weights = codes(rng, *shape, low=-127)
+    bias = rng.integers(-(1 << 16), 1 << 16, shape[0])
+    return Conv(("x",), "y", ("probe",), weights, bias, window, group, r)
+
+
+def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
+    """``size``, or what the window needs at least."""
+    h, w = (max(size[i], window.extent(i) - 2 * window.pad[i]) for i in range(2))
+    return h, w
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@EXAMPLES
+@given(
+    kernel=kernels_,
+    stride=strides,
+    pad=st.tuples(st.integers(0, 2), st.integers(0, 3)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 3)),
+    size=sizes,
+    split=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
+    batch=st.integers(1, 2),
+    shift=shifts,
+    leaky=st.booleans(),
+    seed=seeds,
+)
+def test_conv(
+    compiled: bool,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
+    size: tuple[int, int],
+    split: tuple[int, int, int],
+    batch: int,
+    shift: int,
+    leaky: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    window = Window(kernel, stride, pad, dilation)
+    group, inputs, outputs = split
+    task = conv(rng, (group * outputs, inputs, *kernel), window, group, shift, leaky)
+    with kernel_form(compiled):
+        check(task, codes(rng, batch, group * inputs, *reaching(window, size)))
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@EXAMPLES
+@given(kernel=kernels_, stride=strides, size=sizes, channels=st.integers(1, 5), shift=shifts, seed=seeds)
+def test_depthwise_conv(
+    compiled: bool,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    size: tuple[int, int],
+    channels: int,
+    shift: int,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    window = Window(kernel, stride, (1, 0))
+    task = conv(rng, (channels, 1, *kernel), window, channels, shift, seed % 2 == 0)
+    with kernel_form(compiled):
+        check(task, codes(rng, 2, channels, *reaching(window, size)))
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_conv_at_the_edge_of_its_accumulator(compiled: bool, sign: int) -> None:
+    """2^24 - 1, and products that a float32 holds only because nothing larger ever comes up."""
+    weights = np.full((1, 1033, 1, 1), -127 * sign, np.int8)
+    weights[0, -1] = -7 * sign  # 1032 * 127 + 7 = 2^17 - 1
+    x = np.full((1, 1033, 2, 3), -128, np.int8)
+    bias = np.array([127 * sign])
+    window = Window((1, 1), (1, 1), (0, 0))
+    assert set(reference.convolution(x, weights, bias.tolist(), (1, 1), (0, 0)).ravel().tolist()) == {
+        sign * ((1 << 24) - 1)
+    }
+    for m, shift in (((1 << 17) - 1, 34), (1 << 16, 34), (1, 17), (3, 19)):
+        r = Requantization(np.full((1, 1, 1), m), shift, -128, 127)
+        with kernel_form(compiled):
+            check(Conv(("x",), "y", ("probe",), weights, bias, window, 1, r), x)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@EXAMPLES
+@given(size=sizes, channels=st.integers(1, 5), shift=shifts, leaky=st.booleans(), seed=seeds)
+def test_affine(compiled: bool, size: tuple[int, int], channels: int, shift: int, leaky: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    c = conv(rng, (channels, 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), channels, shift, leaky)
+    weights = rng.choice([-127, 127, 64, 0], (channels, 1, 1, 1)).astype(np.int8)
+    task = Affine(c.inputs, c.output, c.origin, weights, c.bias, c.window, channels, c.requantization)
+    with kernel_form(compiled):
+        check(task, codes(rng, 2, channels, *size))
+
+
+@pytest.mark.parametrize("maximum", [True, False], ids=["MAX", "AVE"])
+@EXAMPLES
+@given(
+    kernel=kernels_,
+    stride=strides,
+    pad=st.tuples(st.integers(0, 2), st.integers(0, 3)),
+    size=sizes,
+    up=st.booleans(),
+    shift=shifts,
+    seed=seeds,
+)
+def test_pool(
+    maximum: bool,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    size: tuple[int, int],
+    up: bool,
+    shift: int,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    pad = (min(pad[0], kernel[0] - 1), min(pad[1], kernel[1] - 1))
+    stride = (min(stride[0], kernel[0]), min(stride[1], kernel[1]))  # no window lies behind the image
+    window = Window(kernel, stride, pad)
+    size = reaching(window, size)
+    h, w = (geometry.pooled(size[i], kernel[i], stride[i], pad[i], any(pad), up) for i in range(2))
+    r = None if maximum else Requantization(factors(rng, (h, w), shift), shift, *clamps(rng))
+    check(Pool(("x",), "y", ("probe",), window, (h, w), r), codes(rng, 2, 3, *size))
+
+
+def test_padding_never_wins_a_maximum() -> None:
+    x = np.full((1, 1, 3, 3), -128, np.int8)
+    task = Pool(("x",), "y", ("probe",), Window((3, 3), (2, 2), (1, 1)), (2, 2), None)
+    check(task, x)
+    assert set(task.define(x).ravel().tolist()) == {-128}
+
+
+def test_a_maximum_over_no_pixel_is_the_smallest_code() -> None:
+    """Stride 3, kernel 1, 5 pixels: Caffe rounds up to a third window, which begins behind the image."""
+    x = np.full((1, 1, 5, 5), 7, np.int8)
+    task = Pool(("x",), "y", ("probe",), Window((1, 1), (3, 3), (0, 0)), (3, 3), None)
+    kernel = emulated([task], {"x": x}, {"y": (1, 1, 3, 3)})["y"]
+    assert kernel[0, 0].tolist() == [[7, 7, -128], [7, 7, -128], [-128, -128, -128]]
+    assert np.array_equal(task.define(x), kernel)
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@EXAMPLES
+@given(count=st.sampled_from([2, 2, 3]), leaky=st.booleans(), size=sizes, shift=shifts, seed=seeds)
+def test_eltwise(compiled: bool, count: int, leaky: bool, size: tuple[int, int], shift: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low, high = clamps(rng)
+    r = Requantization(np.array(1), shift, -high - 1 if leaky else low, high)
+    multipliers = tuple(factors(rng, (count,), shift, -1).tolist())
+    negative = tuple(factors(rng, (count,), shift, -1).tolist()) if leaky else None
+    names = tuple(f"x{i}" for i in range(count))
+    task = Eltwise(names, "y", ("probe",), multipliers, negative, r)
+    with kernel_form(compiled):
+        check(task, *(codes(rng, 2, 3, *size) for _ in names))
+
+
+@EXAMPLES
+@given(size=sizes, rescaled=st.booleans(), shift=shifts, seed=seeds)
+def test_copy(size: tuple[int, int], rescaled: bool, shift: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    r = Requantization(np.array(int(factors(rng, (), shift))), shift, *clamps(rng)) if rescaled else None
+    task = Copy(("x",), "y", ("probe",), 0, r)
+    check(task, codes(rng, 2, 3, *size))
+
+
+# -- parts of a blob
+
+
+@EXAMPLES
+@given(first=st.integers(0, 3), behind=st.integers(0, 2), shift=shifts, rescaled=st.booleans(), seed=seeds)
+def test_copy_writes_its_part_and_no_other(first: int, behind: int, shift: int, rescaled: bool, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    r = Requantization(np.array(int(factors(rng, (), shift))), shift, *clamps(rng)) if rescaled else None
+    x, before = codes(rng, 2, 3, 4, 5), codes(rng, 2, first + 3 + behind, 4, 5)
+    task = Copy(("x",), "y", ("probe",), first, r)
+    whole = before.copy()
+    blobs = {"x": x, "y": whole}
+    shapes = {name: values.shape for name, values in blobs.items()}
+    devices.open("emulator").compile(overlay.load(), [task], shapes, {}).run(blobs)
+    wanted = before.copy()
+    wanted[:, first : first + 3] = defined(task, x)
+    assert np.array_equal(whole, wanted)
+
+
+def branches(
+    rng: np.random.Generator,
+) -> tuple[list[Conv | Pool | Eltwise | Copy], dict[str, Array], dict[str, tuple[int, ...]]]:
+    """conv -> a, pool -> b, add -> c and a rescaled input, in one concat of 2 + 3 + 3 + 4 channels."""
+    window = Window((3, 3), (1, 1), (1, 1))
+    first = conv(rng, (2, 3, 3, 3), window, 1, 20, True)
+    a = Conv(("x",), "a", ("a",), first.weights, first.bias, window, 1, first.requantization)
+    b = Pool(("x",), "b", ("b",), window, (5, 6), None)
+    c = Eltwise(("x", "x1"), "c", ("c",), (700, -900), None, Requantization(np.array(1), 10, -128, 127))
+    d = Copy(("x2",), "y", ("y",), 8, Requantization(np.array(40000), 17, -128, 127))
+    blobs = {"x": codes(rng, 2, 3, 5, 6), "x1": codes(rng, 2, 3, 5, 6), "x2": codes(rng, 2, 4, 5, 6)}
+    return [a, b, c, d], blobs, {"a": (2, 2, 5, 6), "b": (2, 3, 5, 6), "c": (2, 3, 5, 6), "y": (2, 12, 5, 6)}
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("seed", range(5))
+def test_concat_by_address(compiled: bool, seed: int) -> None:
+    """Branches are written into their places of the concat, and read from there."""
+    rng = np.random.default_rng(seed)
+    tasks, blobs, shapes = branches(rng)
+    reader = Eltwise(("b", "c"), "z", ("z",), (300, 500), None, Requantization(np.array(1), 9, 0, 127))
+    last = conv(rng, (3, 12, 1, 1), Window((1, 1), (1, 1), (0, 0)), 1, 22, False)
+    last = Conv(("y",), "out", ("out",), last.weights, last.bias, last.window, 1, last.requantization)
+    with kernel_form(compiled):
+        found = emulated(
+            [*tasks, reader, last],
+            blobs,
+            {**shapes, "z": (2, 3, 5, 6), "out": (2, 3, 5, 6)},
+            {"a": ("y", 0), "b": ("y", 2), "c": ("y", 5)},
+        )
+    wanted = {t.output: defined(t, *(blobs[i] for i in t.inputs)) for t in tasks[:3]}
+    wanted["y"] = np.concatenate([wanted["a"], wanted["b"], wanted["c"], defined(tasks[3], blobs["x2"])], 1)
+    wanted["z"] = defined(reader, wanted["b"], wanted["c"])
+    wanted["out"] = defined(last, wanted["y"])
+    assert all(np.array_equal(found[name], codes_) for name, codes_ in wanted.items())
+    assert all(np.shares_memory(found[name], found["y"]) for name in "abc")
+
+
+def test_places_may_lie_in_one_another() -> None:
+    rng = np.random.default_rng(0)
+    task = Copy(("x",), "a", ("probe",), 0, None)
+    x = codes(rng, 2, 2, 3, 4)
+    shapes = {"a": (2, 2, 3, 4), "b": (2, 5, 3, 4), "c": (2, 9, 3, 4)}
+    found = emulated([task], {"x": x}, shapes, {"a": ("b", 3), "b": ("c", 1)})
+    assert np.array_equal(found["c"][:, 4:6], x)
+
+
+# -- conversions
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+@EXAMPLES
+@given(
+    scheme=st.sampled_from([("Xilinx", 2.3), ("Xilinx", 77.7), ("DynamicFixed", 5), ("DynamicFixed", -2)]),
+    bits=st.sampled_from([8, 6]),
+    halves=st.lists(st.integers(-300, 300), max_size=20),
+    others=st.lists(st.floats(width=32, allow_nan=False), max_size=5),
+)
+def test_pack_and_unpack(
+    compiled: bool, scheme: tuple[str, float], bits: int, halves: list[int], others: list[float]
+) -> None:
+    form = reference.Form(scheme[0], bits, scheme[1])
+    ties = [h / 2 * float(form.step) for h in halves]
+    x = np.array([*ties, *others, np.nextafter(np.float32(0.5), np.float32(0)) * form.step, 0.0, np.inf], np.float32)
+    every = np.arange(form.smallest, form.largest + 1).astype(np.int8)
+    with kernel_form(compiled), np.errstate(over="ignore"):
+        packed = kernels.pack(x.reshape(1, -1, 1, 1), Format(*form))
+        unpacked = kernels.unpack(every.reshape(1, 1, 1, -1), Format(*form))
+        with pytest.raises(ModelError, match="NaN"):
+            kernels.pack(np.array([[1.0, np.nan]], np.float32), Format(*form))
+        turned = x[::-1]  # not one run of memory
+        assert np.array_equal(kernels.pack(turned, Format(*form)), packed.ravel()[::-1])
+        assert np.array_equal(kernels.unpack(every[::-1], Format(*form)), unpacked.ravel()[::-1])
+    assert packed.dtype == np.int8 and packed.shape == (1, len(x), 1, 1)
+    assert packed.ravel().tolist() == [form.quantize(v) for v in x.tolist()]
+    assert unpacked.dtype == np.float32
+    assert unpacked.ravel().tolist() == [float(form.dequantize(c)) for c in every.tolist()]
+
+
+@pytest.mark.parametrize("compiled", FORMS)
+def test_pack_with_a_threshold_of_zero(compiled: bool) -> None:
+    with kernel_form(compiled), np.errstate(all="ignore"):
+        x = np.array([[0.0, 1.0, -1.0]], np.float32)
+        assert kernels.pack(x, Format("Xilinx", 8, 0.0)).tolist() == [[0, 0, 0]]
+
+
+# -- without numba
+
+
+def test_kernels_do_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "chai.kernels.codes_numba", raising=False)
+    monkeypatch.delattr(chai.kernels, "codes_numba", raising=False)
+    kernels._compiled.cache_clear()
+    try:
+        assert kernels._compiled() is None
+        rng = np.random.default_rng(0)
+        window = Window((3, 2), (1, 2), (1, 0))
+        check(conv(rng, (4, 3, 3, 2), window, 1, 20, True), codes(rng, 2, 3, 5, 6))
+        add = Eltwise(("x0", "x1"), "y", ("probe",), (700, -900), None, Requantization(np.array(1), 10, -128, 127))
+        check(add, codes(rng, 1, 3, 4, 5), codes(rng, 1, 3, 4, 5))
+    finally:
+        kernels._compiled.cache_clear()

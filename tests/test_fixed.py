@@ -1,0 +1,373 @@
+"""Formats, rounding and requantisation against whole numbers and fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings, strategies as st
+
+from chai.errors import ModelError
+from chai.fixed import (
+    Format,
+    Requantization,
+    accumulator_bound,
+    multipliers,
+    quantize_bias,
+    quantize_weights,
+    requantize,
+    round_half_away,
+    weight_steps,
+)
+from tests.reference import fixed as reference
+
+Array = np.ndarray
+EXAMPLES = settings(
+    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+MULTIPLIER = (1 << 17) - 1
+SUM = (1 << 24) - 1
+
+bits = st.sampled_from([8, 6])
+thresholds = st.floats(2.0**-10, 2.0**12, width=32)
+forms = st.one_of(
+    st.builds(reference.Form, st.just("DynamicFixed"), bits, st.integers(-8, 20)),
+    st.builds(reference.Form, st.just("Xilinx"), bits, thresholds),
+)
+finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def array(*values: Any) -> Array:
+    return np.array(values, np.float32)
+
+
+def format_of(form: reference.Form) -> Format:
+    return Format(form.scheme, form.bits, float(form.value))
+
+
+def fractions(values: Array) -> list[Fraction]:
+    return [Fraction(v) for v in values.tolist()]
+
+
+# -- formats
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize(("bits", "low", "high"), [(8, -128, 127), (6, -32, 31)])
+def test_a_computation_may_use_every_code(scheme: str, bits: int, low: int, high: int) -> None:
+    assert Format(scheme, bits, 3.0).range == (low, high)
+    assert Format(scheme, bits, 3.0).largest == high
+
+
+@EXAMPLES
+@given(forms)
+def test_step(form: reference.Form) -> None:
+    assert Fraction(format_of(form).step) == form.step
+
+
+def test_steps_of_both_schemes_in_figures() -> None:
+    assert Format("DynamicFixed", 8, 4).step == 1 / 16
+    assert Format("DynamicFixed", 6, -3).step == 8
+    assert Format("Xilinx", 8, 3.7).step == float(np.float32(3.7)) / 127  # the threshold is a float32, its step is not
+    assert Format("Xilinx", 6, 16.0).step == 16 / 31
+
+
+@EXAMPLES
+@given(forms, st.lists(st.floats(width=32, allow_nan=False), max_size=5), st.lists(st.integers(-300, 300), max_size=20))
+def test_quantize(form: reference.Form, values: list[float], halves: list[int]) -> None:
+    near = [float(np.float32(float(form.step) * h / 2)) for h in halves]  # on codes and on ties
+    x = array(*values, *near, 0.0, -0.0, np.inf, -np.inf)
+    with np.errstate(over="ignore"):  # what float32 cannot hold saturates
+        codes = format_of(form).quantize(x)
+    assert codes.dtype == np.int8
+    assert codes.tolist() == [form.quantize(v) for v in x.tolist()]
+
+
+@pytest.mark.parametrize(("bits", "largest"), [(8, 127), (6, 31)])
+def test_ties_and_saturation_in_figures(bits: int, largest: int) -> None:
+    x = array(0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 0.49, -0.49, 1000, -1000)
+    nearest = [1, -1, 2, -2, 3, -3, 0, 0, largest]
+    assert Format("DynamicFixed", bits, 0).quantize(x).tolist() == [*nearest, -largest - 1]
+    assert Format("Xilinx", bits, largest).quantize(x).tolist() == [*nearest, -largest]
+
+
+def test_half_a_step_is_not_lost_next_to_it() -> None:
+    """float32 addition of a half would carry the number below it to 1."""
+    assert Format("DynamicFixed", 8, 0).quantize(array(np.nextafter(np.float32(0.5), np.float32(0)))).tolist() == [0]
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_nan_is_refused(scheme: str) -> None:
+    with pytest.raises(ModelError, match="NaN"):
+        Format(scheme, 8, 4.0).quantize(array(1.0, np.nan))
+
+
+def test_a_threshold_of_zero_leaves_only_the_code_zero() -> None:
+    """Values are clamped to the threshold; no value is at fault."""
+    with np.errstate(all="ignore"):
+        assert Format("Xilinx", 8, 0.0).quantize(array(0.0, 1.0, -1.0)).tolist() == [0, 0, 0]
+
+
+def test_quantize_keeps_shapes_and_its_input() -> None:
+    x = np.linspace(-3, 3, 24, dtype=np.float32).reshape(1, 2, 3, 4)
+    before = x.copy()
+    assert Format("Xilinx", 8, 2.0).quantize(x).shape == x.shape
+    assert Format("Xilinx", 8, 2.0).quantize(x[:0]).shape == (0, 2, 3, 4)
+    assert np.array_equal(x, before)
+
+
+@EXAMPLES
+@given(forms)
+def test_dequantize(form: reference.Form) -> None:
+    codes = np.arange(form.smallest, form.largest + 1).astype(np.int8)
+    values = format_of(form).dequantize(codes)
+    assert values.dtype == np.float32
+    assert fractions(values) == [form.dequantize(c) for c in codes.tolist()]
+
+
+@EXAMPLES
+@given(forms)
+def test_codes_survive_the_way_to_the_host_and_back(form: reference.Form) -> None:
+    format = format_of(form)
+    codes = np.arange(-form.largest, form.largest + 1).astype(np.int8)
+    assert np.array_equal(format.quantize(format.dequantize(codes)), codes)
+
+
+# -- rounding
+
+
+@EXAMPLES
+@given(st.floats(-(2.0**40), 2.0**40))
+@example(2.0**40 - 0.5)
+@example(1.5 - 2.0**-52)
+def test_round_half_away(x: float) -> None:
+    assert round_half_away(np.array([x])).tolist() == [reference.half_away(Fraction(x))]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_lies_just_below_a_half_rounds_to_zero(sign: int) -> None:
+    assert round_half_away(np.array([sign * np.nextafter(0.5, 0)])).tolist() == [0]
+
+
+# -- requantisation
+
+
+@st.composite
+def requantizations(draw: st.DrawFn) -> tuple[list[int], list[int], list[int] | None, int, int, int, list[int]]:
+    count = draw(st.integers(1, 6))
+
+    def some(low: int, high: int) -> list[int]:
+        return draw(st.lists(st.integers(low, high), min_size=count, max_size=count))
+
+    shift = draw(st.integers(0, 40))
+    largest = draw(st.sampled_from([127, 31]))
+    low = draw(st.sampled_from([-largest - 1, 0]))
+    m = some(-MULTIPLIER, MULTIPLIER)
+    negative = some(-MULTIPLIER, MULTIPLIER) if draw(st.booleans()) else None
+    # sums whose result is near the range of codes, ties among them, as well as any sum
+    near = (st.integers(-300, 300).map(lambda k, f=f: int(Fraction(k << shift, 2 * (f or 1)))) for f in m)
+    sums = [max(-SUM, min(SUM, draw(st.one_of(n, st.integers(-SUM, SUM))))) for n in near]
+    return sums, m, negative, shift, low, largest, some(-(1 << 40), 1 << 40) if draw(st.booleans()) else [0] * count
+
+
+@EXAMPLES
+@given(requantizations())
+def test_requantize(drawn: tuple[list[int], list[int], list[int] | None, int, int, int, list[int]]) -> None:
+    sums, m, negative, shift, low, high, added = drawn
+
+    def per_channel(values: list[int]) -> Array:
+        return np.array(values, np.int64).reshape(-1, 1, 1)
+
+    r = Requantization(per_channel(m), shift, low, high, None if negative is None else per_channel(negative))
+    found = requantize(np.array(sums).reshape(1, -1, 1, 1), r, per_channel(added))
+    assert found.dtype == np.int8
+    below = negative or [None] * len(m)
+    assert found.reshape(-1).tolist() == [
+        reference.requantize(a, f, shift, low, high, b, g) for a, f, b, g in zip(sums, m, added, below)
+    ]
+
+
+@pytest.mark.parametrize("shift", range(41))
+def test_requantize_on_and_around_every_tie(shift: int) -> None:
+    wide = [(k << shift) // 2 + d for k in range(-261, 262) for d in (-1, 0, 1)]
+    found = requantize(np.zeros(len(wide)), Requantization(np.array(1), shift, -128, 127), np.array(wide))
+    assert found.tolist() == [reference.requantize(0, 1, shift, -128, 127, w) for w in wide]
+
+
+def test_no_shift_rounds_nothing() -> None:
+    assert requantize(np.array([-3, -1, 0, 2]), Requantization(np.array(5), 0, -128, 127)).tolist() == [-15, -5, 0, 10]
+
+
+def test_relu_is_a_clamp_and_leaky_relu_has_multipliers_of_its_own() -> None:
+    sums = np.array([-100, -6, -1, 0, 6, 100])
+    assert requantize(sums, Requantization(np.array(4), 2, 0, 127)).tolist() == [0, 0, 0, 0, 6, 100]
+    leaky = Requantization(np.array(4), 2, -128, 127, np.array(1))
+    assert requantize(sums, leaky).tolist() == [-25, -2, 0, 0, 6, 100]
+
+
+@pytest.mark.parametrize(
+    ("accumulator", "m", "shift", "add", "bits", "code"),
+    [
+        (1234, 1, 7, -300, 8, 7),
+        (-1234, 1, 7, 274, 8, -8),  # a tie
+        (131071, 1, 7, 0, 8, 127),
+        (-9000, 1, 8, 0, 6, -32),
+        (5000, 84215, 22, 3 << 22, 8, 103),
+        # CHaiDNN's 32 bits wrap here and give -128; an exact sum saturates
+        (131071, 84215, 22, 0, 8, 127),
+    ],
+)
+def test_worked_examples(accumulator: int, m: int, shift: int, add: int, bits: int, code: int) -> None:
+    low, high = Format("DynamicFixed", bits, 0).range
+    assert requantize(np.array([accumulator]), Requantization(np.array(m), shift, low, high), add).tolist() == [code]
+    assert reference.requantize(accumulator, m, shift, low, high, add) == code
+
+
+# -- multipliers
+
+
+ratios = st.one_of(
+    st.just(0.0),
+    st.floats(2.0**-45, 2.0**19),
+    st.floats(-(2.0**19), -(2.0**-45)),
+    st.integers(-45, 19).map(lambda e: 2.0**e),
+    st.integers(-45, 19).map(lambda e: float(np.nextafter(2.0**e, 0))),  # these carry
+)
+
+
+@EXAMPLES
+@given(st.lists(ratios, min_size=1, max_size=5), st.sampled_from([17, 8]), st.sampled_from([40, 20, 0]))
+def test_multipliers_have_the_largest_shift(values: list[float], bits: int, shift_max: int) -> None:
+    found = multipliers(np.array(values), bits, shift_max)
+    wanted = reference.multipliers(values, bits, shift_max)
+    assert (found is None) == (wanted is None)
+    if found is not None:
+        assert found[0].dtype == np.int64
+        assert (found[0].tolist(), found[1]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "m", "shift"),
+    [
+        ([1.0], [1 << 16], 16),
+        ([0.75, 0.25], [98304, 32768], 17),
+        ([131071.0], [131071], 0),
+        ([1 - 2.0**-18], [1 << 16], 16),  # 131071.5 rounds to 2^17: one shift less
+        ([-0.5, 2.0**-20], [-(1 << 16), 0], 17),
+        ([2.0**-17, 2.0**-19], [1 << 16, 1 << 14], 33),
+        ([2.0**-30], [1 << 10], 40),  # shift_max
+        ([2.0**-41, -(2.0**-42)], [1, 0], 40),
+        ([0.0, 0.0], [0, 0], 40),
+        ([], [], 40),
+    ],
+)
+def test_multipliers_in_figures(values: list[float], m: list[int], shift: int) -> None:
+    found = multipliers(np.array(values, np.float64), 17, 40)
+    assert found is not None
+    assert (found[0].tolist(), found[1]) == (m, shift)
+
+
+@pytest.mark.parametrize("value", [131072.0, 131071.5, -131071.5, 1e300, np.inf, -np.inf, np.nan])
+def test_ratios_too_large_have_no_multipliers(value: float) -> None:
+    assert multipliers(np.array([1.0, value]), 17, 40) is None
+
+
+def test_multipliers_keep_their_shape() -> None:
+    found = multipliers(np.full((3, 1, 1), 0.3), 17, 40)
+    assert found is not None and found[0].shape == (3, 1, 1)
+
+
+# -- weights and biases
+
+
+@EXAMPLES
+@given(st.lists(st.one_of(st.just(0.0), thresholds), min_size=1, max_size=5), bits)
+def test_xilinx_weights_have_a_step_per_channel(maxima: list[float], bits: int) -> None:
+    """Measured and given thresholds alike."""
+    weights = np.array([[[[0.0, -t / 2]], [[t * (-1) ** i, 0.0]]] for i, t in enumerate(maxima)], np.float32)
+    wanted = reference.weight_steps(maxima, bits, Fraction(0.125))
+    measured = weight_steps(weights, Format("Xilinx", bits, 0.0), None, 0.125)
+    given = weight_steps(weights * 0, Format("Xilinx", bits, 0.0), np.array(maxima, np.float32), 0.125)
+    assert measured.dtype == given.dtype == np.float64
+    assert fractions(measured) == fractions(given) == wanted
+
+
+def test_no_channel_is_finer_than_a_256th_of_the_layer() -> None:
+    weights = array(256.0, 1.5, 1.0, 0.5, 0.0).reshape(5, 1, 1, 1)
+    steps = weight_steps(weights, Format("Xilinx", 8, 0.0), None, 0.125)
+    assert (steps * 127).tolist() == pytest.approx([256, 1.5, 1, 1, 1], rel=1e-15)
+    assert quantize_weights(weights, steps, 8).reshape(-1).tolist() == [127, 127, 127, 64, 0]  # 63.5 goes away from 0
+    found = multipliers(steps, 17, 40)
+    assert found is not None and found[0].min() >= 1 << 7
+
+
+def test_a_layer_of_zeros_takes_the_step_of_its_input() -> None:
+    steps = weight_steps(np.zeros((3, 2, 1, 1), np.float32), Format("Xilinx", 8, 0.0), None, 0.125)
+    assert steps.tolist() == [0.125] * 3
+    given = weight_steps(np.ones((2, 1), np.float32), Format("Xilinx", 6, 0.0), np.zeros(2, np.float32), 0.5)
+    assert given.tolist() == [0.5] * 2
+
+
+@pytest.mark.parametrize("bits", [8, 6])
+def test_dynamic_fixed_weights_have_one_step(bits: int) -> None:
+    weights = array(1.0, 2.0, 0.0).reshape(3, 1, 1, 1)
+    assert weight_steps(weights, Format("DynamicFixed", bits, 5), None, 0.125).tolist() == [1 / 32] * 3
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(finite.filter(lambda w: abs(w) < 1e6), thresholds), min_size=1, max_size=8), bits)
+def test_quantize_weights(pairs: list[tuple[float, float]], bits: int) -> None:
+    steps = np.array([t / {8: 127, 6: 31}[bits] for _, t in pairs])
+    ties = [float(np.float32(s * (k + 0.5))) for k, s in zip(range(-4, 4), steps)]
+    weights = np.array([[w, t, s, -300 * s] for (w, _), t, s in zip(pairs, ties, steps)], np.float32)
+    found = quantize_weights(weights.reshape(-1, 2, 1, 2), steps, bits)
+    assert found.dtype == np.int8
+    assert found.reshape(-1, 4).tolist() == [
+        [reference.weight_code(w, Fraction(s), bits) for w in row] for row, s in zip(weights.tolist(), steps.tolist())
+    ]
+
+
+@pytest.mark.parametrize(("bits", "largest"), [(8, 127), (6, 31)])
+def test_weights_leave_the_smallest_code_unused(bits: int, largest: int) -> None:
+    assert quantize_weights(array([-1000.0, 1000.0]), np.ones(1), bits).tolist() == [[-largest, largest]]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_weights_and_biases_that_are_no_numbers_are_refused(bad: float) -> None:
+    with pytest.raises(ModelError, match="weight is not a finite number"):
+        quantize_weights(array([1.0, bad]), np.ones(1), 8)
+    with pytest.raises(ModelError, match="bias is not a finite number"):
+        quantize_bias(np.array([1.0, bad]), np.ones(2))
+
+
+@EXAMPLES
+@given(st.lists(st.tuples(finite.filter(lambda b: abs(b) < 1e5), thresholds, st.integers(-99, 99)), min_size=1))
+def test_quantize_bias(drawn: list[tuple[float, float, int]]) -> None:
+    steps = [step / 16129 for _, step, _ in drawn]
+    values = [b for b, _, _ in drawn]
+    values += [s * (k + 0.5) for s, (_, _, k) in zip(steps, drawn)]
+    steps += steps
+    found = quantize_bias(np.array(values), np.array(steps))
+    assert found.dtype == np.int64
+    assert found.tolist() == [reference.bias_code(b, Fraction(s)) for b, s in zip(values, steps)]
+
+
+def test_a_bias_beyond_every_bound_stays_there() -> None:
+    assert quantize_bias(np.array([1e30, -1e30]), np.ones(2)).tolist() == [1 << 40, -(1 << 40)]
+
+
+@EXAMPLES
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([8, 6]))
+def test_accumulator_bound(seed: int, channels: int, bits: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(-127, 128, (channels, 3, 2, 1)).astype(np.int8)
+    bias = rng.integers(-(1 << 20), 1 << 20, channels)
+    worst = [sum(map(abs, w)) * {8: 128, 6: 32}[bits] for w in weights.reshape(channels, -1).tolist()]
+    assert accumulator_bound(weights, bias, bits) == max(s + abs(b) for s, b in zip(worst, bias.tolist()))
+
+
+def test_the_bound_is_reached_by_the_smallest_code() -> None:
+    weights = np.full((1, 5, 1, 1), -127, np.int8)
+    assert accumulator_bound(weights, np.array([7]), 8) == int((weights.astype(int) * -128).sum()) + 7
