@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import devices, executor, fillers
 from .env import env
-from .errors import ModelError, UsageError
+from .errors import ModelError, PluginError, UsageError
 from .fixed import SCHEMES, Format
-from .graph import Graph, Shape, count, show
+from .graph import Graph, Layer, Shape, count, show
 from .lazy import np
 from .limits import limits
 from .loading import locate, read_graph
@@ -300,13 +300,17 @@ class Net:
         key = tuple(sorted(known.items()))
         if key not in self._prepared:
             for layer in self.graph.layers:
-                if layer.free_weights and self.weights is None:
-                    continue  # it may need parameters that are not there; whoever runs it will be told
-                layer.prepare(
-                    tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes)
-                )
+                self._prepare(layer, shapes)
             self._prepared.add(key)
         self._shapes = shapes
+
+    def _prepare(self, layer: Layer, shapes: Mapping[str, Shape]) -> None:
+        try:
+            layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
+        except PluginError:
+            if self.weights is not None or layer.blobs:
+                raise
+            # its function may need parameters that are not there: whoever runs it will be told, a plan needs none
 
     def close(self) -> None:
         """Let go of blobs and weights."""

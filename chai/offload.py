@@ -20,7 +20,7 @@ from .lazy import np
 from .lowering import Target
 from .overlay import Overlay
 from .partition import Partition, partition
-from .passes import rewrite
+from .passes.pipeline import rewrite
 from .perf import PerfInfo, StepTime
 from .pipeline import Pipeline, Stage
 from .schedule import Convert, DeviceStep, HostStep, Schedule, lower, schedule

@@ -165,6 +165,8 @@ class CustomLayer(Layer):
             near = get_close_matches(name, FIELDS, 1, 0.4)
             reason = f"xChangeLayer has no field {name!r}"
             hint = (f"did you mean {near[0]}? " if near else "") + "fields: " + ", ".join(FIELDS)
+        elif not self.blobs and "index out of range" in text:
+            hint = "this layer has no trained parameters: was the network loaded without its caffemodel?"
         elif hasattr(self._run, "compile"):
             hint = "to run it as plain Python: @chai.custom(..., jit=False)"
         return PluginError(

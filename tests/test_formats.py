@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai.fixed import Format
 from chai.formats import calibrated, from_precision, given as brings_formats, ranges
-from chai.passes import rewrite
+from chai.passes.pipeline import rewrite
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, MAX, make, network
 
 SHAPE = (2, 3, 5, 7)

@@ -255,6 +255,15 @@ def test_the_fields_documented_are_the_fields_compiled() -> None:
     assert all(name in chai.xChangeLayer.__doc__ for name in FIELDS)
 
 
+def test_a_layer_without_its_parameters_says_so() -> None:
+    from chai.paths import resource
+
+    net = chai.Net(resource("prototxt", "digits.prototxt"))  # by path: no weights are taken
+    with pytest.raises(chai.PluginError, match="layer 'classifier'") as caught:
+        net.forward(np.zeros((1, 1, 8, 8)))
+    assert "without its caffemodel" in caught.value.hint
+
+
 def test_gemm_against_numpy(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     weights, bias = rng.standard_normal((11, 30)).astype(np.float32), rng.standard_normal(11).astype(np.float32)

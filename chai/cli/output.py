@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -89,6 +88,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Non
 
 def as_json(schema: str, **content: Any) -> None:
     """One JSON object to stdout, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
+    import json
+
     print(json.dumps(_finite({"schema": schema, **content}), indent=1, allow_nan=False))
 
 

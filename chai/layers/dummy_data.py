@@ -41,6 +41,8 @@ class DummyData(Source):
         """Each of the four is given once for all tops, or once per top."""
         p, tops = self.params, len(self.tops)
         columns = [p.num, p.channels, p.height, p.width]
+        if not any(columns):
+            return []
         if any(len(c) not in (1, tops) for c in columns):
             raise self.wrong(f"num, channels, height and width must each be given once or {tops} times")
         return list(zip(*(c * tops if len(c) == 1 else c for c in columns)))

@@ -272,7 +272,12 @@ def test_integers_outside_the_layers_own_messages(value: int) -> None:
         ("ImageData", "image_data_param"),
         ("WindowData", "window_data_param"),
     ):
-        positive_or_refused(one_layer(type, message, {}, f"transform_param {{ crop_size: {value} }}"))
+        for sizes in (
+            f"crop_size: {value}",
+            f"crop_h: {value} crop_w: 3",
+            f"resize_param {{ height: {value} width: 3 }}",
+        ):
+            positive_or_refused(one_layer(type, message, {}, f"transform_param {{ {sizes} }}"))
     for dims in (f"{value}", f"[1, {value}]", f"[{value}, 3]"):
         custom = layer("x", "mine", "data", "x", f"xcustom_param {{ top_dim: {dims} }}")
         positive_or_refused(DATA + custom, {"mine": print})
@@ -286,7 +291,8 @@ def test_integers_outside_the_layers_own_messages(value: int) -> None:
 
 def test_transform_and_custom_integers_are_known() -> None:
     """If one of these grows an integer, the test above should hear of it."""
-    assert [name for name, *_ in integers(Transform, "TransformationParameter")] == ["crop_size"]
+    found = {name for name, *_ in integers(Transform, "TransformationParameter")}
+    assert found == {"crop_size", "crop_h", "crop_w", "resize_param"}
     assert [name for name, *_ in integers(CustomParams, "XCustomParameter")] == ["top_dim"]
 
 

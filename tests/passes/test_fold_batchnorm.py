@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from chai.layers.scale import Scale
-from chai.passes import rewrite
 from chai.passes.fold_batchnorm import fold_batchnorm
 from chai.passes.fuse_relu import fuse_relu
+from chai.passes.pipeline import rewrite
 
 from .common import AFFINE, AVE, CONV, GLOBAL, facts, make, network, origins, same, types
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chai.passes import rewrite
 from chai.passes.fuse_relu import fuse_relu
+from chai.passes.pipeline import rewrite
 
 from .common import AFFINE, AVE, CONV, GLOBAL, MAX, facts, make, origins, same, types
 
