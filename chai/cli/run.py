@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import image as images
+from .. import image as images, trace
 from ..errors import UsageError
 from ..lazy import np
 from ..perf import getPerfInfo
@@ -33,6 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
     parser.add_argument(
         "--perf", action="store_true", help="where the time went, layer by layer, and CHaiDNN's getPerfInfo"
+    )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE.json", help="the last pass as a timeline for Perfetto or Chrome"
     )
     parser.add_argument("--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.npz", help="keep the output blobs of all images")
@@ -79,8 +82,11 @@ def execute(args: argparse.Namespace) -> int:
                 kept[blob].append(value)
     if args.output and results:
         _save(args.output, kept, len(results))
-    if args.perf and data is not None:
+    if (args.perf or args.trace) and data is not None:
         job.net.forward(**{job.blob: data})  # the first pass warms up; this one is reported
+    if args.trace and data is not None:
+        trace.save(job.net.perf, args.trace)
+        output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
     _report(args, job, results, failed, ms / max(1, len(results)))
     return 65 if failed else 0
 

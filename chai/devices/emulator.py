@@ -97,6 +97,7 @@ class Emulator(Device):
         shapes: Mapping[str, Shape],
         places: Mapping[str, tuple[str, int]],
     ) -> Program:
+        codes.warm_up()
         return EmulatedProgram(tasks, shapes, places)
 
 

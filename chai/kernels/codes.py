@@ -58,6 +58,19 @@ def unpack(codes: Array, format: Format) -> Array:
 
 
 @lru_cache(maxsize=1)
+def warm_up() -> None:
+    """Compile or load every loop now, so that the first image does not wait for it."""
+    one = Requantization(np.ones((1, 1, 1), np.int64), 1, -128, 127)
+    format = Format("DynamicFixed", 8, 0)
+    codes = pack(np.zeros((2, 1, 2, 2), np.float32), format)
+    unpack(codes, format)
+    part = np.empty((2, 3, 2, 2), np.int8)[:, :1]  # of a concat: not contiguous, compiled apart
+    for out in (np.empty_like(codes), part):
+        add(codes, codes, (1, 1), one, out)
+        requantize_sums(np.zeros(codes.shape, np.float32), np.zeros(1, np.int64), one, out)
+
+
+@lru_cache(maxsize=1)
 def _compiled() -> Any:
     """The module of compiled loops, or None without numba."""
     try:
