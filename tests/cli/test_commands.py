@@ -214,3 +214,48 @@ def test_preprocessing_from_a_training_nets_transform_param(chai_command, tmp_pa
     assert "m.binaryproto" in done.stderr  # named in the file, so not opened, but said
     out = np.load(tmp_path / "out.npz")["out"]
     assert np.allclose(out[0, :, 3, 3], [(50 - 10) / 2, (100 - 20) / 2, (200 - 30) / 2])
+
+
+def test_show_for_an_overlay(chai_command) -> None:  # type: ignore[no-untyped-def]
+    content = as_json(chai_command("show", "googlenet_gemm", "--overlay", "ultra96", "--json"), "show")
+    layers = {layer["name"]: layer for layer in content["layers"]}
+    assert layers["conv1/7x7_s2"]["engine"] == layers["conv1/relu_7x7"]["engine"] == "fpga"
+    assert layers["conv1/7x7_s2"]["cycles"] > 0
+    assert layers["pool1/norm1"]["reason"] == "no LRN unit"
+    assert (layers["loss3/classifier"]["engine"], layers["loss3/classifier"]["reason"]) == ("custom", "a custom layer")
+    assert layers["pool5/drop_7x7_s1"]["engine"] == "-"
+    assert content["conversions"][0] == "Pack data"
+    assert content["modelled_fps"] > 50
+    text = chai_command("show", "digits", "--overlay", "pynq-z2", "--engine", "conv1/3x3=host").stdout
+    assert "why host chosen by the user: conv1/3x3" in text
+    assert "assumed 100 MHz" in text
+    done = chai_command("show", "digits", "--overlay", "pynq-z3")
+    assert done.returncode == 69
+    assert "pynq-z2" in done.stderr
+
+
+def test_run_on_the_emulator(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    options = (
+        "--device",
+        "emulator",
+        "--calibration",
+        DIGITS,
+        "--engine",
+        "inception_b/output=host",
+        "--trace",
+        "t.json",
+    )
+    content = as_json(chai_command("run", "digits", "-i", DIGITS, "--batch", "90", "--json", "--perf", *options), "run")
+    truth = [int(Path(r["file"]).stem[-1]) for r in content["images"]]
+    said = [r["outputs"]["prob"]["top"][0]["index"] for r in content["images"]]
+    assert sum(a == b for a, b in zip(truth, said)) >= 0.98 * len(truth)
+    steps = {s["name"]: s["engine"] for s in content["perf"]["steps"]}
+    assert steps["inception_b/output"] == "host"
+    assert steps["inception_a/3x3"] == "fpga"
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {"host", "fpga", "custom"} <= {
+        e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"
+    }
+    done = chai_command("run", "digits", "-i", DIGITS, "--device", "emulator", "--engine", "prob=fpga")
+    assert done.returncode == 2
+    assert "layer 'prob' cannot run on the overlay: no Softmax unit" in done.stderr
