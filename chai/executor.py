@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .dump import dump
 from .errors import ModelError
-from .graph import Graph, Shape, last_readers, show
+from .graph import Graph, Layer, Shape, last_readers, show
 from .lazy import np
 from .perf import PerfInfo, StepTime
 
 if TYPE_CHECKING:
     from .graph import Array
+
+
+def run_layer(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
+    """A layer's float32 tops. numpy 1 makes float64 of scalars; a blob is float32 whatever its size."""
+    return tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
 
 
 def run(
@@ -33,7 +38,7 @@ def run(
                 bottoms = [values[b] for b in layer.bottoms]
                 begin = perf_counter()
                 try:
-                    tops = layer.forward(*bottoms)
+                    tops = run_layer(layer, bottoms)
                 except MemoryError as error:
                     raise ModelError(
                         f"layer {layer.name!r} ({layer.type}): not enough memory",

@@ -13,6 +13,7 @@ from .devices.base import Device, Program
 from .dump import dump
 from .env import env
 from .errors import DeviceError, ModelError
+from .executor import run_layer
 from .fixed import Format
 from .graph import Graph, Shape, show
 from .kernels.codes import pack, unpack
@@ -176,7 +177,7 @@ class Offload:
         layer = step.layer
         bottoms = [host[b] for b in layer.bottoms]
         begin = perf_counter()
-        tops = layer.forward(*bottoms)
+        tops = run_layer(layer, bottoms)
         if layer.slope is not None:  # a ReLU that a pass took in
             tops = tuple(
                 np.where(t < 0, np.float32(layer.slope) * t, t) if layer.slope else np.maximum(t, 0) for t in tops
