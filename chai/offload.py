@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -35,15 +37,29 @@ log = logging.getLogger("chai.offload")
 
 @dataclass
 class Slot:
-    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id."""
+    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
+
+    A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts the readers that are to come.
+    """
 
     host: dict[str, Array]
+    keep: Collection[str]
+    left: Counter[tuple[str, str]]
+    started: float
     codes: dict[str, Array] = field(default_factory=dict)
     times: list[StepTime] = field(default_factory=list)
-    started: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
+
+    def read(self, blobs: Iterable[tuple[str, str]]) -> None:
+        """Count the (side, blob) that a step has read."""
+        with self.lock:  # host and device steps of one batch may end at the same time
+            for side, blob in blobs:
+                self.left[side, blob] -= 1
+                if self.left[side, blob] == 0 and blob not in self.keep:
+                    (self.host if side == "host" else self.codes).pop(blob, None)
 
 
 class Offload:
@@ -94,10 +110,26 @@ class Offload:
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
         """The blobs of ``keep`` (ids) in float32, and what the pass took."""
-        slot = Slot(dict(feeds), started=perf_counter())
+        slot = self._slot(feeds, keep, perf_counter())
         for i in range(len(self.schedule.steps)):
             self.step(i, slot)
-        return self.result(slot, keep)
+        return self.result(slot)
+
+    def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
+        return Slot(dict(feeds), keep, Counter(r for reads in self._reads for r in reads), started)
+
+    @cached_property
+    def _reads(self) -> list[list[tuple[str, str]]]:
+        """What each step reads: (host or device, blob)."""
+        found = []
+        for step in self.schedule.steps:
+            if isinstance(step, Convert):
+                found.append([("host" if step.kind == "Pack" else "device", step.blob)])
+            elif isinstance(step, HostStep):
+                found.append([("host", b) for b in dict.fromkeys(step.layer.bottoms)])
+            else:
+                found.append([("device", b) for b in step.reads])
+        return found
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
@@ -105,11 +137,11 @@ class Offload:
         """``run`` for many batches, in order, host and device at work at the same time."""
         stages = [Stage(lane, needs, partial(self.step, i)) for i, (lane, needs) in enumerate(self._dependencies())]
         started = perf_counter()
-        slots = (Slot(dict(feed), started=started) for feed in feeds)
+        slots = (self._slot(feed, keep, started) for feed in feeds)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
         images = 0
         for slot in Pipeline(stages, depth).stream(slots):
-            blobs, perf = self.result(slot, keep)
+            blobs, perf = self.result(slot)
             images += slot.batch
             yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
 
@@ -143,12 +175,17 @@ class Offload:
         for timed in made:
             slot.times.append(replace(timed, begin=begin))
             begin += timed.ms
+        slot.read(self._reads[i])
+        if isinstance(step, DeviceStep):
+            inside = {top for layer in step.layers for top in layer.tops} - {*step.writes, *slot.keep}
+            for blob in inside:  # nobody outside the segment reads it
+                slot.codes.pop(blob, None)
 
-    def result(self, slot: Slot, keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
+    def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
         """Kept blobs of a batch whose steps are done, in float32."""
         wall = (perf_counter() - slot.started) * 1000
         blobs = {}
-        for blob in keep:
+        for blob in slot.keep:
             if blob in slot.host:
                 blobs[blob] = slot.host[blob]
             elif blob in slot.codes:

@@ -10,6 +10,7 @@ from typing import Any
 from ..cycles import cycles
 from ..formats import given
 from ..graph import show as shape_text
+from ..plan import plan
 from ..schedule import Convert, DeviceStep
 from ..table import quantity
 from . import options, output
@@ -24,6 +25,7 @@ def show(args: argparse.Namespace) -> int:
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
+    memory = plan(net.schedule, net._shapes, net.overlay)
     conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
     if args.json:
         output.as_json(
@@ -36,6 +38,7 @@ def show(args: argparse.Namespace) -> int:
             layers=layers,
             conversions=[f"{c.kind} {net.graph.caffe_name(c.blob)}" for c in conversions],
             cycles=total,
+            activation_bytes={"peak": memory.peak, "total": memory.total},
             modelled_fps=fps,
         )
         return 0
@@ -62,6 +65,9 @@ def show(args: argparse.Namespace) -> int:
         print(
             f"why host {output.printable(reason)}: {', '.join(names[:3])}{f' and {count - 3} more' if count > 3 else ''}"
         )
+    print(
+        f"memory   {memory.peak / 1e6:.2f} MB of activations on the device, {memory.total / 1e6:.2f} MB without reuse"
+    )
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
     print(f"formats  {formats}")
     print(
