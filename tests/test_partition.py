@@ -473,3 +473,15 @@ def test_one_layer_sent_to_the_host_costs_one_way_there_and_back(tmp_path: Path)
     net = network(tmp_path, lines, device="emulator", engine={"b": "host"})
     net.forward(np.ones(SHAPE))
     assert conversions(net) == ["Pack data", "Unpack a", "Pack b", "Unpack c"]
+
+
+def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
+    """Eleven rows of 4,000 pixels of 16 channels are 704,000 bytes; an XC7Z020 stages 131,072."""
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: [1, 3, 11, 4000] } } }\n'
+        'layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 kernel_size: 11 } }\n'
+    )
+    small = chai.Net(path, device="null", overlay="pynq-z2").offload.partition
+    assert small.reasons == {"c": "11 input rows take 704,000 bytes, the overlay stages 131,072"}
+    assert chai.Net(path, device="null", overlay="zcu104").offload.partition.reasons == {}

@@ -43,6 +43,12 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
+        step = overlay.layout.channels_per_word
+        need = window.extent(0) * bottoms[0][3] * -(-bottoms[0][1] // step) * step
+        if need > overlay.buffers.input.bytes:
+            return (
+                f"{window.extent(0)} input rows take {need:,} bytes, the overlay stages {overlay.buffers.input.bytes:,}"
+            )
         return self.beyond(
             overlay,
             "conv",
