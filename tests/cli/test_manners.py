@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pty
 import subprocess
@@ -26,7 +27,7 @@ def modules(*args: str) -> list[str]:
     """Which heavy modules a command has loaded when it ends."""
     code = BARE.format(args=list(args), heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded: list[str] = eval(done.stderr.strip().splitlines()[-1])
+    loaded: list[str] = ast.literal_eval(done.stderr.strip().splitlines()[-1])
     return loaded
 
 
