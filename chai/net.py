@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .schedule import Schedule
 
 log = logging.getLogger("chai")
+SIZES = 4  # input sizes whose schedules are kept
 
 
 class Net:
@@ -76,13 +77,13 @@ class Net:
         bits: int = 8,
         scheme: str = "Xilinx",
     ) -> None:
+        if bits not in (8, 6) or scheme not in SCHEMES:
+            raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         self.device = devices.open(device or env().device)
         path, weights = locate(prototxt, caffemodel)
         self.graph: Graph = read_graph(path, custom, phase, level, stages)
         if start_layer or end_layer:
-            sizes = {b: shapes[b] if shapes and b in shapes else s for b, s in self.graph.inputs.items()}
-            known = None not in sizes.values()
-            self.graph = cut(self.graph, start_layer, end_layer, infer_shapes(self.graph, sizes) if known else {})  # type: ignore[arg-type]
+            self.graph = _part(self.graph, start_layer, end_layer, shapes or {})
             shapes = {b: s for b, s in (shapes or {}).items() if b in self.graph.inputs}
         self.weights: Weights | None = Weights(weights) if weights is not None else None
         self.perf = PerfInfo()
@@ -96,8 +97,6 @@ class Net:
         self._engine = dict(engine or {})
         self._bits, self._scheme = bits, scheme
         self._offloads: dict[tuple[tuple[str, Shape], ...], Offload] = {}
-        if bits not in (8, 6) or scheme not in SCHEMES:
-            raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         wanted = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
             wanted[self._input(blob)] = tuple(shape)
@@ -249,6 +248,8 @@ class Net:
         if key not in self._offloads:
             from .offload import Offload  # a float network needs none of it
 
+            if len(self._offloads) == SIZES:
+                del self._offloads[next(iter(self._offloads))]  # the oldest: each has its own codes of the weights
             keep = {blob for blob in self.graph.latest.values() if blob in self._keep}
             self._offloads[key] = Offload(
                 self.graph, self._shapes, self.overlay, self.device, self._engine, keep, self.formats
@@ -407,6 +408,12 @@ class Net:
         if env().debug >= 3:
             for name, value in self.blobs.items():
                 log.info("%s %s [%g, %g]", name, show(value.shape), value.min(), value.max())
+
+
+def _part(graph: Graph, start: str, end: str, given: Mapping[str, Shape]) -> Graph:
+    sizes = {blob: given.get(blob, shape) for blob, shape in graph.inputs.items()}
+    known = {blob: shape for blob, shape in sizes.items() if shape is not None}
+    return cut(graph, start, end, infer_shapes(graph, known) if len(known) == len(sizes) else {})
 
 
 def _load_overlay(name: str | Path | None) -> Overlay:
