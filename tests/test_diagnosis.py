@@ -115,7 +115,7 @@ def test_googlenet_keeps_the_array_busy() -> None:
     total = macs = 0
     for step in net.schedule.steps:
         for task in step.tasks if isinstance(step, DeviceStep) else ():
-            total += cycles(task, net.overlay, net._shapes)
-            macs += task.macs(*(net._shapes[b] for b in task.inputs))
+            total += cycles(task, net.overlay, net.offload.shapes)
+            macs += task.macs(*(net.offload.shapes[b] for b in task.inputs))
     assert macs == 1_581_647_872
     assert 0.85 < macs / (total * net.overlay.macs) < 1

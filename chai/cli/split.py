@@ -25,7 +25,7 @@ def show(args: argparse.Namespace) -> int:
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
-    memory = plan(net.schedule, net._shapes, net.overlay)
+    memory = plan(net.schedule, net.offload.shapes, net.overlay)
     conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
     if args.json:
         output.as_json(
@@ -84,7 +84,7 @@ def _batch(net: Any) -> int:
 
 def _layers(net: Any) -> list[dict[str, Any]]:
     """Every layer of the prototxt; one that a pass took in is where the other is, with no cycles of its own."""
-    shapes = net._shapes
+    shapes = net.offload.shapes
     times: Counter[str] = Counter()
     for step in net.schedule.steps:
         if isinstance(step, DeviceStep):
