@@ -226,7 +226,7 @@ class Net:
         feeds = self._feeds(data, inputs)
         self.reshape(**{name: array.shape for name, array in feeds.items()})
         if self.overlay is not None:
-            self._calibrate(feeds)
+            self._calibrate(feeds, asked=True)
 
     def plan(self) -> None:
         """Make the schedule before any data was seen, to look at it.
@@ -261,7 +261,7 @@ class Net:
         """The steps of a forward pass; its conversions are known once the formats are."""
         return self.offload.schedule
 
-    def _calibrate(self, feeds: dict[str, Array]) -> None:
+    def _calibrate(self, feeds: dict[str, Array], asked: bool = False) -> None:
         from .formats import calibrated, given, ranges
 
         graph = self.offload.graph
@@ -272,9 +272,10 @@ class Net:
         values, _ = executor.run(self.graph, self._shapes, feeds, blobs)
         seen, host = ranges({b: values[b] for b in blobs}), self.offload.partition.reasons
         self._set_formats(calibrated(graph, seen, self._bits, self._scheme, host))
-        images = next(iter(feeds.values())).shape[0]
-        kind = f"{self._bits}-bit {self._scheme}"
-        log.info("%s: %s formats from the largest values of %d images", self.name, kind, images)
+        if not asked:
+            images, kind = next(iter(feeds.values())).shape[0], f"{self._bits}-bit {self._scheme}"
+            text = "%s brings no precision_param: %s formats from the largest values of the first batch (%d images)"
+            log.warning(text, self.name, kind, images)
 
     def _set_formats(self, found: Mapping[str, Format]) -> None:
         """The network's own formats where it brings some, else those ``found``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,18 @@ def test_googlenet_keeps_the_array_busy() -> None:
             macs += task.macs(*(net.offload.shapes[b] for b in task.inputs))
     assert macs == 1_581_647_872
     assert 0.85 < macs / (total * net.overlay.macs) < 1
+
+
+def test_formats_of_the_first_batch_are_said_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    net = chai.Net("digits", device="emulator")
+    with caplog.at_level(logging.WARNING, "chai"):
+        net.forward(DATA)
+        net.forward(DATA[:1])
+    words = (
+        "digits-inception brings no precision_param: 8-bit Xilinx formats from the largest values of the first batch"
+    )
+    assert [r.message for r in caplog.records] == [f"{words} (2 images)"]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "chai"):
+        chai.Net("digits", device="emulator", calibrate=DATA).forward(DATA)
+    assert caplog.records == []
