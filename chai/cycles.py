@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .graph import count
 from .overlay import Overlay
 from .tasks.conv import Conv
+from .tasks.copy import Copy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,7 @@ def cycles(task: Task, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
     other kinds stream: one word of channels a cycle.
     """
     ins = [shapes[b] for b in task.inputs]
-    out = shapes[task.output] if not hasattr(task, "first") else ins[0]
+    out = ins[0] if isinstance(task, Copy) else shapes[task.output]
     words = sum(map(count, [*ins, out])) / overlay.layout.channels_per_word
     weights = 0
     computed = words

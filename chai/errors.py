@@ -22,6 +22,7 @@ class ChaiError(Exception):
         self.message = message
         self.layer = layer
         self.hint = hint
+        self.excerpt = ""  # the place in a text, ready to print
 
     def __str__(self) -> str:
         return f"{self.message} (hint: {self.hint})" if self.hint else self.message

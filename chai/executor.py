@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,39 @@ if TYPE_CHECKING:
     from .graph import Array
 
 
-def run_layer(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-    """A layer's float32 tops. numpy 1 makes float64 of scalars; a blob is float32 whatever its size."""
-    return tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
+def run_layer(
+    layer: Layer, bottoms: Sequence[Array], shapes: Mapping[str, Shape], started: float
+) -> tuple[tuple[Array, ...], StepTime]:
+    """A layer's tops, float32, and what it took; with the ReLU that a pass may have put into it.
+
+    ``started`` is when the pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory
+    runs out, and what the layer raises.
+    """
+    begin = perf_counter()
+    try:
+        # numpy 1 makes float64 of scalars; a blob is float32 whatever its size
+        tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
+        if layer.slope is not None:
+            slope = np.float32(layer.slope)
+            tops = tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+    except MemoryError as error:
+        what = f"layer {layer.name!r} ({layer.type}): not enough memory"
+        raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
+    ms = (perf_counter() - begin) * 1000
+    for blob, top in zip(layer.tops, tops):
+        if top.shape != shapes[blob] and not layer.dynamic:
+            raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shapes[blob])}")
+        dump(blob, layer.name, top)
+    macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
+    written = sum(t.nbytes for t in tops)
+    at = (begin - started) * 1000
+    return tops, StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops, at)
+
+
+def alive(blobs: Iterable[Array]) -> int:
+    """Bytes that these arrays hold; views of one array count once."""
+    owners = {id(v if v.base is None else v.base): v for v in blobs}
+    return sum(v.nbytes for v in owners.values())
 
 
 def run(
@@ -29,52 +59,20 @@ def run(
     Layers run one by one in prototxt order. Raises PluginError for a failing custom layer, ModelError when memory runs out.
     """
     values: dict[str, Array] = dict(feeds)
-    steps = []
-    peak = total = 0
+    steps: list[StepTime] = []
+    peak = 0
     started = perf_counter()
     with np.errstate(all="ignore"):  # as Caffe: an overflow is inf, not a message
         for layer, finished in zip(graph.layers, last_readers(graph.layers)):
             if not layer.source:
-                bottoms = [values[b] for b in layer.bottoms]
-                begin = perf_counter()
-                try:
-                    tops = run_layer(layer, bottoms)
-                except MemoryError as error:
-                    raise ModelError(
-                        f"layer {layer.name!r} ({layer.type}): not enough memory",
-                        layer=layer.name,
-                        hint="a smaller batch needs less",
-                    ) from error
-                ms = (perf_counter() - begin) * 1000
-                for blob, top in zip(layer.tops, tops):
-                    if top.shape != shapes[blob] and not layer.dynamic:
-                        raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shapes[blob])}")
-                    values[blob] = top
-                    dump(blob, layer.name, top)
-                written = sum(t.nbytes for t in tops)
-                macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
-                steps.append(
-                    StepTime(
-                        layer.name,
-                        layer.type,
-                        layer.engine,
-                        ms,
-                        macs,
-                        written,
-                        layer.bottoms,
-                        layer.tops,
-                        (begin - started) * 1000,
-                    )
-                )
-                total += written
-            peak = max(
-                peak,
-                sum(v.nbytes for v in {id(v.base if v.base is not None else v): v for v in values.values()}.values()),
-            )
+                tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started)
+                values.update(zip(layer.tops, tops))
+                steps.append(step)
+            peak = max(peak, alive(values.values()))
             for blob in finished:
                 if blob not in keep:
                     values.pop(blob, None)
     wall = (perf_counter() - started) * 1000
-    total += sum(f.nbytes for f in feeds.values())
+    total = sum(s.bytes for s in steps) + sum(f.nbytes for f in feeds.values())
     batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
     return values, PerfInfo(tuple(steps), wall, batch, peak, total)

@@ -15,9 +15,9 @@ from .devices.base import Device, Program
 from .dump import dump
 from .env import env
 from .errors import DeviceError, ModelError
-from .executor import run_layer
+from .executor import alive, run_layer
 from .fixed import Format
-from .graph import Graph, Shape, show
+from .graph import Graph, Shape
 from .kernels.codes import pack, unpack
 from .lazy import np
 from .lowering import Target
@@ -48,10 +48,12 @@ class Slot:
     started: float
     codes: dict[str, Array] = field(default_factory=dict)
     times: list[StepTime] = field(default_factory=list)
+    peak: int = 0  # bytes of blobs alive at once
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
+        self.fed = sum(f.nbytes for f in self.host.values())
 
     def read(self, blobs: Iterable[tuple[str, str]]) -> None:
         """Count the (side, blob) that a step has read."""
@@ -169,12 +171,13 @@ class Offload:
             if isinstance(step, Convert):
                 made = [self._convert(step, slot.host, slot.codes)]
             elif isinstance(step, HostStep):
-                made = [self._host(step, slot.host)]
+                made = [self._host(step, slot)]
             else:
                 made = self._device(step, self.programs[i], slot.codes)
         for timed in made:
             slot.times.append(replace(timed, begin=begin))
             begin += timed.ms
+        slot.peak = max(slot.peak, alive([*slot.host.values(), *slot.codes.values()]))
         slot.read(self._reads[i])
         if isinstance(step, DeviceStep):
             inside = {top for layer in step.layers for top in layer.tops} - {*step.writes, *slot.keep}
@@ -190,7 +193,8 @@ class Offload:
                 blobs[blob] = slot.host[blob]
             elif blob in slot.codes:
                 blobs[blob] = self.formats[blob].dequantize(slot.codes[blob])
-        return blobs, PerfInfo(tuple(sorted(slot.times, key=lambda t: t.begin)), wall, slot.batch)
+        times = tuple(sorted(slot.times, key=lambda t: t.begin))
+        return blobs, PerfInfo(times, wall, slot.batch, slot.peak, slot.fed + sum(t.bytes for t in times))
 
     def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
         begin = perf_counter()
@@ -210,24 +214,11 @@ class Offload:
             what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
 
-    def _host(self, step: HostStep, host: dict[str, Array]) -> StepTime:
+    def _host(self, step: HostStep, slot: Slot) -> StepTime:
         layer = step.layer
-        bottoms = [host[b] for b in layer.bottoms]
-        begin = perf_counter()
-        tops = run_layer(layer, bottoms)
-        if layer.slope is not None:  # a ReLU that a pass took in
-            tops = tuple(
-                np.where(t < 0, np.float32(layer.slope) * t, t) if layer.slope else np.maximum(t, 0) for t in tops
-            )
-        ms = (perf_counter() - begin) * 1000
-        for blob, top in zip(layer.tops, tops):
-            dump(blob, layer.name, top)
-            if top.shape != self.shapes[blob] and not layer.dynamic:
-                raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(self.shapes[blob])}")
-            host[blob] = top
-        macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
-        written = sum(t.nbytes for t in tops)
-        return StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops)
+        tops, timed = run_layer(layer, [slot.host[b] for b in layer.bottoms], self.shapes, slot.started)
+        slot.host.update(zip(layer.tops, tops))
+        return timed
 
     def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
         begin = perf_counter()
@@ -262,10 +253,7 @@ class Offload:
     def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
         """Compare a Task's codes with its definition; DeviceError at the first that differs."""
         wanted = task.define(*(codes[b] for b in task.inputs))
-        found = codes[task.output]
-        first = getattr(task, "first", None)
-        if first is not None:
-            found = found[:, first : first + wanted.shape[1]]
+        found = task.written(codes[task.output], wanted.shape[1])
         wrong = np.argwhere(found != wanted)
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from .errors import ModelError
 from .fixed import Format
 from .lowering import Target, Unsupported
+from .tasks.copy import Copy
 
 if TYPE_CHECKING:
     from .graph import Graph, Layer
@@ -124,17 +125,17 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
 
 
 def _in_place(task: Task, places: dict[str, tuple[str, int]]) -> bool:
-    return task.kind == "copy" and places.get(task.inputs[0]) == (task.output, task.first)  # type: ignore[attr-defined]
+    return isinstance(task, Copy) and places.get(task.inputs[0]) == (task.output, task.first)
 
 
 def _places(tasks: dict[str, list[Task]], inputs: set[str]) -> dict[str, tuple[str, int]]:
     """Branches that can be written straight into their concat: same format, made on the device, in one concat only."""
-    made = {t.output for listed in tasks.values() for t in listed if t.kind != "copy"}
+    made = {t.output for listed in tasks.values() for t in listed if not isinstance(t, Copy)}
     places: dict[str, tuple[str, int]] = {}
     for listed in tasks.values():
         for task in listed:
-            if task.kind == "copy" and task.requantization is None:  # type: ignore[attr-defined]
+            if isinstance(task, Copy) and task.requantization is None:
                 blob = task.inputs[0]
                 if blob in made and blob not in inputs and blob not in places:
-                    places[blob] = (task.output, task.first)  # type: ignore[attr-defined]
+                    places[blob] = (task.output, task.first)
     return places

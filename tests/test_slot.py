@@ -44,3 +44,13 @@ def test_what_is_kept_is_left(slots: list[Slot]) -> None:
     for name, value in blobs.items():
         assert np.array_equal(value, whole.blobs[name])
     assert set(slots[0].codes) >= {"inception_a/output"}
+
+
+def test_memory_is_measured_on_an_overlay_too() -> None:
+    net = chai.Net("digits", device="emulator")
+    net.forward(DATA)
+    one, wide = net.perf, np.concatenate([DATA, DATA])
+    assert DATA.nbytes < one.peak_bytes < one.blob_bytes
+    net.forward(wide)
+    assert net.perf.peak_bytes == 2 * one.peak_bytes
+    assert net.perf.blob_bytes == 2 * one.blob_bytes

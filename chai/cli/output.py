@@ -36,8 +36,8 @@ def start_logging(verbose: bool) -> None:
 def report(error: ChaiError) -> int:
     """Print an error with its place and its remedy; the exit code for its kind."""
     say(f"error: {printable(error.headline)}")
-    if getattr(error, "excerpt", ""):
-        say(error.excerpt)  # type: ignore[attr-defined]
+    if error.excerpt:
+        say(error.excerpt)
     if error.hint:
         say(f"hint: {printable(error.hint)}")
     return 2 if isinstance(error, UsageError) else 69 if isinstance(error, DeviceError) else 65

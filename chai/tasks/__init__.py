@@ -26,6 +26,10 @@ class Task:
         """Codes (int8, NCHW) of the output from those of the inputs, by the definition."""
         raise NotImplementedError
 
+    def written(self, output: Array, channels: int) -> Array:
+        """The part of its output that the Task writes: all of it, or a Copy's ``channels``."""
+        return output
+
     def macs(self, *shapes: Shape) -> int:
         """Multiply-accumulates for inputs of these shapes."""
         return 0

@@ -22,3 +22,6 @@ class Copy(Task):
 
     def define(self, *codes: Array) -> Array:
         return codes[0] if self.requantization is None else requantize(codes[0], self.requantization)
+
+    def written(self, output: Array, channels: int) -> Array:
+        return output[:, self.first : self.first + channels]
