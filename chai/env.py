@@ -33,7 +33,7 @@ def env() -> Env:
         raise UsageError(f"CHAI_DEBUG is {debug!r}; expected a number from 0 to 3")
     places = [p for p in os.environ.get("CHAI_CUSTOM", "").split(os.pathsep) if p]
     return Env(
-        device=os.environ.get("CHAI_DEVICE", "") or "float",
+        device=os.environ.get("CHAI_DEVICE", "") or "emulator",
         debug=int(debug),
         custom=tuple(Path(p) for p in places),
         limits=os.environ.get("CHAI_LIMITS", ""),

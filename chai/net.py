@@ -38,8 +38,8 @@ class Net:
 
     ``prototxt``    a path, or the name of a shipped network (``chai.Net("googlenet", weights)``)
     ``caffemodel``  its weights; without them a shipped network takes its own where it has some, any other random ones
-    ``device``      "float": everything on the host in float32, Caffe's own numbers (default: CHAI_DEVICE, else "float");
-                    "emulator": what the overlay can run in its fixed point, the rest on the host
+    ``device``      "emulator": what the overlay can run in its fixed point, the rest on the host (default, unless
+                    CHAI_DEVICE says otherwise); "float": everything on the host in float32, Caffe's own numbers
     ``overlay``     name or manifest of the overlay (default: pynq-z2)
     ``engine``      layers that shall run elsewhere than the overlay would choose, {layer: "host" or "fpga"}
     ``start_layer``, ``end_layer``   only the part of the network between them, both included
@@ -270,7 +270,8 @@ class Net:
             return
         blobs = list(dict.fromkeys(b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)))
         values, _ = executor.run(self.graph, self._shapes, feeds, blobs)
-        seen, host = ranges({b: values[b] for b in blobs}), self.offload.partition.reasons
+        seen = ranges({b: values[b] for b in blobs if b in values})  # a label that nobody reads is not fed
+        host = self.offload.partition.reasons
         self._set_formats(calibrated(graph, seen, self._bits, self._scheme, host))
         if not asked:
             images, kind = next(iter(feeds.values())).shape[0], f"{self._bits}-bit {self._scheme}"

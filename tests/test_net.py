@@ -40,11 +40,11 @@ def test_several_inputs_and_outputs(two: Path) -> None:
         assert np.array_equal(out["n"], 1 - np.maximum(A + B, 0))
         assert np.array_equal(out["abs"], np.abs(A))
     assert set(net.blobs) == {"n", "abs"}
-    assert repr(net) == "<chai.Net 'two': 6 layers, a 2x3, b 2x3 -> n, abs, device float>"
+    assert repr(net) == "<chai.Net 'two': 6 layers, a 2x3, b 2x3 -> n, abs, device emulator>"
 
 
 def test_keep_decides_which_blobs_stay(two: Path) -> None:
-    net = chai.Net(two, keep="all")
+    net = chai.Net(two, device="float", keep="all")
     net.forward(A, B)
     assert set(net.blobs) == {"a", "b", "s", "n", "abs"}
     assert np.array_equal(net.blobs["s"], np.maximum(A + B, 0))  # in place: the last writer's
@@ -98,7 +98,7 @@ def test_wrong_inputs(two: Path, args: tuple[object, ...], inputs: dict[str, obj
 
 
 def test_perf_accounts_for_every_layer(two: Path) -> None:
-    net = chai.Net(two)
+    net = chai.Net(two, device="float")
     assert net.perf.steps == ()
     net.forward(A, B)
     assert [s.name for s in net.perf.steps] == ["sum", "relu", "neg", "again", "side"]
@@ -111,7 +111,7 @@ def test_perf_accounts_for_every_layer(two: Path) -> None:
 
 
 def test_get_perf_info_prints_chaidnns_report(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    net = chai.Net("digits")
+    net = chai.Net("digits", device="float")
     net.forward(np.zeros((1, 1, 8, 8)))
     perf = chai.getPerfInfo(net)
     ms = perf.custom[0].ms
@@ -133,9 +133,9 @@ def test_get_perf_info_prints_chaidnns_report(two: Path, capsys: pytest.CaptureF
 def test_random_weights_are_the_same_on_every_run_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
     x = np.random.default_rng(0).standard_normal((1, 1, 28, 28))
     with caplog.at_level(logging.WARNING, "chai"):
-        first = chai.Net("lenet").forward(x)["prob"]
+        first = chai.Net("lenet", device="float").forward(x)["prob"]
     assert [r.message for r in caplog.records] == ["LeNet: no caffemodel: 4 layers have random weights"]
-    assert np.array_equal(first, chai.Net("lenet").forward(x)["prob"])
+    assert np.array_equal(first, chai.Net("lenet", device="float").forward(x)["prob"])
     assert first.std() > 0
 
 
@@ -233,3 +233,14 @@ def test_limits_refuse_before_memory_is_asked_for(
     with pytest.raises(chai.ChaiError, match=words) as caught:
         chai.Net(two)
     assert f"CHAI_LIMITS={limit.partition('=')[0]}=N" in str(caught.value)
+
+
+def test_the_default_device_is_the_emulator_and_chai_device_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chai.env import env
+
+    net = chai.Net("digits")
+    net.forward(np.zeros((1, 1, 8, 8)))
+    assert net.device.name == "emulator" and "fpga:Convolution" in net.schedule.engines()
+    monkeypatch.setenv("CHAI_DEVICE", "float")
+    env.cache_clear()
+    assert chai.Net("digits").device.name == "float"

@@ -29,7 +29,7 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLI
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     options.network(parser, default="googlenet")
-    parser.add_argument("--device", help="what to run on (chai devices lists them)")
+    parser.add_argument("--device", default="float", help="what to run on (default: float, as the peer)")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")

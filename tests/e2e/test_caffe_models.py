@@ -130,8 +130,8 @@ def test_weights_of_the_training_net_fit_its_deploy_net_by_layer_name() -> None:
 def test_the_gemm_variant_gives_the_same_probabilities() -> None:
     """Row for row what the built-in InnerProduct gives, from a custom layer; getPerfInfo knows its one custom layer."""
     folder = need_models() / "googlenet"
-    plain = chai.Net("googlenet", folder / "weights.caffemodel")
-    custom = chai.Net("googlenet_gemm", folder / "weights.caffemodel")
+    plain = chai.Net("googlenet", folder / "weights.caffemodel", device="float")
+    custom = chai.Net("googlenet_gemm", folder / "weights.caffemodel", device="float")
     for case in cases("googlenet"):
         data = np.load(case / "input.npy")
         wanted, found = plain.forward(data)["prob"], custom.forward(data)["prob"]

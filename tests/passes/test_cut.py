@@ -30,22 +30,22 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def whole(path: Path) -> chai.Net:
-    net = chai.Net(path, keep="all")
+    net = chai.Net(path, device="float", keep="all")
     net.forward(DATA)
     return net
 
 
 def test_the_head(path: Path, whole: chai.Net) -> None:
-    head = chai.Net(path, end_layer="r1")
+    head = chai.Net(path, device="float", end_layer="r1")
     assert (head.inputs, head.outputs) == (["data"], ["c1"])
     assert [layer.name for layer in head.graph.layers] == ["in", "c1", "r1"]
     assert np.array_equal(head.forward(DATA)["c1"], whole.blobs["c1"])
-    before = chai.Net(path, end_layer="c1")  # before the ReLU works in place
+    before = chai.Net(path, device="float", end_layer="c1")  # before the ReLU works in place
     assert np.array_equal(before.forward(DATA)["c1"], whole.tops("c1")[0])
 
 
 def test_the_tail_reads_what_the_head_wrote(path: Path, whole: chai.Net) -> None:
-    tail = chai.Net(path, start_layer="a")
+    tail = chai.Net(path, device="float", start_layer="a")
     assert tail.inputs == ["c1", "b"]  # b comes from a branch that does not depend on a
     assert tail.outputs == ["out"]
     assert tail.shapes["c1"] == whole.shapes["c1"]
@@ -53,10 +53,10 @@ def test_the_tail_reads_what_the_head_wrote(path: Path, whole: chai.Net) -> None
 
 
 def test_the_middle(path: Path, whole: chai.Net) -> None:
-    middle = chai.Net(path, start_layer="b", end_layer="side")
+    middle = chai.Net(path, device="float", start_layer="b", end_layer="side")
     assert [layer.name for layer in middle.graph.layers if not layer.source] == ["b", "side"]
     assert np.array_equal(middle.forward(whole.blobs["c1"])["side"], whole.blobs["side"])
-    one = chai.Net(path, start_layer="r1", end_layer="r1")  # CHaiDNN hung here
+    one = chai.Net(path, device="float", start_layer="r1", end_layer="r1")  # CHaiDNN hung here
     assert np.array_equal(one.forward(whole.tops("c1")[0])["c1"], whole.blobs["c1"])
 
 
@@ -73,4 +73,4 @@ def test_on_an_overlay(path: Path, whole: chai.Net) -> None:
 )
 def test_parts_that_are_not_there(path: Path, start: str, end: str, words: str) -> None:
     with pytest.raises(chai.UsageError, match=words):
-        chai.Net(path, start_layer=start, end_layer=end)
+        chai.Net(path, device="float", start_layer=start, end_layer=end)
