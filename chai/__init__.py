@@ -19,6 +19,9 @@ _HOME = {
     "PerfInfo": "perf",
     "getPerfInfo": "perf",
     "custom": "plugins",
+    "load_custom": "plugins",
+    "check_custom": "custom_check",
+    "run_layer": "replay",
     "xChangeLayer": "xchange",
     "Preprocess": "image",
     **dict.fromkeys(
@@ -39,6 +42,7 @@ _HOME = {
 __all__ = sorted([*_HOME, "__version__"])
 
 if TYPE_CHECKING:
+    from .custom_check import check_custom as check_custom
     from .errors import (
         ChaiError as ChaiError,
         DeviceError as DeviceError,
@@ -53,7 +57,8 @@ if TYPE_CHECKING:
     from .image import Preprocess as Preprocess
     from .net import Net as Net
     from .perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
-    from .plugins import custom as custom
+    from .plugins import custom as custom, load_custom as load_custom
+    from .replay import run_layer as run_layer
     from .xchange import xChangeLayer as xChangeLayer
 
 

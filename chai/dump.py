@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .env import env
+from .errors import UsageError
 from .lazy import np
 
 if TYPE_CHECKING:
@@ -18,7 +20,23 @@ def dump(blob: str, layer: str, array: Array) -> None:
     if folder is None:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(
-        r"[^A-Za-z0-9_.-]", "_", f"{blob.partition('@')[0]}.{layer}"
-    )  # names come from files: no path in them
-    np.save(folder / f"{name[:200]}.npy", array)
+    np.save(_file(folder, blob, layer), array)
+
+
+def read_dump(folder: Path, blob: str, layer: str) -> Array:
+    """What ``dump`` wrote for a blob. Raises UsageError where there is no such file or it holds codes of a device."""
+    file = _file(folder, blob, layer)
+    if not file.is_file():
+        raise UsageError(f"there is no {file}", hint=f"run the network with CHAI_DUMP={folder}")
+    array: Array = np.load(file, allow_pickle=False)
+    if array.dtype != np.float32:
+        raise UsageError(
+            f"{file} holds {array.dtype} codes of a device, expected float32", hint="dump with --device float"
+        )
+    return array
+
+
+def _file(folder: Path, blob: str, layer: str) -> Path:
+    # names come from files: no path in them
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{blob.partition('@')[0]}.{layer}")
+    return folder / f"{name[:200]}.npy"

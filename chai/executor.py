@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 def run_layer(
-    layer: Layer, bottoms: Sequence[Array], shapes: Mapping[str, Shape], started: float
+    layer: Layer,
+    bottoms: Sequence[Array],
+    shapes: Mapping[str, Shape],
+    started: float,
+    compute: Callable[..., tuple[Array, ...]] | None = None,
 ) -> tuple[tuple[Array, ...], StepTime]:
     """A layer's tops, float32, and what it took; with the ReLU that a pass may have put into it.
 
-    ``started`` is when the pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory
-    runs out, and what the layer raises.
+    ``compute`` stands in for the layer's forward where its blobs are codes: then so are the tops. ``started`` is when the
+    pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory runs out, and what the
+    layer raises.
     """
     begin = perf_counter()
     try:
-        # numpy 1 makes float64 of scalars; a blob is float32 whatever its size
-        tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
-        if layer.slope is not None:
-            slope = np.float32(layer.slope)
-            tops = tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+        tops = compute(*bottoms) if compute is not None else _forward(layer, bottoms)
     except MemoryError as error:
         what = f"layer {layer.name!r} ({layer.type}): not enough memory"
         raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
@@ -43,6 +44,15 @@ def run_layer(
     written = sum(t.nbytes for t in tops)
     at = (begin - started) * 1000
     return tops, StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops, at)
+
+
+def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
+    # numpy 1 makes float64 of scalars; a blob is float32 whatever its size
+    tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
+    if layer.slope is None or layer.clamps:
+        return tops
+    slope = np.float32(layer.slope)
+    return tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
 
 
 def alive(blobs: Iterable[Array]) -> int:

@@ -44,6 +44,7 @@ class Layer:
     free_weights: ClassVar[bool] = False  # takes whatever trained parameters the caffemodel has
     dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
+    clamps: bool = False  # whether its forward applies ``slope`` itself
     engine: ClassVar[str] = "host"  # how reports call what runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
 
@@ -88,6 +89,9 @@ class Layer:
 
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Work that need not wait for the first image, once the shapes and the trained parameters are known."""
+
+    def changed(self) -> None:
+        """Its trained parameters may have changed: forget what was made of them."""
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         """Float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""

@@ -22,6 +22,7 @@ from .parser.caffemodel import Weights, check_fit
 from .passes.cut import cut
 from .passes.infer_shapes import infer_shapes
 from .perf import PerfInfo
+from .plugins import CustomLayer
 
 if TYPE_CHECKING:
     from .graph import Array
@@ -47,6 +48,9 @@ class Net:
                     array}; default: the first batch
     ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
     ``custom``      custom layers of this network alone, {type: function}
+    ``autotune``    custom layers with several implementations take the fastest on this machine, measured once
+    ``jit``         False: custom layers run as plain Python, under a debugger if you like
+    ``strict``      custom layers keep to CHaiDNN's limits: one top, not in place
     ``batch``       images per forward pass, instead of the file's
     ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass
     ``phase``, ``level``, ``stages``   what include and exclude rules are asked about
@@ -76,12 +80,18 @@ class Net:
         calibrate: Any = None,
         bits: int = 8,
         scheme: str = "Xilinx",
+        autotune: bool = False,
+        strict: bool = False,
+        jit: bool = True,
     ) -> None:
         if bits not in (8, 6) or scheme not in SCHEMES:
             raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         self.device = devices.open(device or env().device)
         path, weights = locate(prototxt, caffemodel)
-        self.graph: Graph = read_graph(path, custom, phase, level, stages)
+        self.graph: Graph = read_graph(path, custom, phase, level, stages, strict)
+        for layer in self.graph.layers:
+            if isinstance(layer, CustomLayer):
+                layer.autotune, layer.jit = autotune, jit
         if start_layer or end_layer:
             self.graph = _part(self.graph, start_layer, end_layer, shapes or {})
             shapes = {b: s for b, s in (shapes or {}).items() if b in self.graph.inputs}
@@ -143,7 +153,14 @@ class Net:
         On an overlay they are read when the next pass begins after this was asked for.
         """
         self._offloads.clear()
+        for layer in self.graph.layers:
+            layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """Blobs of the last pass by id: like ``blobs``, and those that a layer overwrote in place, where they were kept."""
+        return dict(self._values)
 
     def tops(self, layer: str) -> tuple[Array, ...]:
         """What a layer wrote in the last pass, before any layer after it worked in place. Needs ``keep="all"``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from time import perf_counter
@@ -17,7 +17,7 @@ from .env import env
 from .errors import DeviceError, ModelError
 from .executor import alive, run_layer
 from .fixed import Format
-from .graph import Graph, Shape
+from .graph import Graph, Layer, Shape
 from .kernels.codes import pack, unpack
 from .lazy import np
 from .lowering import Target
@@ -26,6 +26,7 @@ from .partition import Partition, partition
 from .passes.pipeline import rewrite
 from .perf import PerfInfo, StepTime
 from .pipeline import Pipeline, Stage
+from .plugins import CustomLayer
 from .schedule import Convert, DeviceStep, HostStep, Schedule, lower, schedule
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Offload:
                 # a check looks at every Task on its own
                 parts = [(task,) for task in step.tasks] if env().check else [step.tasks]
                 self.programs[i] = [device.compile(overlay, part, shapes, self.schedule.places) for part in parts]
+            elif isinstance(step, HostStep) and step.codes:
+                self._on_codes(step.layer)  # compiled now, not at the first image
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
         """The blobs of ``keep`` (ids) in float32, and what the pass took."""
@@ -128,7 +131,8 @@ class Offload:
             if isinstance(step, Convert):
                 found.append([("host" if step.kind == "Pack" else "device", step.blob)])
             elif isinstance(step, HostStep):
-                found.append([("host", b) for b in dict.fromkeys(step.layer.bottoms)])
+                side = "device" if step.codes else "host"
+                found.append([(side, b) for b in dict.fromkeys(step.layer.bottoms)])
             else:
                 found.append([("device", b) for b in step.reads])
         return found
@@ -157,8 +161,9 @@ class Offload:
                 yield "host", frozenset({source[step.blob]} if step.blob in source else ())
                 target[step.blob] = i
             elif isinstance(step, HostStep):
-                yield "host", frozenset(host[b] for b in step.layer.bottoms if b in host)
-                host.update(dict.fromkeys(step.layer.tops, i))
+                side = device if step.codes else host
+                yield "host", frozenset(side[b] for b in step.layer.bottoms if b in side)
+                side.update(dict.fromkeys(step.layer.tops, i))
             else:
                 yield "fpga", frozenset(device[b] for b in step.reads if b in device)
                 device.update(dict.fromkeys((t for layer in step.layers for t in layer.tops), i))
@@ -215,10 +220,18 @@ class Offload:
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
 
     def _host(self, step: HostStep, slot: Slot) -> StepTime:
-        layer = step.layer
-        tops, timed = run_layer(layer, [slot.host[b] for b in layer.bottoms], self.shapes, slot.started)
-        slot.host.update(zip(layer.tops, tops))
+        layer, side = step.layer, slot.codes if step.codes else slot.host
+        compute = self._on_codes(layer) if step.codes else None
+        tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
+        side.update(zip(layer.tops, tops))
         return timed
+
+    def _on_codes(self, layer: Layer) -> Callable[..., tuple[Array, ...]]:
+        """A custom layer's forward from codes to codes."""
+        assert isinstance(layer, CustomLayer)
+        formats = tuple(tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
+        frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))
+        return lambda *bottoms: frame.run(bottoms)
 
     def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
         begin = perf_counter()

@@ -6,13 +6,14 @@ wanted place. That is the whole of pack and unpack insertion.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .errors import ModelError
 from .fixed import Format
 from .lowering import Target, Unsupported
+from .plugins import CustomLayer
 from .tasks.copy import Copy
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ class Convert:
 
 @dataclass(frozen=True)
 class HostStep:
-    """One layer in float32."""
+    """One layer in float32; with ``codes`` a custom layer that works on the device's codes as they are."""
 
     layer: Layer
     reason: str
+    codes: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,27 +103,35 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
         b for s in found.segments if s.engine == "host" for layer in s.layers for b in layer.bottoms
     }
     for index, segment in enumerate(found.segments):
-        reads = dict.fromkeys(b for layer in segment.layers for b in layer.bottoms)
-        inside = {t for layer in segment.layers for t in layer.tops}
-        wanted, there = (device, "Pack") if segment.engine == "fpga" else (host, "Unpack")
-        for blob in reads:
-            if blob not in wanted and blob not in inside:
-                result.steps.append(Convert(there, blob, target.formats[blob]))
-                wanted.add(blob)
         if segment.engine == "host":
-            result.steps += [HostStep(layer, found.reasons[layer.name]) for layer in segment.layers]
+            for layer in segment.layers:
+                codes = _takes_codes(layer, target) and device.issuperset(layer.bottoms)
+                result.steps += [] if codes else _converted("Unpack", layer.bottoms, host, target)
+                result.steps.append(HostStep(layer, found.reasons[layer.name], codes))
+                (device if codes else host).update(layer.tops)
         else:
+            reads = dict.fromkeys(b for layer in segment.layers for b in layer.bottoms)
+            inside = {t for layer in segment.layers for t in layer.tops}
+            result.steps += _converted("Pack", [b for b in reads if b not in inside], device, target)
             later = {b for s in found.segments[index + 1 :] for layer in s.layers for b in layer.bottoms}
             writes = tuple(t for layer in segment.layers for t in layer.tops if t in later or t in outside)
             made = tuple(t for layer in segment.layers for t in tasks[layer.name] if not _in_place(t, result.places))
             edge = tuple(b for b in reads if b not in inside)
             result.steps.append(DeviceStep(made, tuple(segment.layers), edge, writes))
-        wanted.update(inside)
-    for blob in graph.outputs:
-        if blob not in host:
-            result.steps.append(Convert("Unpack", blob, target.formats[blob]))
-            host.add(blob)
+            device.update(inside)
+    result.steps += _converted("Unpack", graph.outputs, host, target)
     return result
+
+
+def _takes_codes(layer: Layer, target: Target) -> bool:
+    return isinstance(layer, CustomLayer) and layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
+
+
+def _converted(kind: str, blobs: Iterable[str], there: set[str], target: Target) -> list[Step]:
+    """The conversions that bring ``blobs`` to where they are wanted; ``there`` are those that are, and grows."""
+    missing = [b for b in dict.fromkeys(blobs) if b not in there]
+    there.update(missing)
+    return [Convert(kind, b, target.formats[b]) for b in missing]
 
 
 def _in_place(task: Task, places: dict[str, tuple[str, int]]) -> bool:

@@ -11,7 +11,8 @@ import chai
 
 PUBLIC = {
     "ChaiError", "DeviceError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError", "Preprocess",
-    "ShapeError", "UnknownLayer", "UsageError", "__version__", "custom", "getPerfInfo", "xChangeLayer",
+    "ShapeError", "UnknownLayer", "UsageError", "__version__", "check_custom", "custom", "getPerfInfo", "load_custom",
+    "run_layer", "xChangeLayer",
 }  # fmt: skip
 
 

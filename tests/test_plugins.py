@@ -12,6 +12,7 @@ import pytest
 import chai
 from chai import plugins
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins.definition import CustomType, Options
 from chai.xchange import FIELDS
 
 NET = """
@@ -37,6 +38,7 @@ def data() -> np.ndarray:
 def registry(monkeypatch: pytest.MonkeyPatch) -> plugins.Registry:
     """A registry that forgets what a test puts into it."""
     own = plugins.Registry(parent=plugins.REGISTRY)
+    monkeypatch.setattr(plugins.registry, "REGISTRY", own)
     monkeypatch.setattr(plugins, "REGISTRY", own)
     return own
 
@@ -69,14 +71,17 @@ def test_a_plain_function_is_run_as_it_is(tmp_path: Path, data: np.ndarray) -> N
 
 def test_the_decorator_compiles_with_numba(tmp_path: Path, data: np.ndarray, registry: plugins.Registry) -> None:
     pytest.importorskip("numba")
-    assert chai.custom("mine")(double) is double
+    assert chai.custom("mine")(double).function is double
     net = make(tmp_path, None)
-    layer = net.graph.layer("mine")
-    assert hasattr(layer._run, "signatures")  # compiled at load, before any image
-    assert len(layer._run.signatures) == 1
+    frame = net.graph.layer("mine").frame(((2, 3, 5, 7),))  # compiled at load, before any image
+    assert frame.compiled is not None
+    assert len(frame.compiled.dispatcher.signatures) == 1
     assert np.array_equal(net.forward(data)["out"], data * np.float32(2.5))
-    assert np.array_equal(net.forward(data[:1])["out"], data[:1] * np.float32(2.5))  # another batch: no new compilation
-    assert len(layer._run.signatures) == 1
+    assert np.array_equal(
+        net.forward(data[:1])["out"], data[:1] * np.float32(2.5)
+    )  # another batch: no new machine code
+    other = net.graph.layer("mine").frame(((1, 3, 5, 7),))
+    assert other.compiled.type == frame.compiled.type
 
 
 def test_a_numba_function_keeps_its_own_options(tmp_path: Path, data: np.ndarray) -> None:
@@ -88,7 +93,7 @@ def test_a_numba_function_keeps_its_own_options(tmp_path: Path, data: np.ndarray
 def test_jit_false_runs_python(tmp_path: Path, data: np.ndarray, registry: plugins.Registry) -> None:
     chai.custom("mine", jit=False)(double)
     net = make(tmp_path, None)
-    assert net.graph.layer("mine")._run is double
+    assert net.graph.layer("mine").frame(((2, 3, 5, 7),)).compiled is None
     assert np.array_equal(net.forward(data)["out"], data * np.float32(2.5))
 
 
@@ -139,7 +144,7 @@ def test_an_unregistered_type_says_where_custom_code_is_looked_for(tmp_path: Pat
 
 
 def test_top_dim_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(chai.ShapeError, match=r"layer 'mine' \(mine\): top_dim is missing"):
+    with pytest.raises(chai.ShapeError, match=r"layer 'mine' \(mine\): EP071: top_dim is missing"):
         make(tmp_path, double, dims="")
 
 
@@ -192,13 +197,16 @@ def test_without_numba_the_function_runs_as_python_with_one_warning(
     import sys
 
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr(plugins, "_warned", False)
+    monkeypatch.setattr(plugins.call, "_warned", False)
+    monkeypatch.setattr(plugins.selection, "available", lambda: False)
+    monkeypatch.setattr(plugins.compiling, "available", lambda: False)
     chai.custom("mine")(double)
     with caplog.at_level(logging.WARNING, "chai"):
         for _ in range(2):
             assert np.array_equal(make(tmp_path, None).forward(data)["out"], data * np.float32(2.5))
     assert [r.message for r in caplog.records if "numba" in r.message] == [
-        "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops"
+        "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops "
+        "(an implementation with jit=False and numpy would be taken instead)"
     ]
 
 
@@ -206,16 +214,17 @@ def test_two_definitions_of_one_type_are_refused(registry: plugins.Registry) -> 
     chai.custom("mine")(double)
     chai.custom("mine")(typo)  # the same file again is a reload
     with pytest.raises(chai.PluginError, match="defined twice"):
-        chai.custom("mine")(plugins.dims)
+        chai.custom("mine")(chai.xchange.dims)
 
 
 def test_a_users_definition_wins_over_a_shipped_one_in_any_order(registry: plugins.Registry) -> None:
     shipped = plugins.REGISTRY.parent.find("gemm")
-    for order in ((double, shipped.function), (shipped.function, double)):
+    mine = CustomType("gemm", double, True, Options())
+    for order in ((mine, shipped), (shipped, mine)):
         own = plugins.Registry()
-        for function in order:
-            own.register("gemm", function, jit=True)
-        assert own.find("gemm").function is double
+        for custom in order:
+            own.register(custom)
+        assert own.find("gemm") is mine
 
 
 def test_a_file_is_run_when_named_and_again_when_it_changed(tmp_path: Path, registry: plugins.Registry) -> None:
@@ -223,13 +232,13 @@ def test_a_file_is_run_when_named_and_again_when_it_changed(tmp_path: Path, regi
 
     file = tmp_path / "own.py"
     file.write_text('import chai\n@chai.custom("own", jit=False)\ndef own(x): x.out_ptrs[0][:] = 1\n')
-    plugins.load(tmp_path)
+    plugins.load_custom(tmp_path)
     first = registry.find("own").function
-    plugins.load(tmp_path)
+    plugins.load_custom(tmp_path)
     assert registry.find("own").function is first
     file.write_text('import chai\n@chai.custom("own", jit=False)\ndef own(x): x.out_ptrs[0][:] = 2\n')
     os.utime(file, ns=(1, 1))
-    plugins.load(tmp_path)
+    plugins.load_custom(tmp_path)
     assert registry.find("own").function is not first
 
 
@@ -238,9 +247,9 @@ def test_a_file_that_fails_is_named_with_its_line(tmp_path: Path, text: str, lin
     file = tmp_path / "bad.py"
     file.write_text(text)
     with pytest.raises(chai.PluginError, match=rf"{file}:{line}: (ZeroDivision|Syntax)Error"):
-        plugins.load(file)
+        plugins.load_custom(file)
     with pytest.raises(chai.PluginError, match="does not exist"):
-        plugins.load(tmp_path / "absent.py")
+        plugins.load_custom(tmp_path / "absent.py")
 
 
 def test_custom_code_beside_a_prototxt_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.Monke
     plugins.load_all()  # the shipped layers go to the registry that stays
     monkeypatch.setattr(plugins, "REGISTRY", plugins.Registry())
     x = np.random.default_rng(0).random((3, 1, 8, 8))
-    plugins.load(tmp_path / "my_layers.py")
+    plugins.load_custom(tmp_path / "my_layers.py")
     found = chai.Net("digits", custom={"gemm": plugins.REGISTRY.find("gemm").function}).forward(x)["prob"]
     monkeypatch.undo()
     assert np.allclose(found, chai.Net("digits").forward(x)["prob"], atol=1e-6)

@@ -102,7 +102,7 @@ def load_custom(args: argparse.Namespace) -> None:
     from .. import plugins
 
     for place in args.custom:
-        plugins.load(place)
+        plugins.load_custom(place)
 
 
 def load_network(args: argparse.Namespace, **options: Any) -> Any:

@@ -1,12 +1,13 @@
 """xChangeLayer inside numba.
 
-A compiled function sees one struct whose only member is the tuple of all fields; an attribute is a slot of it. Unlike a
-namedtuple with strings in it this costs microseconds per call: the type is computed once and kept by the caller
-instead of being guessed from the value on each call.
+A compiled function sees one struct whose only member is a tuple of fields; an attribute is a slot of it. Unlike a
+namedtuple with strings in it this costs microseconds per call: the type is computed once and the compiled code is
+called directly. Only the fields that a function can name are handed over, since each costs some time to unwrap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numba
@@ -22,30 +23,31 @@ from numba.extending import (
     unbox,
 )
 
-from ..xchange import FIELDS, xChangeLayer
+from ..xchange import xChangeLayer
 
 
 class XChangeType(types.Type):
-    """Numba's type of an xChangeLayer: determined by the types of its fields."""
+    """Numba's type of an xChangeLayer: the names of its fields and their types."""
 
-    def __init__(self, fields: Any) -> None:
+    def __init__(self, names: tuple[str, ...], fields: Any) -> None:
+        self.names = names
         self.fields = fields
-        super().__init__(name=f"xChangeLayer({fields})")
+        super().__init__(name=f"xChangeLayer({', '.join(names)}: {fields})")
 
     @property
     def key(self) -> Any:
-        return self.fields
+        return self.names, self.fields
 
 
-def type_of(x: xChangeLayer) -> XChangeType:
-    """The numba type of this object. Slow: keep the result for objects of like fields."""
-    return XChangeType(numba.typeof(x.values()))
+def type_of(x: xChangeLayer, names: Sequence[str]) -> XChangeType:
+    """The numba type of an object that is handed over with these fields."""
+    return XChangeType(tuple(names), numba.typeof(tuple(x.__dict__[n] for n in names)))
 
 
 @typeof_impl.register(xChangeLayer)
 def _typeof(x: xChangeLayer, _context: Any) -> XChangeType:
-    kept: XChangeType | None = x.__dict__.get("_numba_type")
-    return type_of(x) if kept is None else kept
+    kind: XChangeType = x.__dict__["_numba_type"]
+    return kind
 
 
 @register_model(XChangeType)
@@ -59,23 +61,21 @@ class _Attributes(AttributeTemplate):
     key = XChangeType
 
     def generic_resolve(self, type: XChangeType, name: str) -> Any:
-        return type.fields[FIELDS.index(name)] if name in FIELDS else None
+        return type.fields[type.names.index(name)] if name in type.names else None
 
 
 @lower_getattr_generic(XChangeType)
 def _getattr(context: Any, builder: Any, type: XChangeType, value: Any, name: str) -> Any:
     struct = cgutils.create_struct_proxy(type)(context, builder, value=value)
-    slot = FIELDS.index(name)
+    slot = type.names.index(name)
     return imputils.impl_ret_borrowed(context, builder, type.fields[slot], builder.extract_value(struct.fields, slot))
 
 
 @unbox(XChangeType)
 def _unbox(type: XChangeType, value: Any, c: Any) -> NativeValue:
-    method = c.pyapi.object_getattr_string(value, "values")
-    packed = c.pyapi.call_function_objargs(method, ())
+    packed = c.pyapi.object_getattr_string(value, "_fields")  # a tuple in the order of type.names
     native = c.unbox(type.fields, packed)
     struct = cgutils.create_struct_proxy(type)(c.context, c.builder)
     struct.fields = native.value
-    c.pyapi.decref(method)
     c.pyapi.decref(packed)  # the arrays themselves live on in x
     return NativeValue(struct._getvalue(), is_error=native.is_error, cleanup=native.cleanup)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
 
 from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
@@ -12,7 +14,7 @@ from ..limits import limits
 from ..params import Precision
 from ..plugins import CustomParams, Registry
 from .fill import fill
-from .message import Message
+from .message import Message, parameters
 
 PHASES = ("TRAIN", "TEST")
 
@@ -64,7 +66,7 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
     wiring = _Wiring(graph, state)
     for message in messages:
         if state.includes(message):
-            wiring.add(message, _make(message, custom))
+            wiring.add(message, _make(message, custom, graph.name or Path(source.path).stem))
     wiring.finish()
     return graph
 
@@ -76,7 +78,7 @@ def _not_a_network(net: Message) -> str | None:
     return None
 
 
-def _make(message: Message, custom: Registry) -> Layer:
+def _make(message: Message, custom: Registry, network: str) -> Layer:
     name = message.get("name", "")
     where = message.values.get("name", message.values.get("type"))
     start, end = (where[0].start, where[0].end) if where else (message.start, message.start + 1)
@@ -88,12 +90,13 @@ def _make(message: Message, custom: Registry) -> Layer:
     if len(name) > limits().name_length or ports > limits().ports:
         limit, found = ("ports", ports) if ports > limits().ports else ("name_length", len(name))
         raise source.error("this layer is too large: " + limits().exceeded(limit, found), start, end)
-    cls = None if message.get("user_defined_layer") else layers.find(type)
+    flagged = bool(message.get("user_defined_layer"))
+    cls = None if flagged or custom.overrides(type) else layers.find(type)
     layer: Layer | None
     try:
         if cls is None:
             params = fill(CustomParams, message.get("xcustom_param"))
-            layer = custom.make(name, type, params, flagged=bool(message.get("user_defined_layer")))
+            layer = custom.make(name, type, params, flagged, partial(parameters, message), network)
             if layer is None:
                 raise UnknownLayer(
                     f"layer {name!r}: type {type!r} has no definition here", layer=name, hint=_near(type)

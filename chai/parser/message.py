@@ -5,6 +5,7 @@ A Message knows which of its fields were set and where. Fields the schema does n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -56,6 +57,37 @@ class Message:
         """Hand a field's values, with their places, to another message (used to upgrade old forms)."""
         if name in self.values:
             target.values.setdefault(as_name or name, []).extend(self.values.pop(name))
+
+
+def parameters(layer: Message) -> dict[str, tuple[Any, ...]]:
+    """Values of every field in a layer's ``*_param`` messages, by name: Caffe's, and those the schema does not know.
+
+    Numbers are float, everything else text. What xcustom_param has is not repeated.
+    """
+    found: dict[str, list[Any]] = {}
+    for name, values in layer.values.items():
+        for message in (v.value for v in values if isinstance(v.value, Message) and name != "xcustom_param"):
+            for field, given in message.values.items():
+                plain = [v.value for v in given if not isinstance(v.value, Message)]
+                found.setdefault(field, []).extend(plain)
+            _unknown(message.unknown, found)
+    for foreign in layer.unknown:
+        if isinstance(foreign.value, Block):
+            _unknown(foreign.value.fields, found)
+    return {name: tuple(values) for name, values in found.items() if values}
+
+
+def _unknown(fields: Iterable[Field], found: dict[str, list[Any]]) -> None:
+    for field in fields:
+        if isinstance(field.value, Scalar):
+            found.setdefault(field.name, []).append(_plain(field.value))
+
+
+def _plain(node: Scalar) -> float | str:
+    try:
+        return float(node.text.rstrip("fF")) if node.kind == "number" else node.text
+    except ValueError:
+        return node.text
 
 
 def read(block: Block, type: str, source: Source) -> Message:

@@ -9,9 +9,10 @@ from ..layers._affine import AffineLayer
 from ..layers.convolution import Convolution
 from ..layers.eltwise import Eltwise
 from ..layers.relu import ReLU
+from ..plugins import CustomLayer
 from ._edit import merged, only_reader, readers, with_layers
 
-CLAMPING = (Convolution, AffineLayer, Eltwise)
+CLAMPING = (Convolution, AffineLayer, Eltwise, CustomLayer)
 
 
 def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:

@@ -1,0 +1,186 @@
+"""check_custom: does a custom layer compute the same in every way it can run?
+
+Its plain Python form is compared with its compiled form and with every other implementation, on random inputs, for
+several batches; guard words around every top and a second run on the same inputs find what reads or writes where it
+should not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from .errors import PluginError, UsageError
+from .fixed import Format
+from .graph import Shape, show
+from .lazy import np
+from .plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_all
+from .plugins.call import Frame, candidates
+from .plugins.definition import Implementation, Options
+from .table import plain
+
+if TYPE_CHECKING:
+    from .graph import Array
+
+TOLERANCE = 1e-4  # of the largest value that plain Python computes
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation on inputs of one size. ``difference`` is relative to the largest value (int8: in steps)."""
+
+    layer: str
+    inputs: str
+    way: str
+    difference: float
+    ms: float
+    ok: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CustomReport:
+    """What ``check_custom`` found; ``ok`` when every way agrees."""
+
+    type: str
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every implementation agrees with plain Python everywhere."""
+        return all(row.ok for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and names only, ready for json.dumps."""
+        return {"type": self.type, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
+
+    def __str__(self) -> str:
+        head = ("layer", "inputs", "way", "difference", "ms", "")
+        rows = [
+            (r.layer, r.inputs, r.way, f"{r.difference:.2g}", f"{r.ms:.3f}", ("ok " if r.ok else "FAILED ") + r.note)
+            for r in self.rows
+        ]
+        return plain(head, rows, "lllrrl")
+
+
+def check_custom(
+    type: str | CustomType,
+    inputs: Sequence[Shape],
+    *,
+    params: Sequence[Shape | Array] = (),
+    float_args: Sequence[float] = (),
+    string_args: Sequence[str] = (),
+    top_dim: Sequence[int] = (),
+    tops: int = 1,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> CustomReport:
+    """Compare every way of computing a custom type, on random inputs of these shapes and with batches of 1 and 3.
+
+    ``type``    a registered type's name, or what the decorator returned
+    ``params``  trained parameters: arrays, or shapes of random ones
+    Raises PluginError for a type that is not there or a function that fails.
+    """
+    if isinstance(type, str):
+        load_all()
+        custom = REGISTRY.find(type)
+        if custom is None:
+            raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(REGISTRY.known()))
+    else:
+        custom = type if isinstance(type, CustomType) else CustomType("function", type, True, Options())
+    rng = np.random.default_rng(seed)
+    layer = CustomLayer(
+        custom,
+        name=custom.type,
+        type=custom.type,
+        bottoms=tuple(f"bottom{i}" for i in range(len(inputs))),
+        tops=tuple(f"top{i}" for i in range(tops)),
+        params=CustomParams(tuple(top_dim), tuple(float_args), tuple(string_args)),
+        blobs=[np.asarray(p, np.float32) if isinstance(p, np.ndarray) else _random(p, rng) for p in params],
+    )
+    return CustomReport(custom.type, tuple(check_layer(layer, [tuple(s) for s in inputs], tolerance, seed)))
+
+
+def check_layer(
+    layer: CustomLayer, bottoms: Sequence[Shape], tolerance: float = TOLERANCE, seed: int = 0
+) -> Iterator[Row]:
+    """The rows for one layer of a network, with its own parameters, on random inputs of these shapes."""
+    if not bottoms or any(not s for s in bottoms):
+        raise UsageError("check_custom needs the shape of every input, batch first")
+    rng = np.random.default_rng(seed)
+    for batch in dict.fromkeys((bottoms[0][0], 1, 3)):
+        shapes = tuple((batch, *s[1:]) if s[0] == bottoms[0][0] else s for s in bottoms)
+        yield from _Case(layer, shapes, [_random(s, rng) for s in shapes], tolerance).rows()
+
+
+def _random(shape: Sequence[int], rng: Any) -> Array:
+    drawn: Array = rng.standard_normal(tuple(shape)).astype(np.float32)
+    return drawn
+
+
+class _Case:
+    def __init__(self, layer: CustomLayer, shapes: tuple[Shape, ...], data: list[Array], tolerance: float) -> None:
+        self.layer, self.shapes, self.data, self.tolerance = layer, shapes, data, tolerance
+        self.tops = layer.shapes(*shapes)
+        self.python = copy(layer)
+        self.python.jit = False
+        self.label = " ".join(map(show, shapes))
+
+    def rows(self) -> Iterator[Row]:
+        reference = self.layer.custom.implementations[0]
+        if reference.dtype == "int8":
+            raise UsageError(
+                f"custom type {self.layer.type!r}: the decorated function is the reference; it has to take float32"
+            )
+        begin = perf_counter()
+        self.wanted = Frame(self.python, self.shapes, self.tops, None, reference).run(self.data)
+        yield Row(self.layer.name, self.label, "python", 0.0, (perf_counter() - begin) * 1000, True, "the reference")
+        for codes in (False, True):
+            for implementation in candidates(self.layer, self.shapes, self.tops, codes):
+                if implementation is not reference or implementation.jit:
+                    yield self._row(implementation)
+
+    def _row(self, implementation: Implementation) -> Row:
+        way = f"{implementation.name} ({'compiled' if implementation.jit else 'python'})"
+        try:
+            difference, bound, frame, data = self._compared(implementation)
+            again = frame.run(data)
+        except PluginError as error:
+            return Row(self.layer.name, self.label, way, float("inf"), 0.0, False, error.message)
+        times = [_timed(frame, data) for _ in range(ROUNDS)]
+        same = all(np.array_equal(a, b) for a, b in zip(again, frame.run(data)))
+        note = "" if same else "two runs on the same inputs differ"
+        ms = sorted(times)[ROUNDS // 2]
+        return Row(self.layer.name, self.label, way, difference, ms, bool(difference <= bound and same), note)
+
+    def _compared(self, implementation: Implementation) -> tuple[float, float, Frame, list[Array]]:
+        if implementation.dtype == "int8":
+            return self._codes(implementation)
+        frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
+        found = frame.run(self.data)
+        largest = max((float(np.abs(w).max(initial=0)) for w in self.wanted), default=0.0) or 1.0
+        worst = max(float(np.abs(f - w).max(initial=0)) for f, w in zip(found, self.wanted))
+        bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
+        return worst / largest, bound, frame, self.data
+
+    def _codes(self, implementation: Implementation) -> tuple[float, float, Frame, list[Array]]:
+        """Against plain Python on the values that the codes stand for; one step of the output is allowed."""
+        into = tuple(Format("Xilinx", 8, float(np.abs(d).max(initial=0)) or 1.0) for d in self.data)
+        codes = [f.quantize(d) for f, d in zip(into, self.data)]
+        exact = Frame(self.python, self.shapes, self.tops, None, self.layer.custom.implementations[0])
+        wanted = exact.run([f.dequantize(c) for f, c in zip(into, codes)])
+        out = tuple(Format("Xilinx", 8, float(np.abs(w).max(initial=0)) or 1.0) for w in wanted)
+        frame = Frame(self.layer, self.shapes, self.tops, (into, out), implementation)
+        found = frame.run(codes)
+        steps = max(float(np.abs(f - w / o.step).max(initial=0)) for f, w, o in zip(found, wanted, out))
+        return steps, 1.0, frame, codes
+
+
+def _timed(frame: Frame, data: Sequence[Array]) -> float:
+    begin = perf_counter()
+    frame.run(data)
+    return (perf_counter() - begin) * 1000

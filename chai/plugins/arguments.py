@@ -1,0 +1,100 @@
+"""Named arguments: their values, from the prototxt.
+
+``args={"stride": 2, "mode": "max", "anchors": ()}``   a default's type says what is expected
+``args={"num_output": int}``                           a type instead of a default: it must be given
+``args={"channels": "I.F"}``                           a size of the first input (I) or top (O): B, F, Y or X
+
+Numbers are taken from float_args in the order of ``args``, texts from string_args; what is not there from a field of that
+name in any ``*_param`` of the layer, of Caffe or of a fork; else the default holds. A tuple takes the rest of float_args.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import PluginError
+from ..lazy import np
+
+KINDS = (int, float, bool, str, tuple)
+_DIM = re.compile(r"[IO]\.[BFYX]")
+
+
+def check_default(default: Any) -> str | None:
+    """What is wrong with a default, or None."""
+    kind = default if isinstance(default, type) else type(default)
+    if kind not in KINDS:
+        return f"{default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
+    return None
+
+
+def is_size(default: Any) -> bool:
+    """Whether a default is a source like "I.X"."""
+    return isinstance(default, str) and _DIM.fullmatch(default) is not None
+
+
+def size(source: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
+    """The size that a source like "I.X" names; 1 for an axis that is not there."""
+    shape = (inputs if source[0] == "I" else outputs)[0]
+    axis = "BFYX".index(source[2])
+    return int(shape[axis]) if axis < len(shape) else 1
+
+
+def resolve(
+    args: Mapping[str, Any],
+    floats: Sequence[float],
+    strings: Sequence[str],
+    fields: Mapping[str, tuple[Any, ...]],
+) -> dict[str, Any]:
+    """Values by name; sizes ("I.X") are left out. Raises PluginError (without a layer's name) for what is missing or odd."""
+    wanted = {name: default for name, default in args.items() if not is_size(default)}
+    numbers, texts = list(floats), list(strings)
+    found: dict[str, Any] = {}
+    for name, default in wanted.items():
+        kind = default if isinstance(default, type) else type(default)
+        given: Any
+        if kind is str:
+            given = texts.pop(0) if texts else fields.get(name, (None,))[-1]
+        elif kind is tuple:
+            given, numbers = (tuple(numbers) or fields.get(name)), []
+        else:
+            given = numbers.pop(0) if numbers else fields.get(name, (None,))[-1]
+        if given is None:
+            if isinstance(default, type):
+                raise PluginError(
+                    f"argument {name!r} ({kind.__name__}) is missing",
+                    hint=f"give it in xcustom_param ({'string' if kind is str else 'float'}_args, in this order: "
+                    f"{', '.join(wanted)}) or as a field {name} of a *_param",
+                )
+            given = default
+        found[name] = _converted(name, given, kind)
+    for what, left in (("float_args", numbers), ("string_args", texts)):
+        if left and wanted:
+            raise PluginError(
+                f"{what} has {len(left)} values too many, found {left[0]!r}", hint=f"arguments: {', '.join(wanted)}"
+            )
+    return found
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    try:
+        if kind is tuple:
+            return np.array([float(v) for v in value], np.float32)
+        if kind is str:
+            return str(value)
+        if kind is bool:
+            return bool(value) if not isinstance(value, str) else _truth(value)
+        number = float(value)
+        if kind is int and number != int(number):
+            raise ValueError
+        return kind(number)
+    except (ValueError, OverflowError):
+        expected = {int: "a whole number", float: "a number", bool: "true or false", tuple: "numbers"}[kind]
+        raise PluginError(f"argument {name!r}: expected {expected}, found {value!r}") from None
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    raise ValueError

@@ -1,0 +1,376 @@
+"""Calls of one custom layer on inputs of one set of sizes: the buffers, the object x, the checks afterwards."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ..graph import Shape, show
+from ..lazy import np
+from ..xchange import dims, qformat, read_only, xChangeLayer
+from . import compiling, definition, failure, selection
+from .definition import CustomType, Implementation, place_of
+
+if TYPE_CHECKING:
+    from ..fixed import Format
+    from ..graph import Array
+    from .layer import CustomLayer
+
+log = logging.getLogger("chai.custom")
+GUARD = 64  # elements before and behind every top that nobody may write
+XCUSTOM = 11  # CHaiDNN's number of the layer type
+
+
+def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> dict[str, Any]:
+    """The fields of x that trained parameters give. ``shapes``: dims of flat ones, where they are known."""
+    flat = tuple(np.ascontiguousarray(b, np.float32).reshape(-1) for b in blobs)
+    if shapes is None or len(shapes) != len(flat) or any(prod(s) != f.size for s, f in zip(shapes, flat)):
+        shapes = [b.shape for b in blobs]
+    params = tuple(map(read_only, flat))
+    return {
+        "custom_float_params": params,
+        "params_dims": tuple(dims(tuple(s)) for s in shapes),
+        "n_params": len(params),
+        "wts_ptrs": params[:-1],
+        "bias_ptr": params[-1] if params else np.zeros(0, np.float32),
+    }
+
+
+def fixed_fields(layer: CustomLayer, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
+    """The fields of x that sizes, arguments and formats give."""
+    p, precision = layer.params, layer.precision
+    mode = 1 if precision is not None and precision.quant_type == "DynamicFixed" else 0
+    return {
+        "in_ptrs": (),
+        "out_ptrs": (),
+        "bottom": (),
+        "top": (),
+        "input_dims": tuple(map(dims, inputs)),
+        "output_dims": tuple(map(dims, outputs)),
+        "output_dim": dims(outputs[0] if outputs else ()),
+        "float_args": np.array(p.float_args, np.float32),
+        "string_args": p.string_args,
+        "custom_reluflag": int(layer.clamps),
+        "custom_layer_type": layer.type,
+        "layername": layer.name,
+        "qf_format": _qformat(layer),
+        "float_params": np.array(
+            [getattr(precision, f"th_layer_{s}", 0) or 0 for s in ("in", "out")] + [0, 0], np.float32
+        ),
+        "kernType": XCUSTOM,
+        "prev_kernType": -1,
+        "kernMode": mode,
+        "prev_kernMode": mode,
+        "kernexecType": "software",
+        "input_sizebytes": np.array([4 * prod(s) for s in inputs], np.int64),
+        "output_sizebytes": np.array([4 * prod(s) for s in outputs], np.int64),
+        "output_size": prod(outputs[0][1:]) if outputs else 0,
+        "params": np.zeros(128, np.int32),
+        "mean": np.zeros(0, np.float32),
+        "resize_h": 0,
+        "resize_w": 0,
+        "en_batch_size_one": 0,
+        "pitches": tuple(dims(tuple(prod(s[i + 1 :]) for i in range(len(s)))) for s in inputs),
+        "offset": np.zeros(len(inputs), np.int64),
+        "startclk": 0.0,
+        "endclk": 0.0,
+        "layer_done": 0,
+        "previous": layer.bottoms,
+        "next": layer.tops,
+        "xtra_ptrs": (),
+        "ref_path": "",
+        "out_path": "",
+    }
+
+
+def _qformat(layer: CustomLayer) -> qformat:
+    p = layer.precision
+    sides = ("layer_in", "layer_out", "params")
+    pairs = [(getattr(p, f"bw_{s}", 0) or 0, getattr(p, f"fl_{s}", 0) or 0) for s in sides]
+    return qformat(*(number for pair in (*pairs, (0, 0)) for number in pair))
+
+
+def candidates(
+    layer: CustomLayer, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], codes: bool = False
+) -> list[Implementation]:
+    """Implementations for inputs of these shapes, the best first. PluginError if there is none."""
+    x = xChangeLayer({**fixed_fields(layer, bottoms, tops), **layer.constants()})
+    fit: list[Implementation] = layer.run_user_code(
+        lambda: selection.eligible(layer.custom, x, codes), layer.custom.function
+    )
+    if not fit and not codes:
+        raise failure.report(
+            layer, layer.custom.place, "no implementation takes inputs of these sizes", "one without when= takes all"
+        )
+    return fit
+
+
+class Frame:
+    """Everything that calls on bottoms of these shapes share; made once, run many times, by one thread at a time.
+
+    ``formats``  of bottoms and tops: the calls get and give the overlay's codes (int8) instead of float32
+    ``implementation``  the one to run, instead of the best
+    """
+
+    def __init__(
+        self,
+        layer: CustomLayer,
+        bottoms: tuple[Shape, ...],
+        tops: tuple[Shape, ...],
+        formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None,
+        implementation: Implementation | None = None,
+    ) -> None:
+        self.layer = layer
+        self.options = layer.custom.options
+        self.formats = formats
+        self.bottoms, self.tops = bottoms, tops
+        chosen, self.reason = (implementation, "asked for") if implementation else self._choose()
+        self._use(chosen)
+
+    # -- choosing and compiling
+
+    def _choose(self) -> tuple[Implementation, str]:
+        layer, custom = self.layer, self.layer.custom
+        codes = self.formats is not None
+        fit = candidates(layer, self.bottoms, self.tops, codes)
+        if layer.autotune and len(fit) > 1 and not codes:
+            return selection.Tuner().fastest(self._key(custom, fit), fit, self._timed)
+        return fit[0], selection.reason(custom, fit)
+
+    def _timed(self, implementation: Implementation) -> None:
+        if getattr(self, "implementation", None) is not implementation:
+            self._use(implementation)
+        rng = np.random.default_rng(0)
+        self.run(tuple(rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms))
+
+    def _key(self, custom: CustomType, fit: Sequence[Implementation]) -> str:
+        codes = " ".join(compiling.digest(i.function)[:8] for i in fit)
+        sizes = " ".join(map(show, self.bottoms))
+        return f"{custom.type} {custom.version} {sizes} {platform.machine()} {codes}"
+
+    def _use(self, implementation: Implementation) -> None:
+        self.implementation = implementation
+        self.static = self._object(implementation).__dict__
+        self.around = self._around()
+        self.compiled: compiling.Compiled | None = None
+        if self._shall_compile():
+            if compiling.available():
+                self.compiled = self._compile(self.options)
+            else:
+                _warn_without_numba()
+
+    def _shall_compile(self) -> bool:
+        chosen = self.implementation
+        return self.layer.jit and (chosen.jit or hasattr(chosen.function, "py_func"))
+
+    def _compile(self, options: Any) -> compiling.Compiled:
+        function = self.implementation.function
+        x = xChangeLayer(dict(self.static))
+        small = [
+            [np.zeros((1,) * len(s), self.implementation.dtype) for s in side] for side in (self.bottoms, self.tops)
+        ]
+        self._fill(x, *small)
+        given = self._given(x)
+        made: compiling.Compiled = self.layer.run_user_code(
+            lambda: compiling.Compiled(function, options, x, given), function, compiled=True
+        )
+        return made
+
+    def _given(self, x: xChangeLayer) -> tuple[Any, ...]:
+        before, behind = self.around
+        return (*before, x, *behind)
+
+    def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """What the function is given before x (self) and behind it (named arguments)."""
+        custom, implementation = self.layer.custom, self.implementation
+        values = {**self.layer.named(self.bottoms, self.tops), **self._scratch()}
+        given = custom.call(implementation.function, None, values)
+        first = 1 if definition.takes_self(implementation.function) else 0
+        before = given[:first]
+        if self._shall_compile():
+            before = (None,) * first  # compiled methods have no self to speak of
+        return before, given[first + 1 :]
+
+    def _scratch(self) -> dict[str, Array]:
+        made = {}
+        for name, shape in self.options.scratch.items():
+            x = xChangeLayer(dict(self.static))
+            found = self.layer.run_user_code(partial(shape, x), shape) if callable(shape) else shape
+            made[name] = np.zeros(found, np.float32)
+        return made
+
+    # -- x
+
+    def _object(self, implementation: Implementation) -> xChangeLayer:
+        inputs, outputs = (
+            [_arranged(s, implementation.layout) for s in self._one_image(shapes)]
+            for shapes in (self.bottoms, self.tops)
+        )
+        fields = {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants()}
+        if self.formats is not None:
+            fields.update(_code_fields(*self.formats))
+        return xChangeLayer(fields)
+
+    def _one_image(self, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+        if not self.options.per_image:
+            return shapes
+        return tuple((1, *s[1:]) if s and s[0] == self._batch else s for s in shapes)
+
+    @property
+    def _batch(self) -> int:
+        return self.bottoms[0][0] if self.bottoms[0] else 1
+
+    def _fill(self, x: xChangeLayer, bottoms: Sequence[Array], tops: Sequence[Array]) -> None:
+        fields = x.__dict__
+        fields["bottom"] = tuple([read_only(b) for b in bottoms])
+        fields["top"] = tuple(tops)
+        flat = [b.reshape(-1) for b in fields["bottom"]]
+        fields["in_ptrs"] = tuple([b for b in flat for _ in range(self.options.ports)])
+        fields["out_ptrs"] = tuple([t.reshape(-1) for t in tops])
+
+    # -- running
+
+    def run(self, bottoms: Sequence[Array]) -> tuple[Array, ...]:
+        """Tops (float32, or codes) from bottoms of this frame's shapes. Raises PluginError."""
+        return self._run(bottoms, self.compiled)
+
+    def _run(self, bottoms: Sequence[Array], compiled: compiling.Compiled | None) -> tuple[Array, ...]:
+        layout, dtype = self.implementation.layout, self.implementation.dtype
+        inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
+        guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
+        outputs = [g.array for g in guarded]
+        if self.options.inplace:
+            for source, target in zip(inputs, outputs):
+                target[...] = source.reshape(target.shape)
+        if self.options.per_image:
+            for n in range(self._batch):
+                self._call(self._image(inputs, n), self._image(outputs, n), compiled)
+        else:
+            self._call(inputs, outputs, compiled)
+        if any(g.broken for g in guarded):
+            raise self._past_the_end(bottoms)
+        if dtype != "int8":
+            self._check_numbers(inputs, outputs)
+        tops = tuple(_back(o, layout) for o in outputs)
+        if self.formats is not None:
+            return tuple(np.maximum(t, 0) for t in tops) if self.layer.slope == 0 and not self.layer.clamps else tops
+        return tuple(np.asarray(t, np.float32) for t in tops)
+
+    def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
+        """Image n of blobs that have one per image; others whole."""
+        return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
+
+    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> None:
+        x = xChangeLayer(self.static)
+        self._fill(x, inputs, outputs)
+        given = self._given(x)
+        x.__dict__["startclk"] = perf_counter()
+        function = self.implementation.function
+        if compiled is not None:
+            self.layer.run_user_code(lambda: compiled(x, given), function, compiled=True)
+        else:
+            python = getattr(function, "py_func", function)
+            self.layer.run_user_code(lambda: python(*given), function)
+        x.__dict__["endclk"] = perf_counter()
+
+    # -- checks
+
+    def _past_the_end(self, bottoms: Sequence[Array]) -> Exception:
+        """The error for a broken guard; from a second run with bounds checks it knows the line."""
+        function = self.implementation.function
+        what = "it wrote outside of its top"
+        hint = f"tops are {', '.join(map(show, self.tops))}: " + ", ".join(f"{prod(t)} elements" for t in self.tops)
+        if self.compiled is not None and not hasattr(function, "py_func"):
+            try:
+                self._run(bottoms, self._compile(replace(self.options, boundscheck=True)))
+            except Exception as error:
+                cause = error.__cause__ if error.__cause__ is not None else error
+                if isinstance(cause, IndexError):
+                    place = failure.place_inside(cause, self.layer.custom.place)
+                    return failure.report(self.layer, place, f"{what} ({cause})", hint)
+        return failure.report(self.layer, place_of(function), what, hint)
+
+    def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        bad = next((i for i, o in enumerate(outputs) if o.size and np.isnan(o.min())), None)
+        if bad is None:
+            return
+        sources = [*inputs, *self.static["custom_float_params"]]
+        if any(s.size and np.isnan(s.min()) for s in sources):
+            return  # it was handed one
+        at = show(tuple(int(i) for i in np.argwhere(np.isnan(outputs[bad]))[0])).replace("x", ", ")
+        many = int(np.isnan(outputs[bad]).sum())
+        raise failure.report(
+            self.layer,
+            place_of(self.implementation.function),
+            f"it wrote NaN into top {bad}, first at ({at}), {many} in all; its inputs and parameters have none",
+            "a division by zero, a root or logarithm of a negative number?",
+        )
+
+
+class _Guarded:
+    """A zeroed array between two stretches of memory that must not change."""
+
+    __slots__ = ("array", "whole")
+
+    def __init__(self, shape: Shape, dtype: str) -> None:
+        size = prod(shape)
+        self.whole = np.zeros(size + 2 * GUARD, dtype)
+        self.whole[:GUARD] = self.whole[GUARD + size :] = _mark(dtype)
+        self.array = self.whole[GUARD : GUARD + size].reshape(shape)
+
+    @property
+    def broken(self) -> bool:
+        mark = _mark(self.whole.dtype.name).tobytes()
+        size = len(self.whole) - GUARD
+        return bool(self.whole[:GUARD].tobytes() != mark * GUARD or self.whole[size:].tobytes() != mark * GUARD)
+
+
+def _mark(dtype: str) -> Any:
+    return np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
+
+
+def _arranged(shape: Shape, layout: str) -> Shape:
+    return (shape[0], shape[2], shape[3], shape[1]) if layout == "NHWC" and len(shape) == 4 else shape
+
+
+def _to(array: Array, layout: str) -> Array:
+    return array.transpose(0, 2, 3, 1) if layout == "NHWC" and array.ndim == 4 else array
+
+
+def _back(array: Array, layout: str) -> Array:
+    if layout == "NHWC" and array.ndim == 4:
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+    return array
+
+
+def _code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:
+    """What int8 implementations know of formats: those of the first bottom and top; steps of further bottoms follow."""
+    into, out = bottoms[0], tops[0]
+    bits = [(f.bits, int(f.value) if f.scheme == "DynamicFixed" else 0) for f in (into, out)]
+    thresholds = [f.value if f.scheme == "Xilinx" else 0.0 for f in (into, out)]
+    steps = [into.step, out.step, *(f.step for f in bottoms[1:])]
+    return {
+        "qf_format": qformat(*(n for pair in (*bits, (0, 0), (0, 0)) for n in pair)),
+        "float_params": np.array(thresholds + steps, np.float32),
+        "kernMode": int(out.scheme == "DynamicFixed"),
+        "prev_kernMode": int(into.scheme == "DynamicFixed"),
+    }
+
+
+_warned = False
+
+
+def _warn_without_numba() -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        log.warning(
+            "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops "
+            "(an implementation with jit=False and numpy would be taken instead)"
+        )

@@ -1,0 +1,222 @@
+"""One custom layer type, as its author wrote it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import Any
+
+from ..errors import PluginError
+from .arguments import check_default
+
+Function = Callable[..., Any]
+LAYOUTS = ("NCHW", "NHWC")
+DTYPES = ("float32", "float16", "int8")
+# Lets sums use vector units; NaN and infinity keep their meaning.
+SAFE_MATH = frozenset({"reassoc", "contract", "arcp", "nsz"})
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One way to compute a type. The decorated function is called "ref" and has priority 0."""
+
+    name: str
+    function: Function
+    jit: bool
+    dtype: str = "float32"
+    layout: str = "NCHW"
+    when: Callable[[Any], Any] | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the decorator was told, besides type and jit; see ``custom``."""
+
+    args: Mapping[str, Any] = field(default_factory=dict)
+    layout: str = "NCHW"
+    dtype: str = "float32"
+    inplace: bool = False
+    fuse: tuple[str, ...] = ()
+    override: bool = False
+    parallel: bool = False
+    fastmath: Any = SAFE_MATH
+    boundscheck: bool = False
+    max_threads: int | None = None
+    per_image: bool = False
+    scratch: Mapping[str, Any] = field(default_factory=dict)
+    ports: int = 1
+    version: str = ""
+
+
+class CustomType:
+    """A registered layer type; in its module it still is the function, and more can be hung on it.
+
+    ``@f.shape``         shapes of the tops, instead of top_dim
+    ``@f.setup``         work done once per layer, in plain Python
+    ``@f.impl(name)``    another implementation
+    """
+
+    def __init__(self, type: str, function: Function, jit: bool, options: Options) -> None:
+        if not isinstance(type, str) or not type:
+            raise PluginError(f"@custom needs the layer's type as text, found {type!r}", hint='@chai.custom("gemm")')
+        self.type = type
+        self.options = options
+        self.shape_rule: Function | None = None
+        self.setup_rule: Function | None = None
+        self._owner: Callable[[], Any] | None = None
+        self._self: Any = None
+        self.place = place_of(function)
+        self._check_options()
+        self.implementations = [self._implementation("ref", function, jit, options.dtype, options.layout, None, 0)]
+        self.__doc__ = function.__doc__
+        self.__name__ = getattr(function, "__name__", type)
+
+    @property
+    def function(self) -> Function:
+        """The decorated function."""
+        return self.implementations[0].function
+
+    @property
+    def version(self) -> str:
+        """As its author numbered it, or ""."""
+        return self.options.version
+
+    def __repr__(self) -> str:
+        return f"<custom layer type {self.type!r}, {self.place}>"
+
+    # -- in its module
+
+    def __call__(self, *given: Any) -> Any:
+        return self.function(*given)
+
+    def __set_name__(self, owner: Callable[[], Any], _name: str) -> None:
+        self._owner = owner
+
+    def __get__(self, instance: Any, _owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self.function, instance)
+
+    def shape(self, function: Function) -> Function:
+        """Register ``f(x, **args)`` -> one shape per top; it is plain Python and sees shapes, arguments, parameters."""
+        self.shape_rule = self._checked(function, "shape", scratch=False)
+        return function
+
+    def setup(self, function: Function) -> Function:
+        """Register ``f(x, **args)``: plain Python, run once per layer, and again when its parameters were changed.
+
+        What it puts into ``x.data`` (a dict) or assigns to ``x.custom_float_params`` is there in every call.
+        """
+        self.setup_rule = self._checked(function, "setup", scratch=False)
+        return function
+
+    def impl(
+        self,
+        name: str,
+        *,
+        dtype: str = "float32",
+        layout: str | None = None,
+        when: Callable[[Any], Any] | None = None,
+        priority: int = 10,
+        jit: bool = True,
+    ) -> Callable[[Function], Function]:
+        """Register another implementation.
+
+        Of those whose ``when(x)`` holds (it sees shapes and arguments) the one of highest priority runs, or under
+        ``autotune`` the fastest. ``dtype`` "int8" is given the overlay's codes where its inputs are on the overlay.
+        """
+
+        def register(function: Function) -> Function:
+            if any(known.name == name for known in self.implementations):
+                raise PluginError(f"custom type {self.type!r} has two implementations called {name!r}")
+            made = self._implementation(name, function, jit, dtype, layout or self.options.layout, when, priority)
+            self.implementations.append(made)
+            return function
+
+        return register
+
+    # -- for the layer
+
+    def call(self, function: Function, x: Any, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Positional arguments of one of this type's functions: self if it takes one, x, and what it asks for by name."""
+        first = (self._instance(),) if takes_self(function) else ()
+        return (*first, x, *(values[name] for name in parameters(function)[len(first) + 1 :]))
+
+    def _instance(self) -> Any:
+        if self._self is None and self._owner is not None:
+            self._self = self._owner()
+        return self._self
+
+    # -- checks at decoration
+
+    def _implementation(
+        self, name: str, function: Function, jit: bool, dtype: str, layout: str, when: Any, priority: int
+    ) -> Implementation:
+        if dtype not in DTYPES or layout not in LAYOUTS:
+            raise self._bad(
+                f"implementation {name!r}: dtype {dtype!r}, layout {layout!r}; expected one of {', '.join(DTYPES)} "
+                f"and {' or '.join(LAYOUTS)}"
+            )
+        if dtype == "float16" and jit:
+            raise self._bad(f"implementation {name!r}: compiled code has no float16", "jit=False, with numpy")
+        return Implementation(name, self._checked(function, name), jit, dtype, layout, when, priority)
+
+    def _checked(self, function: Function, what: str, scratch: bool = True) -> Function:
+        python = getattr(function, "py_func", function)
+        if not callable(python):
+            raise self._bad(f"{function!r} is not a function")
+        names = parameters(function)
+        own = names[1:] if takes_self(function) else names
+        if not own:
+            raise self._bad(f"{what} takes no argument, it is given one xChangeLayer", "def f(x): ...")
+        known = {*self.options.args, *(self.options.scratch if scratch else ())}
+        unknown = [n for n in own[1:] if n not in known]
+        if unknown:
+            raise self._bad(
+                f"{what} asks for {unknown[0]!r}, which is neither in args nor in scratch",
+                "known: " + (", ".join(known) or "none; write args={name: default}"),
+            )
+        return function
+
+    def _check_options(self) -> None:
+        o = self.options
+        for name, default in o.args.items():
+            problem = check_default(default)
+            if problem:
+                raise self._bad(f"args: {name}: {problem}")
+        if set(o.args) & set(o.scratch):
+            raise self._bad(f"{', '.join(set(o.args) & set(o.scratch))}: in args and in scratch")
+        strange = [f for f in o.fuse if f != "ReLU"]
+        if strange:
+            raise self._bad(f"fuse: {strange[0]!r} cannot be fused, only 'ReLU'")
+        if o.ports not in (1, 2):
+            raise self._bad(f"ports {o.ports}: expected 1, or 2 for CHaiDNN's numbering")
+        if o.max_threads is not None and o.max_threads < 1:
+            raise self._bad(f"max_threads {o.max_threads}: expected at least 1")
+
+    def _bad(self, problem: str, hint: str | None = None) -> PluginError:
+        return PluginError(f"{self.place}: custom type {self.type!r}: {problem}", hint=hint)
+
+
+def parameters(function: Function) -> list[str]:
+    """Names of a function's positional parameters; of anything that has no signature: one, x."""
+    python = getattr(function, "py_func", function)
+    try:
+        signature = inspect.signature(python)
+    except (TypeError, ValueError):
+        return ["x"]
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]
+
+
+def takes_self(function: Function) -> bool:
+    """Whether a function is written as a method."""
+    return parameters(function)[:1] == ["self"]
+
+
+def place_of(function: Any) -> str:
+    """path:line of a function."""
+    python = getattr(function, "py_func", function)
+    code = getattr(inspect.unwrap(python) if callable(python) else python, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -1,0 +1,98 @@
+"""What a user is told when custom code goes wrong: network, layer, type, place, reason and a hint; never a traceback."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from ..errors import PluginError
+from ..xchange import COMPILED, FIELDS
+
+if TYPE_CHECKING:
+    from .layer import CustomLayer
+
+
+def frames(error: BaseException) -> list[tuple[str, int]]:
+    """(file, line) of every frame an exception passed, outermost first."""
+    found = []
+    trace = error.__traceback__
+    while trace is not None:
+        found.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
+def failed(layer: CustomLayer, error: BaseException, place: str, compiled: bool) -> PluginError:
+    """The error for something that a layer's function raised; ``place`` is where the function stands."""
+    reason, hint = _reason(layer, error)
+    if hint is None and compiled:
+        hint = "to run it as plain Python, under a debugger if you like: @chai.custom(..., jit=False)"
+    return report(layer, place_inside(error, place), f"{type(error).__name__}: {reason}", hint)
+
+
+def report(layer: CustomLayer, place: str, reason: str, hint: str | None) -> PluginError:
+    """A PluginError that names network, layer, type and place, with the line of code as its excerpt."""
+    network = f"network {layer.network!r}: " if layer.network else ""
+    error = PluginError(
+        f"{network}layer {layer.name!r} (custom type {layer.type!r}) failed at {place}: {reason}",
+        layer=layer.name,
+        hint=hint,
+    )
+    file, _, line = place.rpartition(":")
+    text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
+    error.excerpt = f"    {line} | {text}" if text else ""
+    return error
+
+
+def place_inside(error: BaseException, place: str) -> str:
+    """file:line of an error inside the function that stands at ``place``, as near as can be told."""
+    file, line = _where(error, place)
+    return f"{file}:{line}"
+
+
+def _where(error: BaseException, place: str) -> tuple[str, int | str]:
+    loc = getattr(error, "loc", None)  # numba's place of a typing error
+    if loc is not None:
+        return loc.filename, loc.line
+    file, _, line = place.rpartition(":")
+    own = [f for f in frames(error) if f[0] == file]
+    return own[-1] if own else (file, line)
+
+
+def _reason(layer: CustomLayer, error: BaseException) -> tuple[str, str | None]:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    found = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
+    if found:
+        return _no_field(found.group(1) or found.group(2), compiled=bool(found.group(1)))
+    if not layer.blobs and "index out of range" in text:
+        return _first(text), "this layer has no trained parameters: was the network loaded without its caffemodel?"
+    if "scipy" in text and "linear algebra" in text:
+        return (
+            "compiled code has no np.dot without SciPy",
+            "write the loop, or use numpy with @chai.custom(..., jit=False)",
+        )
+    if "Cannot modify readonly array" in text:
+        return "it writes into an input or a parameter; these are read-only", "write into x.out_ptrs or x.top"
+    return _first(text), None
+
+
+def _no_field(name: str, compiled: bool) -> tuple[str, str]:
+    if compiled and name in FIELDS:
+        return f"x.{name} is there in plain Python only", "@chai.custom(..., jit=False), or read it in @f.setup"
+    known = COMPILED if compiled else FIELDS
+    near = get_close_matches(name, known, 1, 0.4)
+    return (
+        f"xChangeLayer has no field {name!r}",
+        (f"did you mean {near[0]}? " if near else "") + "fields: " + ", ".join(known),
+    )
+
+
+def _first(text: str) -> str:
+    """The line of a long message that says something."""
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("During:", "Failed in"))
+    ]
+    telling = [line for line in lines if "nknown attribute" in line or "No implementation" in line]
+    return (telling or lines or [""])[0][:300]

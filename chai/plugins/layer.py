@@ -1,0 +1,194 @@
+"""CustomLayer: a layer of a Graph that a registered function computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import PluginError
+from ..graph import Layer, Shape, show
+from ..params import within
+from ..xchange import xChangeLayer
+from . import arguments, failure, selection
+from .call import Frame, candidates, constants, fixed_fields
+from .definition import CustomType, place_of
+
+if TYPE_CHECKING:
+    from ..fixed import Format
+    from ..graph import Array
+    from ..overlay import Overlay
+
+FRAMES = 8  # sets of input sizes whose frames are kept
+
+
+@dataclass(frozen=True)
+class CustomParams:
+    """CHaiDNN's xcustom_param."""
+
+    top_dim: tuple[int, ...] = within(1, 2**31 - 1, ())
+    float_args: tuple[float, ...] = ()
+    string_args: tuple[str, ...] = ()
+
+
+class CustomLayer(Layer):
+    """A layer that a registered function computes on the host.
+
+    ``top_dim`` gives the shape of every top, unless the type has a shape rule; its first number, the batch, is replaced by
+    the batch of the run. Errors carry CHaiDNN's numbers (EP071 ...) where it has one.
+    """
+
+    message = "xcustom_param"
+    Params = CustomParams
+    engine = "custom"
+    free_weights = True
+    bottoms_allowed = (1, None)
+    tops_allowed = (1, None)
+
+    def __init__(
+        self,
+        custom: CustomType,
+        fields: Mapping[str, tuple[Any, ...]] | None = None,
+        network: str = "",
+        strict: bool = False,
+        **given: Any,
+    ) -> None:
+        super().__init__(**given)
+        self.custom = custom
+        self.network = network
+        self.strict = strict
+        self.autotune = False  # whether prepare measures which implementation is fastest
+        self.jit = True  # False: plain Python, whatever the decorator says
+        try:
+            p = self.params
+            self.values = arguments.resolve(custom.options.args, p.float_args, p.string_args, fields or {})
+        except PluginError as error:
+            what = f"layer {self.name!r} (custom type {self.type!r}): {error.message}"
+            raise PluginError(what, layer=self.name, hint=error.hint) from error
+        self._frames: dict[Any, Frame] = {}
+        self._constants: dict[str, Any] | None = None
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        return "a custom layer"
+
+    @property
+    def clamps(self) -> bool:  # type: ignore[override]
+        """Whether the function itself applies the ReLU that a pass put into this layer."""
+        return self.slope == 0 and "ReLU" in self.custom.options.fuse
+
+    # -- shapes
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        count = max(len(self.tops), 1)
+        if self.strict:
+            self._check_strict()
+        given = self.params.top_dim
+        batch = bottoms[0][0] if bottoms[0] else 1
+        if self.custom.shape_rule is None:
+            if not given:
+                raise self.wrong(
+                    "EP071: top_dim is missing",
+                    hint="xcustom_param { top_dim: 1 top_dim: 1000 }: the top's shape, batch first; or @f.shape",
+                )
+            return ((batch, *given[1:]),) * count
+        tops = self._ruled(bottoms, count)
+        if given and any(given[1:] != top[1:] for top in tops):
+            raise self.wrong(
+                f"EP071: top_dim says {show(given)}, its shape rule {show(tops[0])}", hint="leave top_dim out"
+            )
+        return tops
+
+    def _ruled(self, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
+        rule = self.custom.shape_rule
+        assert rule is not None
+        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": {}})
+        found = self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+        try:
+            tops = tuple(tuple(int(d) for d in shape) for shape in found)
+        except TypeError:
+            raise self.wrong(
+                f"its shape rule returned {found!r}, expected one shape per top", hint="return [(n, c, h, w)]"
+            ) from None
+        if len(tops) != count:
+            raise self.wrong(f"its shape rule returned {len(tops)} shapes for {count} tops")
+        return tops
+
+    def _check_strict(self) -> None:
+        if len(self.tops) > 1:
+            raise self.wrong(f"EP075: {len(self.tops)} tops, CHaiDNN takes one", hint="leave strict out")
+        names = {b.partition("@")[0] for b in self.bottoms}
+        if any(t.partition("@")[0] in names for t in self.tops):
+            raise self.wrong("EP073: it works in place, which CHaiDNN does not take", hint="leave strict out")
+
+    # -- running
+
+    def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
+        """Set up, choose an implementation and compile it before the first image."""
+        self.frame(bottoms)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return self.frame(tuple(b.shape for b in bottoms)).run(bottoms)
+
+    def frame(
+        self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
+    ) -> Frame:
+        """What calls on bottoms of these shapes have in common; with ``formats`` of bottoms and tops, calls on codes."""
+        key = (bottoms, formats, self.slope)
+        if key not in self._frames:
+            if len(self._frames) == FRAMES:
+                del self._frames[next(iter(self._frames))]
+            self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
+        return self._frames[key]
+
+    def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
+        """Whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
+        if not any(i.dtype == "int8" for i in self.custom.implementations) or self.slope not in (None, 0.0):
+            return False
+        tops = self.shapes(*bottoms)
+        coded, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
+        return bool(coded) and coded[0].priority >= plain[0].priority
+
+    def choice(self, bottoms: tuple[Shape, ...]) -> str:
+        """Which implementation float32 inputs of these shapes get, and why."""
+        return selection.reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
+
+    def changed(self) -> None:
+        self._frames = {}  # a new one: copies of this layer share the old
+        self._constants = None
+
+    @property
+    def chosen(self) -> str:
+        """Which implementation ran last, and why; "" before that."""
+        return next(reversed(self._frames.values())).reason if self._frames else ""
+
+    # -- for Frame
+
+    def constants(self) -> dict[str, Any]:
+        """Fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup once."""
+        if self._constants is None:
+            found = {**constants(self.blobs), "data": {}}
+            rule = self.custom.setup_rule
+            if rule is not None:
+                x = xChangeLayer({**fixed_fields(self, (), ()), **found})
+                self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
+                found = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
+            self._constants = found
+        return self._constants
+
+    def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
+        """Values of named arguments; sizes are 0 where shapes are not known yet."""
+        sizes = {}
+        for name, default in self.custom.options.args.items():
+            if arguments.is_size(default):
+                known = inputs if default[0] == "I" else outputs
+                sizes[name] = arguments.size(default, inputs, outputs) if known else 0
+        return {**self.values, **sizes}
+
+    def run_user_code(self, call: Any, function: Any, compiled: bool = False) -> Any:
+        """Run user code; whatever it raises comes out as PluginError with network, layer, type and line."""
+        try:
+            return call()
+        except PluginError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise failure.failed(self, error, place_of(function), compiled) from error

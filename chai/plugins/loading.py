@@ -1,0 +1,130 @@
+"""Where custom types come from.
+
+Loading a file runs it, so files come only from places the user named: chai's own ``custom/``, ``CHAI_CUSTOM``,
+``--custom``, ``chai.load_custom`` and installed packages with an entry point of the group ``chai.custom``; never from the
+current folder or from beside a prototxt.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..env import env
+from ..errors import ChaiError, PluginError
+from ..paths import resource
+from . import registry
+from .failure import frames
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+log = logging.getLogger("chai.custom")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Files that were loaded, and the types they registered."""
+
+    path: Path
+    types: tuple[str, ...]
+
+    @property
+    def version(self) -> dict[str, str]:
+        """Version of each type, as its author numbered it."""
+        found = ((t, registry.REGISTRY.find(t)) for t in self.types)
+        return {t: custom.version for t, custom in found if custom is not None}
+
+    def reload(self) -> Extension:
+        """Run the files again, changed or not. Networks that are loaded keep what they have."""
+        for file in _files(self.path):
+            _loaded.pop(file, None)
+        return load_custom(self.path)
+
+    def unload(self) -> None:
+        """Forget the types. Networks that are loaded keep what they have."""
+        for type in self.types:
+            if registry.REGISTRY.find(type) is not None:
+                registry.REGISTRY.unregister(type)
+        for file in _files(self.path):
+            _loaded.pop(file, None)
+
+
+def places() -> list[Path]:
+    """Where custom layers are loaded from, besides ``--custom``."""
+    return [resource("custom"), *env().custom]
+
+
+_loaded: dict[Path, tuple[int, tuple[str, ...]]] = {}  # file -> its time stamp, the types it defined
+
+
+def load_all() -> None:
+    """Load every standing place, once per process."""
+    for place in places():
+        load_custom(place)
+
+
+def load_custom(place: str | Path) -> Extension:
+    """Run a file, or every .py file of a folder, that defines custom layers. A file that changed is run again.
+
+    Raises PluginError with file and line for what cannot be run.
+    """
+    place = Path(place).resolve()
+    if not place.exists():
+        raise PluginError(f"custom layers: {place} does not exist")
+    return Extension(place, tuple(type for file in _files(place) for type in _load_file(file)))
+
+
+def _files(place: Path) -> list[Path]:
+    return sorted(place.glob("*.py")) if place.is_dir() else [place]
+
+
+def _load_file(file: Path) -> tuple[str, ...]:
+    import importlib.util
+
+    stamp = file.stat().st_mtime_ns
+    known = _loaded.get(file)
+    if known is not None and known[0] == stamp:
+        return known[1]
+    log.info("custom layers: running %s", file)
+    name = f"chai_custom.{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"custom layers: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    before = dict(registry.REGISTRY.types)
+    try:
+        spec.loader.exec_module(module)
+    except ChaiError:
+        raise
+    except (Exception, SystemExit) as error:
+        lines = [n for f, n in frames(error) if f == str(file)]
+        line = getattr(error, "lineno", None) or (lines[-1] if lines else 1)
+        raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
+    types = tuple(t for t, custom in registry.REGISTRY.types.items() if before.get(t) is not custom)
+    _loaded[file] = stamp, types
+    return types
+
+
+@lru_cache(maxsize=1)
+def load_packages() -> None:
+    """Import what installed packages offer under the entry point group ``chai.custom``; once, when a type is unknown."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="chai.custom"):
+        _load_entry(entry)
+
+
+def _load_entry(entry: EntryPoint) -> None:
+    try:
+        entry.load()
+    except Exception as error:
+        raise PluginError(
+            f"custom layers: the entry point {entry.name} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}",
+            hint="uninstall the package or repair it",
+        ) from error

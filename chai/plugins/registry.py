@@ -1,0 +1,198 @@
+"""Custom types by name, and the decorator that fills the list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from ..errors import PluginError
+from ..paths import resource
+from .definition import SAFE_MATH, CustomType, Function, Options
+from .layer import CustomLayer
+
+
+class Registry:
+    """Custom types by name; a network may have its own that shadow the global ones.
+
+    ``strict``  CHaiDNN's limits hold: one top, not in place
+    """
+
+    def __init__(
+        self,
+        own: Mapping[str, Function | CustomType] | None = None,
+        parent: Registry | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.types: dict[str, CustomType] = {}
+        self.parent = parent
+        self.strict = strict
+        for type, function in (own or {}).items():
+            if not isinstance(function, CustomType):
+                function = CustomType(type, function, hasattr(function, "py_func"), Options())
+            self.types[type] = function
+
+    def register(self, custom: CustomType, replace: bool = False) -> None:
+        """Add a type.
+
+        A second definition is refused, unless it comes from the same file or an interactive session (a reload), or
+        ``replace`` is set, or one of the two is an example that chai ships: then the user's wins.
+        """
+        before = self.types.get(custom.type)
+        if before is not None and not replace and not _reloads(before, custom):
+            if _shipped(custom.place):
+                return
+            if not _shipped(before.place):
+                raise PluginError(
+                    f"custom type {custom.type!r} is defined twice: {before.place} and {custom.place}",
+                    hint="to take the second: @chai.custom(..., replace=True)",
+                )
+        self.types[custom.type] = custom
+
+    def unregister(self, type: str) -> None:
+        """Forget a type; networks that are loaded keep it. PluginError if there is none."""
+        if self.types.pop(type, None) is None:
+            raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
+
+    def find(self, type: str) -> CustomType | None:
+        """The definition of a type, the network's own first."""
+        found = self.types.get(type)
+        return found if found or self.parent is None else self.parent.find(type)
+
+    def known(self) -> list[str]:
+        """Every type that can be found."""
+        return sorted({*self.types, *(self.parent.known() if self.parent else ())})
+
+    def overrides(self, type: str) -> bool:
+        """Whether layers of a built-in type shall be computed by a custom one although they are not flagged."""
+        found = self.find(type)
+        return found is not None and found.options.override
+
+    def make(
+        self,
+        name: str,
+        type: str,
+        params: Any,
+        flagged: bool,
+        fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
+        network: str = "",
+    ) -> CustomLayer | None:
+        """The layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
+
+        ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
+        """
+        custom = self.find(type) or self._from_packages(type)
+        if custom is not None:
+            return CustomLayer(
+                custom,
+                fields() if custom.options.args else {},
+                network,
+                self.strict,
+                name=name,
+                type=type,
+                params=params,
+            )
+        if flagged:
+            from .loading import places
+
+            near = get_close_matches(type, self.known(), 1)
+            raise PluginError(
+                f"layer {name!r}: type {type!r} is marked user_defined_layer, but no custom layer of that type is registered",
+                layer=name,
+                hint=(f"did you mean {near[0]!r}? " if near else "")
+                + f"registered: {', '.join(self.known()) or 'none'}; looked in: "
+                f"{', '.join(map(str, places()))}; name your file with --custom or CHAI_CUSTOM",
+            )
+        return None
+
+    def _from_packages(self, type: str) -> CustomType | None:
+        from .loading import load_packages
+
+        load_packages()
+        return self.find(type)
+
+
+def _reloads(before: CustomType, now: CustomType) -> bool:
+    first, second = (place.rpartition(":")[0] for place in (before.place, now.place))
+    return first == second or all("ipykernel" in p or p.startswith("<") for p in (first, second))
+
+
+def _shipped(place: str) -> bool:
+    return place.startswith(f"{resource('custom')}{os.sep}")
+
+
+REGISTRY = Registry()
+
+
+def registered() -> Iterator[CustomType]:
+    """Every type of the global registry."""
+    yield from (REGISTRY.types[name] for name in REGISTRY.known())
+
+
+def custom(
+    type: str,
+    *,
+    jit: bool = True,
+    args: Mapping[str, Any] | None = None,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    inplace: bool = False,
+    fuse: tuple[str, ...] = (),
+    override: bool = False,
+    parallel: bool = False,
+    fastmath: Any = SAFE_MATH,
+    boundscheck: bool = False,
+    max_threads: int | None = None,
+    per_image: bool = False,
+    scratch: Mapping[str, Any] | None = None,
+    ports: int = 1,
+    version: str = "",
+    replace: bool = False,
+) -> Callable[[Function], CustomType]:
+    """Register the decorated function as the custom layer of a prototxt ``type``.
+
+    The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
+    stand in a class, with self before x.
+
+    ``jit``        compiled by numba; False runs it as it is, for numpy and anything else Python can call. A function that
+                   is a numba dispatcher already keeps its own options
+    ``args``       named arguments {name: default}; the function asks for them by parameter name after x (arguments.py)
+    ``scratch``    working memory {name: shape or function of x}: float32 arrays, asked for by name in the same way
+    ``layout``     "NCHW" or "NHWC": what bottoms and tops of four axes are brought into
+    ``dtype``      "float32", "float16" (with jit=False) or "int8" (codes of the overlay, where inputs are there)
+    ``inplace``    tops are copies of the bottoms before the call
+    ``fuse``       ("ReLU",): the function itself applies a ReLU behind the layer where ``x.custom_reluflag`` is 1
+    ``override``   also stands in for a built-in type that is not flagged user_defined_layer
+    ``parallel``, ``fastmath``, ``boundscheck``   numba's; parallel kernels run one at a time
+    ``max_threads``   most threads of a parallel kernel
+    ``per_image``  called once per image, with a batch of one
+    ``ports``      2: CHaiDNN's real numbering, bottom i at in_ptrs[2*i]
+    ``version``    of the layer; shown by ``chai layers``
+    ``replace``    takes the place of a definition in another file
+
+    Raises PluginError with the function's place for options that cannot be.
+    """
+    options = Options(
+        dict(args or {}),
+        layout,
+        dtype,
+        inplace,
+        tuple(fuse),
+        override,
+        parallel,
+        fastmath,
+        boundscheck,
+        max_threads,
+        per_image,
+        dict(scratch or {}),
+        ports,
+        version,
+    )
+
+    def register(function: Function) -> CustomType:
+        made = CustomType(type, function, jit, options)
+        REGISTRY.register(made, replace)
+        return made
+
+    return register

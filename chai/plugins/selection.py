@@ -1,0 +1,87 @@
+"""Which implementation of a type runs, and why."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+from ..paths import cache
+from .compiling import available
+from .definition import CustomType, Implementation
+
+log = logging.getLogger("chai.custom")
+ROUNDS = 5
+
+
+def eligible(custom: CustomType, x: Any, codes: bool) -> list[Implementation]:
+    """Implementations that can compute this call, the best first; ``codes``: whether its inputs are the overlay's codes."""
+    fit = [i for i in custom.implementations if (i.dtype == "int8") == codes and (i.when is None or i.when(x))]
+    if not available():  # a loop in plain Python is slower than any numpy
+        return sorted(fit, key=lambda i: (i.jit, -i.priority))
+    return sorted(fit, key=lambda i: -i.priority)
+
+
+def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
+    """Why the first of ``fit`` is taken."""
+    chosen = fit[0]
+    if len(custom.implementations) == 1:
+        return chosen.name
+    others = [i.name for i in custom.implementations if i is not chosen]
+    why = f"priority {chosen.priority}" if available() or chosen.jit else "no numba here"
+    return f"{chosen.name} ({why}; others: {', '.join(others)})"
+
+
+class Tuner:
+    """Times implementations and remembers the fastest in a file.
+
+    The file is JSON, {"key": {"fastest": name, "ms": {name: milliseconds}}}; a key has the type, the hash of its code
+    and the sizes, so nothing in it is ever wrong, at worst unused.
+    """
+
+    def __init__(self) -> None:
+        self.file = cache("tune.json")
+
+    def fastest(
+        self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
+    ) -> tuple[Implementation, str]:
+        """The fastest of ``fit``, and the words for it; ``run`` computes once, on buffers of its own."""
+        known = self._read()
+        names = {i.name: i for i in fit}
+        entry = known.get(key)
+        if not isinstance(entry, dict) or entry.get("fastest") not in names:
+            times = {i.name: _median(lambda i=i: run(i)) for i in fit}  # type: ignore[misc]
+            entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
+            self._write({**known, key: entry})
+        chosen = names[entry["fastest"]]
+        figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry.get("ms", {}).items())
+        return chosen, f"{chosen.name} (fastest: {figures})"
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self.file.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _write(self, entries: dict[str, Any]) -> None:
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            part = self.file.with_suffix(".part")
+            part.write_text(json.dumps(entries, indent=1))
+            part.replace(self.file)
+        except OSError as error:
+            log.warning("%s cannot be written, the next process tunes again: %s", self.file, error)
+
+
+def _median(run: Callable[[], Any]) -> float:
+    """Milliseconds of the middle one of a few runs, after one that does not count."""
+    run()
+    times = []
+    for _ in range(ROUNDS):
+        begin = perf_counter()
+        run()
+        times.append((perf_counter() - begin) * 1000)
+    return sorted(times)[ROUNDS // 2]
