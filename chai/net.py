@@ -157,6 +157,10 @@ class Net:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
+    def shapes_of(self, blob: str) -> Shape:
+        """Shape of a blob by its id, at the present input sizes."""
+        return self._shapes[blob]
+
     @property
     def values(self) -> dict[str, Array]:
         """Blobs of the last pass by id: like ``blobs``, and those that a layer overwrote in place, where they were kept."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -40,6 +39,8 @@ def report(layer: CustomLayer, place: str, reason: str, hint: str | None) -> Plu
         layer=layer.name,
         hint=hint,
     )
+    import linecache
+
     file, _, line = place.rpartition(":")
     text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     error.excerpt = f"    {line} | {text}" if text else ""
