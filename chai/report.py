@@ -7,12 +7,13 @@ every text is escaped, and the page forbids itself everything but its own style.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from .files import complete
 
 # Okabe-Ito: told apart by every eye. The word stands beside each bar, and host bars are hatched as well.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
@@ -127,7 +128,8 @@ def svg(chart: Chart) -> str:
 
 def save(path: str | Path, page: str) -> None:
     """Write a page; the file appears complete or not at all."""
-    _replace(Path(path), lambda part: part.write_bytes(page.encode("utf-8")))
+    with complete(path) as part:
+        part.write_bytes(page.encode("utf-8"))
 
 
 def save_png(path: str | Path, chart: Chart) -> None:
@@ -159,7 +161,8 @@ def save_png(path: str | Path, chart: Chart) -> None:
     if chart.bound is not None:
         x = _NAMES + int(chart.pixels(chart.bound))
         draw.line((x, 2 * _LINE, x, bottom), fill=BAD)
-    _replace(Path(path), lambda part: image.quantize(64).save(part, "PNG"))
+    with complete(path) as part:
+        image.quantize(64).save(part, "PNG")
 
 
 _MARK = ' class="bad"'
@@ -198,13 +201,3 @@ def _ascii(text: str) -> str:
 def _json(data: Mapping[str, Any]) -> str:
     """JSON inside a script element: no "</" and no "<!--" may end or change it."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        write(part)
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import image as images, trace
 from ..errors import UsageError
+from ..files import complete
 from ..lazy import np
 from ..perf import getPerfInfo
 from . import answers, jobs, options, output
@@ -116,10 +117,8 @@ def _report(
 
 
 def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
+    with complete(path) as part, open(part, "wb") as file:
         np.savez(file, **{name: np.concatenate(values) for name, values in kept.items()})  # type: ignore[arg-type]
-    part.replace(path)
     output.say(f"wrote {path} ({count} images)")
 
 
