@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import complete
+from .table import Table, visible
 
 # Okabe-Ito: told apart by every eye. The word stands beside each bar, and host bars are hatched as well.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
@@ -62,15 +63,6 @@ class Chart:
         return _FULL * min(1.0, max(0.0, value / self.full))
 
 
-@dataclass(frozen=True)
-class Table:
-    """Cells as text; ``align`` has one l or r per column."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    align: str
-
-
 def html(
     title: str,
     facts: Mapping[str, str],
@@ -92,7 +84,7 @@ def html(
             *(f"<p>{_text(line)}</p>" for line in verdict),
             *(f'<p class="no">missed: {_text(line)}</p>' for line in missed),
             f'<h2>{_text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
-            f'<h2>All numbers</h2>\n<div class="wide">{_table(table)}</div>',
+            f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
             f'<script type="application/json" id="data">{_json(data)}</script>',
             "</body>\n</html>\n",
         ]
@@ -181,7 +173,8 @@ def _tail(name: str) -> str:
     return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
 
 
-def _table(table: Table) -> str:
+def markup(table: Table) -> str:
+    """A table in HTML."""
     side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
     head = "".join(s.format("th") + _text(cell) for s, cell in zip(side, table.head))
     rows = ("<tr>" + "".join(s.format("td") + _text(cell) for s, cell in zip(side, row)) for row in table.rows)
@@ -189,8 +182,7 @@ def _table(table: Table) -> str:
 
 
 def _text(text: str) -> str:
-    """Text for HTML: control characters, and those that turn the direction of writing, are shown instead of obeyed."""
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+    return escape(visible(text))
 
 
 def _ascii(text: str) -> str:
