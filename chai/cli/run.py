@@ -10,7 +10,7 @@ from .. import image as images, trace
 from ..errors import UsageError
 from ..files import complete
 from ..lazy import np
-from ..perf import getPerfInfo
+from ..perf import CSV, getPerfInfo
 from . import answers, jobs, options, output
 
 if TYPE_CHECKING:
@@ -33,8 +33,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=int, default=5, metavar="N", help="answers shown per image (default: 5)")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
     parser.add_argument(
-        "--perf", action="store_true", help="where the time went, layer by layer, and CHaiDNN's getPerfInfo"
+        "--perf",
+        nargs="?",
+        default=(),
+        const=("text", "table"),
+        type=_form,
+        metavar="text|table|csv",
+        help="where the time went: CHaiDNN's getPerfInfo (text), every step (table), or every step in the file "
+        f"{CSV} (csv); default: text and table",
     )
+    parser.add_argument("--perf-csv", type=Path, metavar="FILE.csv", help="the same, in a file of this name")
     parser.add_argument(
         "--trace", type=Path, metavar="FILE.json", help="the last pass as a timeline for Perfetto or Chrome"
     )
@@ -83,8 +91,12 @@ def execute(args: argparse.Namespace) -> int:
                 kept[blob].append(value)
     if args.output and results:
         _save(args.output, kept, len(results))
-    if (args.perf or args.trace) and data is not None:
+    table = args.perf_csv or (Path(CSV) if "csv" in args.perf else None)
+    if (args.perf or table or args.trace) and data is not None:
         job.net.forward(**{job.blob: data})  # the first pass warms up; this one is reported
+    if table and data is not None:
+        job.net.perf.write_csv(table)
+        output.say(f"wrote {table} ({len(job.net.perf.steps)} steps)")
     if args.trace and data is not None:
         trace.save(job.net.perf, args.trace)
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
@@ -108,12 +120,21 @@ def _report(
         )
     elif results:
         print(f"{job.net.name}   device {job.net.device.name}   {ms:.1f} ms/image")
-        if args.perf:
-            output.table(["step", "type", "engine", "ms", "%", "MACs/s"], list(job.net.perf.rows()), "lllrrr")
-            print(f"wall {job.net.perf.wall_ms:.3f} ms   {job.net.perf.images_per_second:.2f} images/second")
+        if "table" in args.perf:
+            for table in job.net.perf.tables():
+                output.table(table.head, table.rows, table.align)
+                print()
+            print(job.net.perf.throughput())
+        if "text" in args.perf:
             getPerfInfo(job.net)
     if not args.quiet and results:
         _advise(args, job, results)
+
+
+def _form(text: str) -> tuple[str]:
+    if text not in ("text", "table", "csv"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected text, table, csv or nothing; NET goes before --perf")
+    return (text,)
 
 
 def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
