@@ -21,7 +21,7 @@ from chai.devices.emulator import Emulator
 from chai.env import env
 from chai.perf import CSV, KINDS, PerfInfo, StepTime
 from chai.schedule import DeviceStep
-from tests.conftest import need_models
+from tests.conftest import ROOT, need_models
 from tests.passes.common import AFFINE, CONV, network
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
@@ -524,3 +524,25 @@ def test_the_null_device_is_timed_by_segments() -> None:
     measured.forward(np.zeros((1, 1, 8, 8)))
     assert net.perf.blob_bytes == measured.perf.blob_bytes
     assert sum(s.macs for s in found) == sum(s.macs for s in measured.perf.steps if s.engine == "fpga")
+
+
+def test_the_docs_page_shows_what_is_printed(tmp_path: Path) -> None:
+    """Line for line, but for the numbers and what the page leaves out."""
+    page = (ROOT / "docs" / "performance.md").read_text()
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    shown, text, documented, table = (block for language, block in blocks if not language)
+    folder = need_models() / "googlenet"
+    net = chai.Net("googlenet_gemm", folder / "weights.caffemodel", batch=1)
+    net.forward(np.load(folder / "cases/camel/input.npy"))
+    net.perf.write_csv(tmp_path / "t.csv")
+
+    def masked(text: str) -> list[str]:
+        return [" ".join(NUMBER.sub("#", line).split()) for line in text.splitlines()]
+
+    first, last = shown[shown.index("step ") :].split("...\n")
+    printed = masked(str(net.perf))
+    assert printed[: first.count("\n")] == masked(first)
+    assert printed[-last.count("\n") :] == masked(last)
+    assert masked(net.perf.text()) == masked(text)
+    assert masked(net.perf.text("docs")) == masked(documented)
+    assert masked((tmp_path / "t.csv").read_text())[:3] == masked(table)
