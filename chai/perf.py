@@ -26,7 +26,7 @@ FORMS = {  # text for all layers and for each, decimals of a millisecond
         "[PERFM] Pack   layer Latency : {:f} ms\n\n",
         6,
     ),
-    "docs": (  # the sample in CHaiDNN's "Software Layer Plugin", where nothing is "0.0 ms"
+    "docs": (  # the sample in CHaiDNN's "Software Layer Plugin": two decimals at most, 0.0 for nothing
         "[PERFM] Performance with Batching : {1:.2f} Images/second\n[INFOx] Total number of Custom layers : {0}\n",
         "[PERFM] Custom Layer - {} : {}\n"
         "[PERFM] Unpack layer Latency : {} ms\n"
@@ -204,7 +204,6 @@ def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - C
     shown = perf
     if not perf.wall_ms:
         log.warning("%s: no forward pass was run yet, so nothing was measured", net.name)
-        layers = (layer for layer in net.graph.layers if layer.engine == "custom")
-        shown = PerfInfo(tuple(StepTime(layer.name, layer.type, layer.engine, 0.0, 0, 0) for layer in layers))
+        shown = PerfInfo(tuple(StepTime(x.name, x.type, x.engine, 0.0, 0, 0) for x in net.graph.layers))
     print(shown.text(style), end="", file=sys.stderr)
     return perf

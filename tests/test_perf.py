@@ -334,7 +334,7 @@ def test_the_table() -> None:
 def test_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     EXAMPLE.write_csv()
-    assert (tmp_path / "layerwise_latency.csv").read_text() == (
+    assert (tmp_path / "layerwise_latency.csv").read_bytes().decode() == (
         "layer_name,latency,type,engine,share,macs,begin\n"
         "Pack data,0.500000,Pack,host,6.250,0,0.000000\n"
         "conv,6.000000,conv,fpga,75.000,12000000,0.500000\n"
