@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -234,34 +235,29 @@ class Offload:
         return lambda *bottoms: frame.run(bottoms)
 
     def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
-        begin = perf_counter()
         times: list[float] | None = []
+        whole = 0.0  # of the device alone: looking at what it did is no part of it
         for i, program in enumerate(programs):
+            begin = perf_counter()
             part = program.run(codes)
+            whole += (perf_counter() - begin) * 1000
             times = None if part is None or times is None else times + part
             if env().check:
                 self._check(step.tasks[i], codes)
-        whole = (perf_counter() - begin) * 1000
         for task in step.tasks:
             if task.output in codes:
                 dump(task.output, task.origin[0], codes[task.output])
-        if times is None:
-            names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
-            macs = sum(t.macs(*(self.shapes[b] for b in t.inputs)) for t in step.tasks)
-            return [StepTime(names, "segment", "fpga", whole, macs, 0, step.reads, step.writes)]
-        return [
-            StepTime(
-                "+".join(task.origin[:1]),
-                task.kind,
-                "fpga",
-                ms,
-                task.macs(*(self.shapes[b] for b in task.inputs)),
-                int(np.prod(self.shapes[task.output])),
-                task.inputs,
-                (task.output,),
-            )
-            for task, ms in zip(step.tasks, times)
-        ]
+        if times is not None:
+            return [replace(self._task(t), ms=ms) for t, ms in zip(step.tasks, times, strict=True)]
+        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
+        inside = [self._task(t) for t in step.tasks]
+        macs, written = sum(s.macs for s in inside), sum(s.bytes for s in inside)
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes)]
+
+    def _task(self, task: Task) -> StepTime:
+        macs = task.macs(*(self.shapes[b] for b in task.inputs))
+        written = prod(self.shapes[task.output])  # a code is a byte
+        return StepTime(task.origin[0], task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
 
     def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
         """Compare a Task's codes with its definition; DeviceError at the first that differs."""

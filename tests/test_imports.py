@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
-    0: ["errors", "env", "paths", "limits", "lazy", "table", "source"],
+    0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile"],
     2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering"],
     3: ["devices", "kernels", "encoding"],

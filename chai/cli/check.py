@@ -15,6 +15,7 @@ from ..check import BOUND_DB, LayerCheck, Report, compare
 from ..errors import ParseError, UsageError
 from ..lazy import np
 from ..loading import locate
+from ..table import Table
 from . import custom, jobs, options, output
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
     verdict = [*_agreements(report), *_last(args, report)]
     rows = [_cells(layer, report.bound_db) for layer in report.layers]
     head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
-    table = reports.Table(head, rows, "llllrrrrrl")
+    table = Table(head, rows, "llllrrrrrl")
     title = f"chai check: {report.network}"
     return reports.html(title, facts, verdict, missed, _chart(report), table, content)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import MissingWeights, ModelError, ParseError
+from ..files import complete
 from ..graph import Graph, Layer, Shape, show
 from ..lazy import np
 from ..limits import limits
@@ -249,11 +250,9 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
 
     The file appears complete or not at all.
     """
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
     net = message_class("NetParameter")()
     net.name = name
-    with open(part, "wb") as file:
+    with complete(path) as part, open(part, "wb") as file:
         file.write(net.SerializeToString())
         for layer_name, layer_type, blobs in layers:
             layer = message_class("LayerParameter")()
@@ -265,7 +264,6 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
                 blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
             body = layer.SerializeToString()
             file.write(varint(100 << 3 | BYTES) + varint(len(body)) + body)
-    part.replace(path)
 
 
 def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> set[str]:
