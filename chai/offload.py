@@ -249,9 +249,12 @@ class Offload:
             if env().check:
                 self._check(step.tasks[i], codes)
         whole = (perf_counter() - begin) * 1000
-        for task in step.tasks:
-            if task.output in codes:
-                dump(task.output, task.origin[0], codes[task.output])
+        for layer in step.layers:
+            for top in layer.tops:
+                if top not in codes and top in self.schedule.places:  # a part that no Task has written
+                    of, first = self.schedule.places[top]
+                    codes[top] = codes[of][:, first : first + self.shapes[top][1]]
+                dump(top, layer.origin[0], codes[top])
         if times is None:
             names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
             macs = sum(t.macs(*(self.shapes[b] for b in t.inputs)) for t in step.tasks)

@@ -44,7 +44,7 @@ class SlowDevice(NullDevice):
     """The null device, slowed down."""
 
     def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any) -> SlowProgram:
-        return SlowProgram(tasks, shapes)
+        return SlowProgram(tasks, shapes, places)
 
 
 def throughput(device: float, host: float, batches: int) -> float:
