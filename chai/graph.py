@@ -119,6 +119,10 @@ class Layer:
         """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
         raise NotImplementedError(self.type)
 
+    def parts(self, bottom: Shape) -> dict[str, int]:
+        """Tops that are channels of the bottom, from the first that is given on: their readers find them there."""
+        return {}
+
     def affine(self) -> tuple[Array, Array] | None:
         """Factor and addend per channel (C,) float64 if that is all this layer does."""
         return None

@@ -57,9 +57,10 @@ class Slot:
         self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
         self.fed = sum(f.nbytes for f in self.host.values())
 
-    def read(self, blobs: Iterable[tuple[str, str]]) -> None:
-        """Count the (side, blob) that a step has read."""
+    def done(self, blobs: Iterable[tuple[str, str]]) -> None:
+        """A step is done: measure the blobs there are, count the (side, blob) it has read."""
         with self.lock:  # host and device steps of one batch may end at the same time
+            self.peak = max(self.peak, alive([*self.host.values(), *self.codes.values()]))
             for side, blob in blobs:
                 self.left[side, blob] -= 1
                 if self.left[side, blob] == 0 and blob not in self.keep:
@@ -115,10 +116,17 @@ class Offload:
                 self._on_codes(step.layer)  # compiled now, not at the first image
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
-        """The blobs of ``keep`` (ids) in float32, and what the pass took."""
+        """The blobs of ``keep`` (ids) in float32, and what the pass took.
+
+        Branches of the host run beside those of the device; where there are none, nothing is worth a thread.
+        """
         slot = self._slot(feeds, keep, perf_counter())
-        for i in range(len(self.schedule.steps)):
-            self.step(i, slot)
+        if self._branches:
+            for _ in Pipeline(self._stages, 1).stream([slot]):
+                pass
+        else:
+            for i in range(len(self.schedule.steps)):
+                self.step(i, slot)
         return self.result(slot)
 
     def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
@@ -142,15 +150,28 @@ class Offload:
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
     ) -> Iterator[tuple[dict[str, Array], PerfInfo]]:
         """``run`` for many batches, in order, host and device at work at the same time."""
-        stages = [Stage(lane, needs, partial(self.step, i)) for i, (lane, needs) in enumerate(self._dependencies())]
         started = perf_counter()
         slots = (self._slot(feed, keep, started) for feed in feeds)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
         images = 0
-        for slot in Pipeline(stages, depth).stream(slots):
+        for slot in Pipeline(self._stages, depth).stream(slots):
             blobs, perf = self.result(slot)
             images += slot.batch
             yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
+
+    @cached_property
+    def _stages(self) -> list[Stage]:
+        return [Stage(lane, needs, partial(self.step, i)) for i, (lane, needs) in enumerate(self._dependencies())]
+
+    @cached_property
+    def _branches(self) -> bool:
+        """Whether some layer on the host and some segment do not depend on one another."""
+        steps, before = self.schedule.steps, list[frozenset[int]]()  # all steps that each depends on
+        for stage in self._stages:
+            before.append(stage.needs.union(*(before[need] for need in stage.needs)))
+        host = [i for i, step in enumerate(steps) if isinstance(step, HostStep)]
+        device = [i for i, step in enumerate(steps) if isinstance(step, DeviceStep)]
+        return any(h not in before[d] and d not in before[h] for h in host for d in device)
 
     def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
         """Lane of every step, and the steps it waits for: those that write what it reads, on its side."""
@@ -183,8 +204,7 @@ class Offload:
         for timed in made:
             slot.times.append(replace(timed, begin=begin))
             begin += timed.ms
-        slot.peak = max(slot.peak, alive([*slot.host.values(), *slot.codes.values()]))
-        slot.read(self._reads[i])
+        slot.done(self._reads[i])
         if isinstance(step, DeviceStep):
             inside = {top for layer in step.layers for top in layer.tops} - {*step.writes, *slot.keep}
             for blob in inside:  # nobody outside the segment reads it
@@ -244,9 +264,12 @@ class Offload:
             times = None if part is None or times is None else times + part
             if env().check:
                 self._check(step.tasks[i], codes)
-        for task in step.tasks:
-            if task.output in codes:
-                dump(task.output, task.origin[0], codes[task.output])
+        for layer in step.layers:
+            for top in layer.tops:
+                if top not in codes and top in self.schedule.places:  # a part that no Task has written
+                    of, first = self.schedule.places[top]
+                    codes[top] = codes[of][:, first : first + self.shapes[top][1]]
+                dump(top, layer.origin[0], codes[top])
         if times is not None:
             return [replace(self._task(t), ms=ms) for t, ms in zip(step.tasks, times, strict=True)]
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
