@@ -44,6 +44,7 @@ class Layer:
     free_weights: ClassVar[bool] = False  # takes whatever trained parameters the caffemodel has
     dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
+    on_device: ClassVar[bool] = False  # what it does is in Tasks alone: a layer of a compiled network
     clamps: bool = False  # whether its forward applies ``slope`` itself
     engine: ClassVar[str] = "host"  # how reports call what runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
