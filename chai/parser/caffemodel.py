@@ -253,19 +253,29 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
     part = path.with_name(path.name + ".part")
     net = message_class("NetParameter")()
     net.name = name
-    with open(part, "wb") as file:
-        file.write(net.SerializeToString())
-        for layer_name, layer_type, blobs in layers:
-            layer = message_class("LayerParameter")()
-            layer.name, layer.type = layer_name, layer_type
-            for values in blobs:
-                blob = layer.blobs.add()
-                blob.shape.dim.extend(values.shape)
-                data = np.ascontiguousarray(values, "<f4").tobytes()
-                blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
-            body = layer.SerializeToString()
-            file.write(varint(100 << 3 | BYTES) + varint(len(body)) + body)
-    part.replace(path)
+    try:
+        with open(part, "wb") as file:
+            file.write(net.SerializeToString())
+            for layer_name, layer_type, blobs in layers:
+                body = _layer_bytes(layer_name, layer_type, blobs)
+                file.write(varint(100 << 3 | BYTES) + varint(len(body)) + body)
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
+    """A LayerParameter on the wire; blob data go in as bytes, not number by number."""
+    layer = message_class("LayerParameter")()
+    layer.name, layer.type = name, type
+    for values in blobs:
+        blob = layer.blobs.add()
+        blob.shape.dim.extend(values.shape)
+        data = np.ascontiguousarray(values, "<f4").tobytes()
+        blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
+    body: bytes = layer.SerializeToString()
+    return body
 
 
 def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> set[str]:
