@@ -7,6 +7,7 @@ straight from the file into their arrays, so weights exist once.
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 if TYPE_CHECKING:
     from ..graph import Array
 
+log = logging.getLogger("chai")
 _MISTAKEN = (  # what people hand over instead of a caffemodel
     (b"version https://git-lfs", "this is a git-lfs pointer, not the file itself: fetch it with git lfs pull"),
     (b"\x89HDF", "this is an HDF5 file; save the weights as a binary .caffemodel"),
@@ -278,12 +280,12 @@ def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
     return body
 
 
-def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> set[str]:
+def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, partial: bool = False) -> set[str]:
     """Compare every layer of a network with a caffemodel; the names of the layers that keep their filler's values.
 
     Those are upsampling layers with a bilinear filler, which are often never trained nor stored. Shapes may differ by
     leading ones, as Caffe's old 4-axis blobs do (a bias 1x1x1x64 is a 64). Raises ModelError for blobs that cannot be
-    meant for their layer, MissingWeights for layers without any.
+    meant for their layer, MissingWeights for layers without any; ``partial``: those keep their filler's values too.
     """
     missing: list[Layer] = []
     filled = set()
@@ -311,7 +313,10 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> se
                     layer=layer.name,
                     hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
                 )
-    if missing:
+    if missing and partial:
+        log.warning("%s has no weights for: %s", weights.path, ", ".join(layer.name for layer in missing))
+        filled.update(layer.name for layer in missing)
+    elif missing:
         first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
         known = list(weights.layers)
         hint = (
