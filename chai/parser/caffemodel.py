@@ -314,7 +314,8 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, parti
                     hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
                 )
     if missing and partial:
-        log.warning("%s has no weights for: %s", weights.path, ", ".join(layer.name for layer in missing))
+        names = ", ".join(layer.name for layer in missing)
+        log.warning("%s has no weights for %s: their fillers' values stay", weights.path, names)
         filled.update(layer.name for layer in missing)
     elif missing:
         first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""

@@ -142,13 +142,15 @@ class Net:
         items = {len(a) for a in arrays.values()}
         if len(items) != 1 or 0 in items:
             raise UsageError(f"forward_all: expected the same number of items for every input, found {sorted(items)}")
-        total, size = items.pop(), self.blobs[self.inputs[0]].num
+        total, size = items.pop(), self._batch
         found: dict[str, list[Array]] = {}
         for at in range(0, total, size):
             batch: dict[str, Any] = {n: a[at : at + size] for n, a in arrays.items()}
             pad = size - len(batch[self.inputs[0]])
             batch = {n: np.concatenate([a, np.zeros((pad, *a.shape[1:]), a.dtype)]) for n, a in batch.items()}
             for name, value in self.forward(blobs, **batch).items():
+                if value.shape[:1] != (size,):
+                    raise UsageError(f"forward_all: blob {name!r} of {show(value.shape)} has not one row per item")
                 found.setdefault(name, []).append(value.copy())
         return {name: np.concatenate(parts)[:total] for name, parts in found.items()}
 
@@ -201,6 +203,10 @@ class Net:
         return repr(self.net).replace("<chai.Net", "<chai.pycaffe.Net")
 
     # -- inside
+
+    @property
+    def _batch(self) -> int:
+        return next(iter(self.blobs[self.inputs[0]].shape), 1)
 
     def _index(self, name: str) -> int:
         if name not in self.layer_dict:
@@ -276,9 +282,9 @@ class Net:
                 for top, value in zip(layer.tops, tops):
                     self.blobs[self._names[top]].put(value)
                 steps.append(step)
-        wall, batch = (perf_counter() - started) * 1000, self.blobs[self.inputs[0]].num
+        wall = (perf_counter() - started) * 1000
         alive = sum(blob.data.nbytes for blob in self.blobs.values())
-        self.perf = PerfInfo(tuple(steps), wall, batch, alive, alive)
+        self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive)
 
     def _run_on_overlay(self) -> None:
         self.net.forward(**{name: self.blobs[name].data for name in self.inputs})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 import chai
 import chai.pycaffe as caffe
+from tests.conftest import need_models
 
 RNG = np.random.default_rng(0)
 
@@ -74,6 +76,26 @@ def test_classifying_the_shipped_digits() -> None:
     images = [caffe.io.load_image(f, color=False) for f in files]
     found = net.predict(images, oversample=False)
     assert found.argmax(1).tolist() == [int(f.stem[-1]) for f in files]
+
+
+def test_a_real_network_from_the_photo_on() -> None:
+    """Against real Caffe on inputs that cv2 made; it rounds resized pixels to bytes, a Transformer does not."""
+    folder = need_models() / "squeezenet_v1.1"
+    meta = json.loads((folder / "meta.json").read_text())
+    mean = np.array(meta["preprocess"]["mean_bgr"])
+    weights = str(folder / "weights.caffemodel")
+    net = caffe.Classifier(
+        str(folder / "deploy.prototxt"), weights, (256, 256), mean=mean, raw_scale=255, channel_swap=(2, 1, 0)
+    )
+    assert net.blobs["data"].num == 10
+    cases = meta["cases"]
+    photos = [caffe.io.load_image(folder / "images" / case["image"]) for case in cases.values()]
+    found = net.predict(photos, oversample=False)
+    wanted = np.concatenate([np.load(folder / "cases" / name / "ref.npz")["prob"] for name in cases])
+    assert found.shape == wanted.shape == (9, 1000, 1, 1)
+    assert found.argmax(1).ravel().tolist() == wanted.argmax(1).ravel().tolist()
+    assert np.abs(found - wanted).max() < 0.01
+    assert net.predict(photos[:1]).argmax(1).tolist() == [354]
 
 
 def test_windows_in_the_order_they_were_given(echo: Path, tmp_path: Path) -> None:

@@ -277,6 +277,25 @@ def test_forward_all_runs_batches_and_fills_up_the_last(items: int) -> None:
         net.forward_all(data=x[:0])
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 1, 5, 7), (3,), ()])
+def test_inputs_of_any_number_of_axes(steps: caffe.Net, shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+    steps.blobs["data"].reshape(*shape)
+    steps.blobs["data"].data[...] = x
+    assert np.allclose(steps.forward()["s"], -9 * np.maximum(2 * x + 1, 0))
+    assert steps.perf.batch == (shape[0] if shape else 1)
+
+
+def test_forward_all_needs_a_row_per_item(tmp_path: Path) -> None:
+    path = tmp_path / "turned.prototxt"
+    path.write_text(
+        'layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 } } }\n'
+        'layer { name: "flat" type: "Reshape" bottom: "data" top: "flat" reshape_param { shape { dim: 6 } } }\n'
+    )
+    with pytest.raises(chai.UsageError, match="forward_all: blob 'flat' of 6 has not one row per item"):
+        caffe.Net(path, caffe.TEST).forward_all(data=np.zeros((4, 3)))
+
+
 # -- constructors
 
 
@@ -378,7 +397,7 @@ def test_layers_without_weights_keep_their_fillers_and_are_named(
     write_caffemodel(some, "some", [("fc", "InnerProduct", [np.zeros((6, 60)), np.ones(6)])])
     with caplog.at_level(logging.WARNING, "chai"):
         net = caffe.Net(weighted, some, caffe.TEST)
-    assert [r.message for r in caplog.records] == [f"{some} has no weights for: conv"]
+    assert [r.message for r in caplog.records] == [f"{some} has no weights for conv: their fillers' values stay"]
     assert (net.forward(data=X)["fc"] == 1).all()
     with pytest.raises(chai.MissingWeights, match="layer 'conv'"):
         chai.Net(weighted, some)
