@@ -37,7 +37,7 @@ SIZES = 4  # input sizes whose schedules are kept
 class Net:
     """A Caffe network on a device.
 
-    ``prototxt``    a path, or the name of a shipped network (``chai.Net("googlenet", weights)``)
+    ``prototxt``    a path, a .chai file (CompiledNet), or the name of a shipped network (``chai.Net("googlenet", weights)``)
     ``caffemodel``  its weights; without them a shipped network takes its own where it has some, any other random ones
     ``device``      "emulator": what the overlay can run in its fixed point, the rest on the host (default, unless
                     CHAI_DEVICE says otherwise); "float": everything on the host in float32, Caffe's own numbers
@@ -59,6 +59,14 @@ class Net:
     Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
     cannot be opened.
     """
+
+    def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
+        """A compiled network for a .chai file."""
+        if cls is Net and str(prototxt).endswith(".chai"):
+            from .compiled import CompiledNet
+
+            return super().__new__(CompiledNet)
+        return super().__new__(cls)
 
     def __init__(
         self,

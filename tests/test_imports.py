@@ -16,8 +16,8 @@ RANKS = {
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "loading", "schedule", "plan", "cycles"],
-    7: ["perf", "executor", "pipeline", "offload", "trace", "report"],
-    8: ["net", "replay", "custom_check"],
+    7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report"],
+    8: ["net", "artifact", "compiled", "replay", "custom_check"],
     9: ["__init__", "__main__", "cli", "check"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
