@@ -85,20 +85,23 @@ class Compiled:
 def _dispatcher(function: Any, options: Any) -> Any:
     if hasattr(function, "py_func"):
         return function  # compiled by the user, with options of their own
+    fast = options.fastmath
     settings = {
         "nogil": True,
         "error_model": "numpy",  # as in C: 1 / 0 is inf
-        "fastmath": frozenset(options.fastmath) if isinstance(options.fastmath, (set, frozenset)) else options.fastmath,
+        "fastmath": tuple(sorted(fast))
+        if isinstance(fast, (set, frozenset))
+        else fast,  # a set's order is not constant
         "parallel": options.parallel,
         "boundscheck": options.boundscheck or env().debug >= 1 or env().check,
     }
-    return _made(function, digest(function, repr(sorted(settings.items(), key=str))), tuple(settings.items()))
+    return _made(function, digest(function, repr(settings)), tuple(settings.items()))
 
 
 @lru_cache(maxsize=256)
 def _made(function: Any, hashed: str, settings: tuple[tuple[str, Any], ...]) -> Any:
     numba_, folder, options = numba(), cache("numba", hashed), dict(settings)
-    if isinstance(options["fastmath"], frozenset):
+    if isinstance(options["fastmath"], tuple):
         options["fastmath"] = set(options["fastmath"])  # numba takes no other kind
     with _configuring:  # a setting of the whole process, read when a function is decorated
         before = numba_.config.CACHE_DIR
@@ -190,6 +193,8 @@ def _code(code: CodeType) -> Iterator[bytes]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code(constant)
+        elif isinstance(constant, frozenset):  # its order changes from process to process
+            yield repr(sorted(constant, key=repr)).encode()
         else:
             yield repr(constant).encode()
 
