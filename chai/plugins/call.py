@@ -6,7 +6,7 @@ import logging
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -330,7 +330,7 @@ class _Guarded:
         return self.whole[:GUARD].tobytes() != self.mark or self.whole[-GUARD:].tobytes() != self.mark
 
 
-@lru_cache(maxsize=None)
+@cache
 def _mark(dtype: str) -> tuple[Any, bytes]:
     """What guards are filled with: one element, and a whole guard's bytes."""
     value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
