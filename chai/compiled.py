@@ -55,7 +55,7 @@ class CompiledNet(Net):
             )
         if keep != "outputs":
             raise UsageError(f"{path} is compiled: it keeps its outputs only", hint="keep works on a prototxt")
-        self.device = devices.open(device or env().device)
+        self.device = devices.open(device or env().device or devices.DEFAULT)
         if not self.device.fixed:
             raise DeviceError(
                 f"{path} holds an overlay's Tasks in fixed point, device {self.device.name} computes in float32",

@@ -18,7 +18,7 @@ RANKS = {
     6: ["image", "loading", "schedule", "plan", "cycles"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report"],
     8: ["net", "artifact", "compiled", "replay", "custom_check"],
-    9: ["__init__", "__main__", "cli", "check"],
+    9: ["__init__", "__main__", "cli", "check", "pycaffe"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
