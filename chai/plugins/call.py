@@ -189,7 +189,8 @@ class Frame:
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What the function is given before x (self) and behind it (named arguments)."""
         custom, implementation = self.layer.custom, self.implementation
-        values = {**self.layer.named(self.bottoms, self.tops), **self._scratch()}
+        named = self.layer.named(self.bottoms, self.tops)
+        values = {**named, **self._scratch(named)}
         given = custom.call(implementation.function, None, values)
         first = 1 if definition.takes_self(implementation.function) else 0
         before = given[:first]
@@ -197,12 +198,13 @@ class Frame:
             before = (None,) * first  # compiled methods have no self to speak of
         return before, given[first + 1 :]
 
-    def _scratch(self) -> dict[str, Array]:
+    def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:
         made = {}
         for name, shape in self.options.scratch.items():
-            x = xChangeLayer(dict(self.static))
-            found = self.layer.run_user_code(partial(shape, x), shape) if callable(shape) else shape
-            made[name] = np.zeros(found, np.float32)
+            if callable(shape):
+                given = self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values)
+                shape = self.layer.run_user_code(partial(shape, *given), shape)
+            made[name] = np.zeros(shape, np.float32)
         return made
 
     # -- x
