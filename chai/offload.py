@@ -84,7 +84,7 @@ class Offload:
         formats: Mapping[str, Format] | None,
     ) -> None:
         self.graph = rewrite(graph, keep)
-        self.shapes = shapes
+        self.shapes: Mapping[str, Shape] = shapes
         self.formats = formats or {}
         self.overlay = overlay
         self.schedule = Schedule()
@@ -105,6 +105,7 @@ class Offload:
             self.partition = partition(self.graph, shapes, overlay, chosen, refused)
             tasks = lower(self.partition, target)
         self.schedule = schedule(self.graph, self.partition, target, tasks)
+        self.shapes = shapes = {**shapes, **self.schedule.shapes}
         for i, step in enumerate(self.schedule.steps):
             if isinstance(step, DeviceStep):
                 # a check looks at every Task on its own
@@ -200,8 +201,8 @@ class Offload:
             begin += timed.ms
         slot.done(self._reads[i])
         if isinstance(step, DeviceStep):
-            inside = {top for layer in step.layers for top in layer.tops} - {*step.writes, *slot.keep}
-            for blob in inside:  # nobody outside the segment reads it
+            inside = {top for layer in step.layers for top in layer.tops} | {task.output for task in step.tasks}
+            for blob in inside - {*step.writes, *slot.keep}:  # nobody outside the segment reads it
                 slot.codes.pop(blob, None)
 
     def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
