@@ -175,9 +175,9 @@ def xiRelease(chai_handle: _Handle) -> None:
         chai_handle.release()
 
 
-def getPerfInfo(handle: _Handle | Net) -> PerfInfo:
-    """chai.getPerfInfo of the last pass of a handle or a Net."""
-    return perf.getPerfInfo(handle.net if isinstance(handle, _Handle) else handle)
+def getPerfInfo(handle: _Handle | Net, **options: Any) -> PerfInfo:
+    """chai.getPerfInfo, with its options, of the last pass of a handle or a Net."""
+    return perf.getPerfInfo(handle.net if isinstance(handle, _Handle) else handle, **options)
 
 
 def inputNormalization(

@@ -294,20 +294,7 @@ layer { name: "b" type: "meet" bottom: "a" top: "b" user_defined_layer: true
 """
 
 
-def plain(function: Any) -> Any:
-    """A custom layer that numba leaves alone."""
-    return {"meet": chai.custom("meet", jit=False)(function)}
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chai import plugins
-
-    plugins.load_all()
-    monkeypatch.setattr(plugins, "REGISTRY", plugins.Registry())
-
-
-def test_two_handles_run_at_the_same_time(tmp_path: Path, own_registry: None) -> None:
+def test_two_handles_run_at_the_same_time(tmp_path: Path) -> None:
     """Both custom layers have to be inside at once, or the barrier breaks."""
     barrier = threading.Barrier(2, timeout=20)
 
@@ -315,11 +302,10 @@ def test_two_handles_run_at_the_same_time(tmp_path: Path, own_registry: None) ->
         barrier.wait()
         x.top[0][:] = x.bottom[0] + 1
 
-    plain(meet)
     folder = write(tmp_path, CUSTOM)
     info = io_layer_info()
-    one = xiInit(folder, "deploy.prototxt", None, info, 2, False, "", "a")
-    two = xiInit(folder, "deploy.prototxt", None, info, 2, False, "b", "")
+    one = xiInit(folder, "deploy.prototxt", None, info, 2, False, "", "a", custom={"meet": meet})
+    two = xiInit(folder, "deploy.prototxt", None, info, 2, False, "b", "", custom={"meet": meet})
     batch = RNG.random((2, 2, 3, 5)).astype(np.float32)
     outputs = [[bytearray(info.outlayer_sizebytes)] for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
@@ -328,7 +314,7 @@ def test_two_handles_run_at_the_same_time(tmp_path: Path, own_registry: None) ->
     assert all(np.array_equal(floats(o[0]), batch.ravel() + 1) for o in outputs)
 
 
-def test_one_handle_runs_one_batch_at_a_time(tmp_path: Path, own_registry: None) -> None:
+def test_one_handle_runs_one_batch_at_a_time(tmp_path: Path) -> None:
     inside, most = [0], [0]
 
     def meet(x: Any) -> None:
@@ -338,9 +324,8 @@ def test_one_handle_runs_one_batch_at_a_time(tmp_path: Path, own_registry: None)
         x.top[0][:] = x.bottom[0] * 2
         inside[0] -= 1
 
-    plain(meet)
     info = io_layer_info()
-    handle = xiInit(write(tmp_path, CUSTOM), "deploy.prototxt", None, info, 1, False, "", "a")
+    handle = xiInit(write(tmp_path, CUSTOM), "deploy.prototxt", None, info, 1, False, "", "a", custom={"meet": meet})
     batches = [RNG.random((1, 2, 3, 5)).astype(np.float32) for _ in range(6)]
     outputs = [[bytearray(info.outlayer_sizebytes)] for _ in batches]
     with ThreadPoolExecutor(3) as threads:
@@ -350,15 +335,14 @@ def test_one_handle_runs_one_batch_at_a_time(tmp_path: Path, own_registry: None)
     assert all(np.array_equal(floats(o[0]), b.ravel() * 2) for o, b in zip(outputs, batches))
 
 
-def test_a_layer_that_fails_leaves_the_handle_usable(tmp_path: Path, own_registry: None) -> None:
+def test_a_layer_that_fails_leaves_the_handle_usable(tmp_path: Path) -> None:
     def meet(x: Any) -> None:
         if x.bottom[0].max() > 1:
             raise ValueError("too bright")
         x.top[0][:] = x.bottom[0]
 
-    plain(meet)
     info = io_layer_info()
-    handle = xiInit(write(tmp_path, CUSTOM), "deploy.prototxt", None, info, 1, False, "", "a")
+    handle = xiInit(write(tmp_path, CUSTOM), "deploy.prototxt", None, info, 1, False, "", "a", custom={"meet": meet})
     output = [np.zeros((1, 2, 3, 5), np.float32)]
     with pytest.raises(PluginError, match=r"layer 'a' .* too bright"):
         xiExec(handle, [np.full(30, 2, np.float32)], output)
