@@ -463,8 +463,11 @@ def test_any_number_of_images() -> None:
 def test_released_twice_and_used_afterwards(capsys: pytest.CaptureFixture[str]) -> None:
     info = io_layer_info()
     handle = xiInit(DIGITS, "digits.prototxt", "digits.caffemodel", info, 2, True, device="float")
+    layers = handle.net.graph.layers
+    assert any(layer.blobs for layer in layers)
     xiRelease(handle)
     xiRelease(handle)
+    assert not any(layer.blobs for layer in layers)
     for use in (lambda: xiExec(handle, [bytearray(512)], [bytearray(80)]), lambda: getPerfInfo(handle)):
         with pytest.raises(UsageError, match=r"this handle was released .*xiInit"):
             use()
