@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import ParseError, UsageError
 from .lazy import np
 from .limits import limits
+from .published import Published, from_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -232,12 +233,12 @@ def find(places: Iterable[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Card:
-    """What a TOML file beside a prototxt says of the network: title, labels, preprocessing, where its weights are."""
+    """What a TOML file beside a prototxt says of the network: title, labels, preprocessing, published weights."""
 
     title: str = ""
     labels: tuple[str, ...] = ()
     preprocess: Preprocess = Preprocess()
-    weights_from: str = ""
+    weights: Published | None = None
 
 
 def read_card(prototxt: str | Path) -> Card:
@@ -255,10 +256,10 @@ def read_card(prototxt: str | Path) -> Card:
         table = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
-    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights_from")]
+    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights")]
     if unknown:
         raise ParseError(
-            f"unknown key {unknown[0]!r}; expected title, labels, weights_from or [preprocess]", path=str(path)
+            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess] or [weights]", path=str(path)
         )
     labels = table.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
@@ -267,7 +268,7 @@ def read_card(prototxt: str | Path) -> Card:
         str(table.get("title", "")),
         tuple(labels),
         _preprocess(table.get("preprocess"), path),
-        str(table.get("weights_from", "")),
+        from_table(table["weights"], path) if "weights" in table else None,
     )
 
 

@@ -10,12 +10,12 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
     0: ["errors", "env", "paths", "limits", "lazy", "table", "source"],
-    1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile"],
+    1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published"],
     2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering"],
     3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "loading", "schedule", "plan", "cycles"],
+    6: ["image", "fetch", "loading", "schedule", "plan", "cycles"],
     7: ["perf", "executor", "pipeline", "offload", "trace", "report"],
     8: ["net"],
     9: ["__init__", "__main__", "cli", "check"],

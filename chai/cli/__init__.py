@@ -16,6 +16,7 @@ COMMANDS = {
     "check": "float against fixed point, layer by layer",
     "bench": "time a network, side by side with OpenCV",
     "demo": "the embedded network on real digit images, offline",
+    "fetch": "published weights of the shipped networks into a cache",
     "layers": "the layer types that chai knows",
     "devices": "the devices that networks can run on",
 }
