@@ -98,6 +98,13 @@ class Preprocess:
             item = item * np.float32(self.scale)
         return np.ascontiguousarray(item, np.float32)
 
+    def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom, in pixels of an image of ``size`` (width, height), of what becomes the input."""
+        resize, crop = self._sizes(shape)
+        across, down = size[0] / resize[1], size[1] / resize[0]
+        left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
+        return left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down
+
     def _mean(self, mean: Array, channels: int, size: tuple[int, int]) -> Array:
         if mean.size in (1, channels) and mean.ndim < 3:
             return mean.reshape(-1, 1, 1)
