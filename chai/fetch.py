@@ -137,7 +137,7 @@ def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDire
         _receive_all(url, part, published, opener, tell)
         _check(part, published, target)
     except (_Again, _Refused) as error:
-        return str(error)
+        return "".join(c if c.isprintable() else "?" for c in str(error))  # some words are the server's
     part.finish()
     return ""
 
@@ -201,9 +201,7 @@ def _answer(url: str, have: int, validator: str, part: _Part, opener: OpenerDire
         raise (_Again if again else _Refused)(f"HTTP status {error.code} {error.reason}") from error
     except (HTTPException, OSError, ValueError) as error:
         reason = error.reason if isinstance(error, URLError) else error
-        hopeless = isinstance(
-            reason, (ValueError, gaierror, SSLError, ConnectionRefusedError)
-        )  # not an address, nobody there
+        hopeless = isinstance(reason, (ValueError, gaierror, SSLError, ConnectionRefusedError))
         raise (_Refused if hopeless else _Again)(str(reason) or type(reason).__name__) from error
     with response:
         yield response

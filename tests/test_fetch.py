@@ -47,6 +47,7 @@ class Server(ThreadingHTTPServer):
         self.cuts: list[int] = []  # bytes after which the next answers end
         self.statuses: list[int] = []  # of the next answers, before anything is sent
         self.redirects: dict[str, str] = {}
+        self.phrase: str | None = None  # after the status, instead of its usual words
         self.ranges = self.if_range = True  # whether they are honoured
         self.length: str | None = None  # a Content-Length that need not be true; "" for none
         self.shift = 0  # a lie in Content-Range
@@ -92,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
 
     def _head(self, status: int, **fields: str) -> None:
-        self.send_response(status)
+        self.send_response(status, self.server.phrase)
         for name, value in fields.items():
             self.send_header(name, value)
         self.end_headers()
@@ -308,6 +309,13 @@ def test_statuses(status: int, tries: int, server: Server, tmp_path: Path) -> No
         fetch.fetch(published(server.url()), tmp_path)
     assert len(server.seen) == tries
     assert left(tmp_path) == []
+
+
+def test_words_of_the_server_do_not_reach_the_terminal_as_they_are(server: Server, tmp_path: Path) -> None:
+    server.phrase = "\x1b[31mred"
+    server.statuses = [404]
+    with pytest.raises(FetchError, match=re.escape("HTTP status 404 ?[31mred")):
+        fetch.fetch(published(server.url()), tmp_path)
 
 
 def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) -> None:
