@@ -7,7 +7,6 @@ bounded, and nothing but the card that is shipped says where a file goes.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -16,7 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from . import paths
 from .env import env
@@ -247,6 +245,8 @@ class _Part:
 
     def begun(self, url: str) -> tuple[int, str]:
         """Bytes that can be gone on from, and their validator; (0, "") if there are none from this address."""
+        import json
+
         try:
             note = json.loads(self.note.read_text("utf-8"))
             if note["url"] == url and isinstance(note["validator"], str) and note["validator"]:
@@ -258,6 +258,8 @@ class _Part:
     @contextmanager
     def write(self, url: str, validator: str, start: int) -> Iterator[Any]:
         if start == 0:
+            import json
+
             self.drop()
             self.note.write_text(json.dumps({"url": url, "validator": validator}), "utf-8")
         with open(self.path, "ab") as file:
@@ -311,6 +313,7 @@ def _opener() -> OpenerDirector:
     """http and https, through the proxies that the environment names, and nothing else: no file, ftp or data."""
     from urllib import request
     from urllib.error import HTTPError
+    from urllib.parse import urlsplit
 
     class Redirects(request.HTTPRedirectHandler):
         def redirect_request(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
 import socket
@@ -137,7 +138,14 @@ def nobody() -> str:
 
 
 def command(line: list[str]) -> int:
-    return cli._command(line[0], line[1:])
+    """The exit code of a command in this process, whose logging is put back as it was."""
+    logger = logging.getLogger("chai")
+    before = logger.handlers[:], logger.propagate, logger.level
+    try:
+        return cli._command(line[0], line[1:])
+    finally:
+        logger.handlers[:], logger.propagate = before[:2]
+        logger.setLevel(before[2])
 
 
 def left(folder: Path) -> list[str]:
