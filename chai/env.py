@@ -15,6 +15,7 @@ class Env:
     """device: name of the device asked for, or ""; debug: 0..3; custom: files or folders of custom layers.
 
     check: whether every Task is compared with its definition; dump: folder that every blob is written to, or None.
+    cache: folder of fetched weights.
     """
 
     device: str
@@ -23,11 +24,12 @@ class Env:
     limits: str
     check: bool
     dump: Path | None
+    cache: Path
 
 
 @lru_cache(maxsize=1)
 def env() -> Env:
-    """CHAI_DEVICE, CHAI_DEBUG, CHAI_CUSTOM (os.pathsep between places), CHAI_LIMITS, CHAI_CHECK, CHAI_DUMP."""
+    """CHAI_DEVICE, CHAI_DEBUG, CHAI_CUSTOM (os.pathsep between places), CHAI_LIMITS, CHAI_CHECK, CHAI_DUMP, CHAI_CACHE."""
     debug = os.environ.get("CHAI_DEBUG", "0") or "0"
     if not debug.isdecimal():
         raise UsageError(f"CHAI_DEBUG is {debug!r}; expected a number from 0 to 3")
@@ -39,4 +41,14 @@ def env() -> Env:
         limits=os.environ.get("CHAI_LIMITS", ""),
         check=os.environ.get("CHAI_CHECK", "0") not in ("", "0"),
         dump=Path(os.environ["CHAI_DUMP"]) if os.environ.get("CHAI_DUMP") else None,
+        cache=_cache(),
     )
+
+
+def _cache() -> Path:
+    if own := os.environ.get("CHAI_CACHE"):
+        return Path(own)
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (
+        base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))
+    ) / "chai"  # XDG: relative ones do not count

@@ -8,6 +8,7 @@ ChaiError
     MissingWeights  a layer without its trained parameters
   DeviceError       the device that was asked for cannot be used
   PluginError       a custom layer failed
+  FetchError        a published file that could not be had
   UsageError        an argument or option that cannot be followed
 """
 
@@ -89,6 +90,10 @@ class DeviceError(ChaiError):
 
 class PluginError(ChaiError):
     """A custom layer that cannot be found, loaded or run."""
+
+
+class FetchError(ChaiError):
+    """A published file that is out of reach, or is not what was published."""
 
 
 class UsageError(ChaiError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import ParseError, UsageError
 from .lazy import np
 from .limits import limits
+from .published import Published, from_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -96,6 +97,13 @@ class Preprocess:
         if self.scale != 1:
             item = item * np.float32(self.scale)
         return np.ascontiguousarray(item, np.float32)
+
+    def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom, in pixels of an image of ``size`` (width, height), of what becomes the input."""
+        resize, crop = self._sizes(shape)
+        across, down = size[0] / resize[1], size[1] / resize[0]
+        left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
+        return left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down
 
     def _mean(self, mean: Array, channels: int, size: tuple[int, int]) -> Array:
         if mean.size in (1, channels) and mean.ndim < 3:
@@ -237,12 +245,12 @@ def find(places: Iterable[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True)
 class Card:
-    """What a TOML file beside a prototxt says of the network: title, labels, preprocessing, where its weights are."""
+    """What a TOML file beside a prototxt says of the network: title, labels, preprocessing, published weights."""
 
     title: str = ""
     labels: tuple[str, ...] = ()
     preprocess: Preprocess = Preprocess()
-    weights_from: str = ""
+    weights: Published | None = None
 
 
 def read_card(prototxt: str | Path) -> Card:
@@ -260,10 +268,10 @@ def read_card(prototxt: str | Path) -> Card:
         table = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
-    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights_from")]
+    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights")]
     if unknown:
         raise ParseError(
-            f"unknown key {unknown[0]!r}; expected title, labels, weights_from or [preprocess]", path=str(path)
+            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess] or [weights]", path=str(path)
         )
     labels = table.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
@@ -272,7 +280,7 @@ def read_card(prototxt: str | Path) -> Card:
         str(table.get("title", "")),
         tuple(labels),
         _preprocess(table.get("preprocess"), path),
-        str(table.get("weights_from", "")),
+        from_table(table["weights"], path) if "weights" in table else None,
     )
 
 

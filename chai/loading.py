@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import paths
+from . import fetch, paths
 from .env import env
 from .errors import UsageError
 from .graph import Graph
@@ -15,14 +15,17 @@ from .plugins import registry
 
 
 def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, Path | None]:
-    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing."""
+    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing.
+
+    A shipped network without ``caffemodel`` has the weights that are shipped with it, else those that were fetched.
+    """
     path, weights = Path(prototxt), None if caffemodel is None else Path(caffemodel)
     if weights is not None and not weights.is_file():
         raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
     shipped = None if path.is_file() else paths.network(str(prototxt))
     if shipped is not None:
         own = shipped.with_suffix(".caffemodel")
-        return shipped, weights or (own if own.exists() else None)
+        return shipped, weights or (own if own.exists() else fetch.fetched(str(prototxt)))
     if path.is_dir():
         raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
     if not path.exists():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -23,11 +22,3 @@ def networks() -> list[str]:
 def network(name: str) -> Path | None:
     """The prototxt of a shipped network, or None if there is none of that name."""
     return resource("prototxt", f"{name}.prototxt") if name in networks() else None
-
-
-def cache(*parts: str) -> Path:
-    """Where chai keeps what it can make or fetch again: CHAI_CACHE, else chai's folder of the user's cache."""
-    own = os.environ.get("CHAI_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "chai"
-    )
-    return Path(own, *parts)

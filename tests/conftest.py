@@ -45,12 +45,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests see no CHAI_ variables of the person who runs them, except where the data are."""
+    """Tests see no CHAI_ variables and no fetched weights of the person who runs them, only where the data are."""
     from chai.env import env
     from chai.limits import limits
 
     for name in list(os.environ):
         if name.startswith("CHAI_") and not name.startswith("CHAI_TEST_"):
             monkeypatch.delenv(name)
+    monkeypatch.setenv("CHAI_CACHE", os.devnull)
     env.cache_clear()
     limits.cache_clear()

@@ -10,12 +10,12 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
     0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files"],
-    1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile"],
+    1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published"],
     2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering"],
     3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "loading", "schedule", "plan", "cycles", "merge"],
+    6: ["image", "fetch", "loading", "schedule", "plan", "cycles", "merge"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
     8: ["net", "artifact", "compiled", "replay", "custom_check"],
     9: ["__init__", "__main__", "cli", "check", "pycaffe", "chaidnn"],

@@ -18,6 +18,7 @@ COMMANDS = {
     "estimate": "a CHaiDNN layer list (xiEval), timed by the model of an overlay",
     "bench": "time a network, side by side with OpenCV",
     "demo": "the embedded network on real digit images, offline",
+    "fetch": "published weights of the shipped networks into a cache",
     "layers": "the layer types that chai knows",
     "devices": "the devices that networks can run on",
 }

@@ -1,4 +1,4 @@
-"""What a network's outputs say of an image: best classes, boxes, or a summary."""
+"""What a network's outputs say of an image: best classes, boxes, classes of pixels, or a summary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..lazy import np
 from . import output
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..graph import Array, Layer
     from ..net import Net
 
 
@@ -20,23 +20,13 @@ def of_image(
     """What each output blob says of image ``index`` of a batch of ``count``: its ``top`` best, or a summary."""
     found: dict[str, Any] = {}
     for name, value in outputs.items():
-        producer = next(layer for layer in net.graph.layers if net.graph.latest[name] in layer.tops)
+        producer = _producer(net, name)
         if producer.dynamic and value.shape[-1] == 7:
             rows = value.reshape(-1, 7)
-            rows = rows[(rows[:, 0] == index) & (rows[:, 1] >= 0)][:top]
-            found[name] = {
-                "boxes": [
-                    {
-                        "label": int(r[1]),
-                        "name": _label(labels, int(r[1])),
-                        "score": float(r[2]),
-                        "box": [float(v) for v in r[3:]],
-                    }
-                    for r in rows
-                ]
-            }
+            rows = rows[(rows[:, 0] == index) & (rows[:, 1] >= 0)]
+            found[name] = {"boxes": [_box(r, labels) for r in rows[np.argsort(-rows[:, 2], kind="stable")][:top]]}
             continue
-        item = value[index] if value.ndim and len(value) == count else value
+        item = _item(value, index, count)
         if item.size == max(item.shape, default=1) and item.size > 1:
             scores = item.reshape(-1)
             order = np.argsort(-scores, kind="stable")[:top]
@@ -44,16 +34,67 @@ def of_image(
                 "top": [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
             }
             found[name]["probabilities"] = bool(scores.min() >= 0 and abs(float(scores.sum()) - 1) < 1e-3)
-        else:
-            finite = item.size > 0
-            low, high = (float(item.min()), float(item.max())) if finite else (0.0, 0.0)
-            found[name] = {
-                "shape": list(item.shape),
-                "min": low,
-                "max": high,
-                "mean": float(item.mean()) if finite else 0.0,
-            }
+            continue
+        some = item if item.size else np.zeros(1, np.float32)
+        found[name] = {"shape": list(item.shape)}
+        found[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
+        classes = _class_map(net, producer, item, labels)
+        if classes is not None:
+            found[name]["classes"] = _shares(classes, top, labels)
     return found
+
+
+def class_maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Sequence[str]) -> dict[str, Array]:
+    """Class of every pixel, int (H, W), by output blob, of image ``index``; only blobs that are such maps."""
+    maps = {}
+    for name, value in outputs.items():
+        classes = _class_map(net, _producer(net, name), _item(value, index, count), labels)
+        if classes is not None:
+            maps[name] = classes
+    return maps
+
+
+def _class_map(net: Net, producer: Layer, item: Array, labels: Sequence[str]) -> Array | None:
+    """The class of each pixel, if a blob (C, H, W) says that: indices by an ArgMax, or a score per class.
+
+    Scores are recognised by having a channel per label or, where no labels are known, by the height and width of the
+    network's input; three channels of that size are rather a picture.
+    """
+    if item.ndim != 3 or item[0].size < 2:
+        return None
+    if producer.type == "ArgMax":
+        return None if producer.params.axis is None or producer.params.out_max_val else item[0].astype(np.int64)
+    size = net.shapes[net.inputs[0]][2:]
+    scores = len(item) == len(labels) if labels else item.shape[1:] == size and len(item) not in (1, 3)
+    return item.argmax(0) if scores else None
+
+
+def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
+    indices, counts = np.unique(classes, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:top]
+    return [
+        {
+            "index": int(indices[i]),
+            "label": _label(labels, int(indices[i])),
+            "share": float(counts[i] / classes.size),
+        }
+        for i in order
+    ]
+
+
+def _producer(net: Net, name: str) -> Layer:
+    return next(layer for layer in net.graph.layers if net.graph.latest[name] in layer.tops)
+
+
+def _item(value: Array, index: int, count: int) -> Array:
+    item: Array = value[index] if value.ndim and len(value) == count else value
+    return item
+
+
+def _box(row: Array, labels: Sequence[str]) -> dict[str, Any]:
+    label = int(row[1])
+    box = [float(v) for v in row[3:]]
+    return {"label": label, "name": _label(labels, label), "score": float(row[2]), "box": box}
 
 
 def _label(labels: Sequence[str], index: int) -> str:
@@ -82,3 +123,5 @@ def show(answer: dict[str, Any]) -> None:
             print(
                 f"  {shape_text(tuple(found['shape']))}  min {found['min']:g}  max {found['max']:g}  mean {found['mean']:g}"
             )
+            for line in found.get("classes", ()):
+                print(f"  {line['share']:8.2%}  {line['index']:4d}  {output.printable(line['label'])}".rstrip())

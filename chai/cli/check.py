@@ -88,13 +88,9 @@ def execute(args: argparse.Namespace) -> int:
         )
     if args.agreement is not None and not 0 <= args.agreement <= 1:
         raise UsageError(f"--agreement {args.agreement:g}: expected a share from 0 to 1")
-    path, weights = locate(args.net, args.weights)
+    _, weights = locate(args.net, args.weights)
     if weights is None:
-        source = images.read_card(path).weights_from
-        raise UsageError(
-            f"no weights: chai check {args.net} WEIGHTS.caffemodel -i ...",
-            hint=f"published weights: {source}" if source else None,
-        )
+        raise jobs.no_weights("check", args.net)
     files = images.find(args.image)[: args.limit]
     job = jobs.prepare(args, files)
     failed: list[dict[str, str]] = []

@@ -43,13 +43,9 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("--batch must be at least 1")
     if args.output.suffix != ".chai":
         raise UsageError(f"-o {args.output}: expected a name that ends in .chai")
-    path, weights = locate(args.net, args.weights)
+    _, weights = locate(args.net, args.weights)
     if weights is None:
-        source = images.read_card(path).weights_from
-        raise UsageError(
-            f"no weights: chai compile {args.net} WEIGHTS.caffemodel -o {args.output}",
-            hint=f"published weights: {source}" if source else None,
-        )
+        raise jobs.no_weights("compile", args.net)
     job = jobs.prepare(args, images.find([args.calibration]) if args.calibration else [])
     if args.calibration:
         jobs.calibrate(args, job)

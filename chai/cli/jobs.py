@@ -38,10 +38,7 @@ def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
     compiled = path.suffix == ".chai"
     card = images.Card() if compiled else images.read_card(path)
     if weights is None and not args.random_weights and not compiled:
-        hint = (
-            f"published weights: {card.weights_from}" if card.weights_from else "or --random-weights, to try the speed"
-        )
-        raise UsageError(f"no weights: chai run {args.net} WEIGHTS.caffemodel -i ...", hint=hint)
+        raise no_weights("run", args.net, "or --random-weights, to try the speed")
     sizes = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
     net = options.load_network(args, device=args.device, **sizes, **options.offload(args))
     if isinstance(net, CompiledNet):
@@ -71,6 +68,13 @@ def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
     labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
     return Job(net, blob, shape, preprocess, labels)
+
+
+def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
+    """What to tell somebody who gave none; ``otherwise`` is the hint where chai does not know of any."""
+    from ..fetch import how_to_get
+
+    return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
 
 
 def _shape_of(files: list[Path], blob: str) -> Shape:

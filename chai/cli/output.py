@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from time import monotonic
 from typing import Any, TypeVar
 
-from ..errors import ChaiError, DeviceError, UsageError
-from ..table import plain, visible
+from ..errors import ChaiError, DeviceError, FetchError, UsageError
+from ..table import plain, quantity, visible
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
@@ -40,7 +41,8 @@ def report(error: ChaiError) -> int:
         say(error.excerpt)
     if error.hint:
         say(f"hint: {printable(error.hint)}")
-    return 2 if isinstance(error, UsageError) else 69 if isinstance(error, DeviceError) else 65
+    codes = {UsageError: 2, DeviceError: 69, FetchError: 74}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), 65)
 
 
 def fault(error: Exception) -> int:
@@ -102,37 +104,60 @@ def _finite(value: Any) -> Any:
 
 
 def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> Iterator[T]:
-    """The items, with a bar on stderr once two seconds have passed: a line every ten seconds where it is no terminal."""
-    if quiet:
-        yield from items
-        return
+    """The items, with a ``meter`` of how many are done."""
+    with meter(what, quiet) as tell:
+        for done, item in enumerate(items):
+            tell(done, total)
+            yield item
+
+
+@contextmanager
+def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A function to call with what is done and the total, None if it is not known.
+
+    A bar on stderr once two seconds have passed: a line every ten seconds where it is no terminal.
+    """
     started = told = monotonic()
     bar = None
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal bar, told
+        if quiet:
+            return
+        now = monotonic()
+        if bar is None and now - started > 2 and sys.stderr.isatty():
+            bar = _bar(what, total, bytes)
+        if bar is not None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+        elif now - told > 10:
+            told = now
+            left = f", about {(now - started) / max(done, 1) * (total - done):.0f} s left" if total else ""
+            sizes = [quantity(n) + "B" if bytes else str(n) for n in (done, total) if n is not None]
+            say(f"{what}: {' of '.join(sizes)}{left}")
+
     try:
-        for done, item in enumerate(items):
-            now = monotonic()
-            if bar is None and now - started > 2 and sys.stderr.isatty():
-                bar = _bar(what, total)
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done)
-            elif now - told > 10:
-                told = now
-                left = (now - started) / max(done, 1) * (total - done)
-                say(f"{what}: {done} of {total}, about {left:.0f} s left")
-            yield item
+        yield tell
     finally:
         if bar is not None:
             bar.stop()
 
 
-def _bar(what: str, total: int) -> Any:
+def _bar(what: str, total: int | None, bytes: bool = False) -> Any:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *((DownloadColumn(), TransferSpeedColumn()) if bytes else (MofNCompleteColumn(),)),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -12,6 +12,7 @@ from ..files import complete
 from ..lazy import np
 from ..perf import CSV, getPerfInfo
 from . import answers, jobs, options, output
+from .drawing import Drawing
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 EPILOG = """examples:
   chai run digits -i photo.png
   chai run googlenet bvlc_googlenet.caffemodel -i cat.jpg --labels synset_words.txt
+  chai run mobilenet_ssd -i street.jpg --draw boxes.png
   chai run net.prototxt net.caffemodel -i photos/ --mean 104,117,123 --batch 8 --json"""
 UNSURE = 0.5  # a first answer below this, without any preprocessing given, is worth a hint
 
@@ -41,6 +43,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.npz", help="keep the output blobs of all images")
+    parser.add_argument(
+        "--draw",
+        type=Path,
+        metavar="OUT",
+        help="the images with boxes, colours of classes or best answers: a .png or .jpg, or a folder",
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument(
         "--calibration",
@@ -60,6 +68,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.batch < 1 or args.top < 1:
         raise UsageError("--batch and --top must be at least 1")
     files = images.find(args.image)
+    drawing = Drawing(args.draw, files) if args.draw else None
     job = jobs.prepare(args, files)
     results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
@@ -79,9 +88,14 @@ def execute(args: argparse.Namespace) -> int:
             )
             if not args.json:
                 answers.show(results[-1])
+            if drawing:
+                maps = answers.class_maps(job.net, outputs, i, len(names), job.labels)
+                drawing.add(results[-1], maps, job)
         if args.output:
             for blob, value in outputs.items():
                 kept[blob].append(value)
+    if drawing:
+        drawing.report()
     if args.output and results:
         _save(args.output, kept, len(results))
     if (args.perf or args.perf_csv or args.trace) and data is not None:

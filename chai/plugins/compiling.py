@@ -19,7 +19,6 @@ from typing import Any
 
 from ..env import env
 from ..lazy import np
-from ..paths import cache
 from ..xchange import COMPILED
 
 log = logging.getLogger("chai.custom")
@@ -100,7 +99,7 @@ def _dispatcher(function: Any, options: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def _made(function: Any, hashed: str, settings: tuple[tuple[str, Any], ...]) -> Any:
-    numba_, folder, options = numba(), cache("numba", hashed), dict(settings)
+    numba_, folder, options = numba(), env().cache / "numba" / hashed, dict(settings)
     if isinstance(options["fastmath"], tuple):
         options["fastmath"] = set(options["fastmath"])  # numba takes no other kind
     with _configuring:  # a setting of the whole process, read when a function is decorated

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
-from ..paths import cache
+from ..env import env
 from .compiling import available
 from .definition import CustomType, Implementation
 
@@ -42,7 +42,7 @@ class Tuner:
     """
 
     def __init__(self) -> None:
-        self.file = cache("tune.json")
+        self.file = env().cache / "tune.json"
 
     def fastest(
         self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]

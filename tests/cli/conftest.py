@@ -24,7 +24,7 @@ def chai_command(tmp_path: Path) -> Run:
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            env={**clean, "COLUMNS": "80", **env},
+            env={**clean, "COLUMNS": "80", "CHAI_CACHE": str(tmp_path / "cache"), **env},
             timeout=120,
             check=False,
         )

@@ -145,7 +145,7 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
     net = chai.Net("googlenet", device="null")
     net.plan()
     assert net.overlay is not None
-    shapes, tasks, lines = net.offload.shapes, [], []
+    shapes, lines = net.offload.shapes, []
     for step in net.schedule.steps:
         for layer in step.layers if isinstance(step, DeviceStep) else ():
             if layer.type not in ("Convolution", "Pooling"):
@@ -159,8 +159,7 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
             )
     lowered = lower(net.offload.partition, Target(net.overlay, net.offload.formats, shapes))  # before some are merged
     assert isinstance(lowered, dict)
-    for task in (task for listed in lowered.values() for task in listed if task.kind in ("conv", "pool")):
-        tasks.append(cycles(task, net.overlay, shapes))
+    tasks = [cycles(t, net.overlay, shapes) for made in lowered.values() for t in made if t.kind in ("conv", "pool")]
     assert len(lines) == len(tasks) > 60
     assert sum(e.cycles for e in layers("\n".join(lines))) == sum(tasks)
 

@@ -41,7 +41,7 @@ def test_a_bar_on_a_terminal_after_two_seconds(monkeypatch: pytest.MonkeyPatch) 
     class Bar:
         task_ids = (0,)
 
-        def update(self, task: int, completed: int) -> None:
+        def update(self, task: int, completed: int, total: int | None) -> None:
             made.append(completed)
 
         def stop(self) -> None:
@@ -49,7 +49,7 @@ def test_a_bar_on_a_terminal_after_two_seconds(monkeypatch: pytest.MonkeyPatch) 
 
     clock(monkeypatch, 1.1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(output, "_bar", lambda what, total: Bar())
+    monkeypatch.setattr(output, "_bar", lambda *described: Bar())
     for i in output.progress(range(5), 5, "images"):
         if i == 3:
             break
@@ -61,6 +61,21 @@ def test_the_bar_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     bar.update(bar.task_ids[0], completed=2)
     bar.stop()
     assert bar.tasks[0].completed == 2
+
+
+def test_bytes_are_told_in_megabytes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    clock(monkeypatch, 11)
+    with output.meter("weights", bytes=True) as tell:
+        tell(13_400_000, 53_500_000)
+        tell(26_750_000, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "weights: 13.4 MB of 53.5 MB, about 33 s left",
+        "weights: 26.8 MB",
+    ]
+    bar = output._bar("weights", None, True)
+    bar.update(bar.task_ids[0], completed=13_400_000, total=53_500_000)
+    bar.stop()
+    assert bar.tasks[0].percentage == pytest.approx(25.0, abs=0.1)
 
 
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:

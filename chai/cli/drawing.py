@@ -1,0 +1,103 @@
+"""chai run --draw: what a network says of images, drawn into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import image as images, picture
+from ..errors import UsageError
+from . import output
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from ..graph import Array
+    from .jobs import Job
+
+
+class Drawing:
+    """Pictures in the making: one file, numbered files, or files of a folder under their images' names.
+
+    Boxes and classes are drawn in the image as it was read, at its own size; text stands below it.
+    Raises UsageError for a place that cannot be meant, e.g. one that would overwrite an image.
+    """
+
+    def __init__(self, out: Path, files: Sequence[Path]) -> None:
+        folder = out.is_dir() or not out.suffix
+        if not folder and out.suffix.lower() not in picture.FORMATS:
+            raise UsageError(f"--draw {out}: expected a folder or a file of {', '.join(picture.FORMATS)}")
+        self.written: list[Path] = []
+        self.silent: list[str] = []  # images that nothing was drawn for
+        self.folder = out if folder else out.parent
+        self._targets = _targets(out, files, folder)
+        inputs = {file.resolve() for file in files}
+        for target in self._targets.values():
+            if target.resolve() in inputs:
+                raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
+
+    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Array], job: Job) -> None:
+        """The picture of one image, if its ``answer`` has anything that can be drawn."""
+        target = self._targets.get(answer["file"])
+        if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
+            self.silent.append(answer["file"])
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, job)
+        picture.save(drawn, target, picture.FORMATS[target.suffix.lower()])
+        self.written.append(target)
+
+    def report(self) -> None:
+        """Say what was written."""
+        if len(self.written) == 1:
+            output.say(f"wrote {output.printable(str(self.written[0]))}")
+        elif self.written:
+            output.say(f"wrote {len(self.written)} pictures to {output.printable(str(self.folder))}")
+        if self.silent:
+            first = output.printable(self.silent[0])
+            more = f" and {len(self.silent) - 1} more" if len(self.silent) > 1 else ""
+            output.say(f"--draw: nothing to draw for {first}{more}: no image, or no classes, boxes or map of classes")
+
+
+def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
+    """Where the picture of each image file goes; arrays (.npy) have none."""
+    named = [file for file in files if file.suffix.lower() != ".npy"]
+    if not folder and len(named) == 1:
+        return {str(named[0]): out}
+    targets: dict[str, Path] = {}
+    for i, file in enumerate(named, 1):
+        target = out / f"{file.stem}.png" if folder else out.with_name(f"{out.stem}-{i}{out.suffix}")
+        if target in targets.values():  # two images of one name, from different folders
+            target = target.with_name(f"{target.stem}-{i}.png")
+        targets[str(file)] = target
+    return targets
+
+
+def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Array], job: Job) -> Image:
+    window = job.preprocess.window(image.size, job.shape)
+    boxes: list[picture.Box] = []
+    lines: list[tuple[str, picture.Colour | None]] = []
+    for name, found in outputs.items():
+        if name in maps:
+            image = picture.with_classes(image, maps[name], window)
+            for line in found["classes"]:
+                text = f"{line['label'] or line['index']}  {line['share']:.1%}"
+                lines.append((text, picture.class_colour(line["index"])))
+        elif "boxes" in found:
+            boxes += [_box(line, window) for line in found["boxes"]]
+        elif "top" in found:
+            lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in found["top"]]
+    if boxes:
+        image = picture.with_boxes(image, boxes)
+    return picture.with_lines(image, lines)
+
+
+def _box(found: Mapping[str, Any], window: tuple[float, float, float, float]) -> picture.Box:
+    """The box, whose corners are parts of the network's input, in pixels of the image."""
+    left, top, right, bottom = window
+    x0, y0, x1, y1 = found["box"]
+    width, height = right - left, bottom - top
+    corners = left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height
+    text = f"{found['name'] or found['label']} {found['score']:.2f}"
+    return picture.Box(corners, text, picture.class_colour(found["label"]))

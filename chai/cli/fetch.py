@@ -1,0 +1,66 @@
+"""chai fetch: published weights of the shipped networks."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .. import fetch as fetching, paths
+from ..env import env
+from . import output
+
+EPILOG = """examples:
+  chai fetch googlenet            then: chai run googlenet -i cat.jpg
+  chai fetch                      what there is, and what is here
+  chai fetch vgg16 --dir .        to another folder
+
+The cache is CHAI_CACHE, else XDG_CACHE_HOME/chai, else ~/.cache/chai; proxies are taken from http_proxy and
+https_proxy. An interrupted transfer is gone on with the next time."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("net", nargs="*", metavar="NET", help="shipped networks; none: list them")
+    parser.add_argument("--list", action="store_true", help="what there is, and what is here")
+    parser.add_argument("--force", action="store_true", help="also if the file is here")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="folder for the files, instead of the cache")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Fetch the networks named, or list all. The first that cannot be had ends the command."""
+    folder = args.dir or env().cache
+    if args.list or not args.net:
+        return _list(folder)
+    for name in args.net:
+        published = fetching.entry(name)
+        if published is None:
+            print(f"{name}: nothing to fetch, {_state(name, folder)}")
+            continue
+        with output.meter(published.file, args.quiet, bytes=True) as tell:
+            path = fetching.fetch(published, folder, force=args.force, tell=tell)
+        print(f"{name}: {output.printable(str(path))}")
+    if not args.quiet:
+        weights = f" {path}" if args.dir and published else ""
+        output.say(f"next: chai run {args.net[-1]}{output.printable(weights)} -i IMAGE")
+    return 0
+
+
+def _list(folder: Path) -> int:
+    rows = []
+    for name in paths.networks():
+        published = fetching.entry(name)
+        size = f"{published.size:,}" if published and published.size else "-"
+        rows.append([name, published.file if published else "-", size, _state(name, folder)])
+    output.table(["network", "file", "bytes", "state"], rows, "llrl")
+    output.say(f"folder: {output.printable(str(folder))}")
+    return 0
+
+
+def _state(name: str, folder: Path) -> str:
+    published = fetching.entry(name)
+    if published is None:
+        shipped = (paths.network(name) or folder).with_suffix(".caffemodel").is_file()
+        return "shipped with chai" if shipped else "no weights are published"
+    if (folder / published.file).is_file():
+        return "here"
+    return f"chai fetch {name}" if published.urls else f"place it in the folder; {published.where}"

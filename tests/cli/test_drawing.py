@@ -1,0 +1,317 @@
+"""chai run --draw: boxes, classes of pixels and answers, where they belong in the image as it was read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFont
+
+import chai
+from chai import picture
+from chai.cli import answers
+from chai.cli.drawing import Drawing
+from chai.errors import UsageError
+from chai.image import Preprocess, bilinear
+from chai.paths import resource
+from chai.picture import Box
+from tests.conftest import need_models
+
+DIGITS = resource("prototxt", "digits_images")
+RED = (128, 0, 0)  # PASCAL VOC's colour of class 1
+rng = np.random.default_rng(0)
+
+
+def pixels(path: Path) -> Any:
+    with Image.open(path) as image:
+        assert image.mode == "RGB"
+        return np.asarray(image)
+
+
+def noise(width: int, height: int) -> Image.Image:
+    return Image.fromarray(rng.integers(0, 120, (height, width, 3), np.uint8))
+
+
+# -- real networks
+
+
+def test_faces_are_framed_where_caffe_found_them(chai_command: Any, tmp_path: Path) -> None:
+    folder = need_models() / "yuface_v1_ssd"
+    image = folder / "images" / "ulf_1.jpg"
+    (tmp_path / "labels.txt").write_text("background\nvisage \N{LATIN SMALL LETTER E WITH ACUTE}\u732b\n", "utf-8")
+    files = folder / "deploy.prototxt", folder / "weights.caffemodel"
+    options = ["--mean", "103.94,116.78,123.68", "--device", "float", "--labels", "labels.txt", "--json"]
+    done = chai_command("run", *files, "-i", image, *options, "--draw", "out.png")
+    assert done.returncode == 0, done.stderr
+    boxes = json.loads(done.stdout)["images"][0]["outputs"]["detection_out"]["boxes"]
+    found = np.load(folder / "cases" / "ulf_1" / "ref.npz")["detection_out"].reshape(-1, 7)
+    caffe = found[np.argsort(-found[:, 2])][:5, 3:]
+    assert np.allclose([box["box"] for box in boxes], caffe, atol=2e-3)  # the JPEG decoder was another
+    assert "wrote out.png" in done.stderr
+
+    with Image.open(image) as opened:
+        plain = np.asarray(opened.convert("RGB"))
+    drawn = pixels(tmp_path / "out.png")
+    assert drawn.shape == plain.shape
+    height, width = plain.shape[:2]
+    frame = max(2, min(width, height) // 150)
+    untouched = np.ones((height, width), bool)
+    for x0, y0, x1, y1 in (box["box"] for box in boxes):
+        left, right = round(x0 * width), round(x1 * width) - 1
+        top, bottom = round(y0 * height), round(y1 * height) - 1
+        y, x = (top + bottom) // 2, (left + right) // 2
+        for line in (drawn[y, left : left + frame], drawn[y, right + 1 - frame : right + 1]):
+            assert (line == RED).all()
+        for line in (drawn[top : top + frame, x], drawn[bottom + 1 - frame : bottom + 1, x]):
+            assert (line == RED).all()
+        beside, below = [left - 1, left + frame, right - frame, right + 1], [bottom - frame, bottom + 1]
+        assert (drawn[y, beside] == plain[y, beside]).all()
+        assert (drawn[below, x] == plain[below, x]).all()
+        untouched[max(0, top - 60) : bottom + 1, left : max(right, left + 300) + 1] = False
+    assert (drawn[untouched] == plain[untouched]).all()
+    assert untouched.mean() > 0.3
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_classes_are_coloured_where_their_pixels_are(scale: int, chai_command: Any, tmp_path: Path) -> None:
+    folder = need_models() / "synth_fcn8ish"
+    files = folder / "deploy.prototxt", folder / "weights.caffemodel"
+    image = noise(75 * scale, 61 * scale)
+    image.save(tmp_path / "in.png")
+    done = chai_command("run", *files, "-i", "in.png", "--device", "float", "--json", "--draw", "out.png")
+    assert done.returncode == 0, done.stderr
+
+    data = bilinear(np.asarray(image, np.float32), (61, 75)).transpose(2, 0, 1)[None, ::-1]
+    classes = chai.Net(*files, device="float").forward(data=data)["argmax"][0, 0].astype(int)
+    assert len(np.unique(classes)) == 5
+    voc = np.array([(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128)])
+    wanted = (np.asarray(image, int) + voc[classes].repeat(scale, 0).repeat(scale, 1)) / 2
+    drawn = pixels(tmp_path / "out.png").astype(int)
+    assert np.abs(drawn[: 61 * scale, : 75 * scale] - wanted).max() <= 1
+    assert len(drawn) > 61 * scale  # the legend
+    said = json.loads(done.stdout)["images"][0]["outputs"]["argmax"]["classes"]
+    assert {c["index"]: pytest.approx(c["share"]) for c in said} == {c: (classes == c).mean() for c in range(5)}
+    assert [c["share"] for c in said] == sorted((c["share"] for c in said), reverse=True)
+    first = voc[said[0]["index"]]
+    assert (drawn[61 * scale :] == first).all(-1).sum() > 20  # its square
+
+
+def modes(folder: Path) -> list[Path]:
+    colours = Image.fromarray(rng.integers(0, 255, (37, 53, 3), np.uint8))
+    files = []
+    for mode, name in (("L", "l.png"), ("RGBA", "rgba.png"), ("P", "p.png"), ("1", "1.png"), ("LA", "la.png")):
+        colours.convert(mode).save(folder / name)
+        files.append(folder / name)
+    for mode, name in (("CMYK", "cmyk.jpg"), ("L", "gray.jpg")):
+        colours.convert(mode).save(folder / name)
+        files.append(folder / name)
+    Image.fromarray(rng.integers(0, 60_000, (37, 53)).astype(np.uint16)).save(folder / "deep.png")
+    return [*files, folder / "deep.png"]
+
+
+def test_every_mode_of_image_goes_into_a_folder(chai_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    files = modes(tmp_path / "in")
+    done = chai_command(
+        "run", "digits", "-i", *files, "--device", "float", "--top", "2", "--draw", "out", "--batch", "3"
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"wrote {len(files)} pictures to out" in done.stderr
+    for file in files:
+        with Image.open(file) as image:
+            if image.mode.startswith("I"):
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            wanted = np.asarray(image.convert("RGB"))
+        drawn = pixels(tmp_path / "out" / f"{file.stem}.png")
+        assert (drawn[:37, :53] == wanted).all()
+        below = drawn[37:]
+        assert len(below) > 20
+        assert (below == 255).any() and (below < 128).any()  # text on white
+
+
+def test_several_images_into_numbered_files(chai_command: Any, tmp_path: Path) -> None:
+    files = sorted(DIGITS.glob("*.png"))[:3]
+    done = chai_command("run", "digits", "-i", *files, "--device", "float", "--draw", "out.jpg")
+    assert done.returncode == 0, done.stderr
+    assert sorted(p.name for p in tmp_path.glob("out*")) == ["out-1.jpg", "out-2.jpg", "out-3.jpg"]
+    with Image.open(tmp_path / "out-2.jpg") as image:
+        assert image.format == "JPEG"
+
+
+def test_what_cannot_be_drawn_is_said(chai_command: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8), np.float32))
+    image = sorted(DIGITS.glob("*.png"))[0]
+    done = chai_command("run", "digits", "-i", "x.npy", image, "--device", "float", "--draw", "out.png")
+    assert done.returncode == 0
+    assert "wrote out.png" in done.stderr
+    assert "--draw: nothing to draw for x.npy: no image" in done.stderr
+    (tmp_path / "bad.png").write_bytes(image.read_bytes()[:40])
+    done = chai_command("run", "digits", "-i", image, "bad.png", "--device", "float", "--draw", "two")
+    assert done.returncode == 65
+    assert [p.name for p in (tmp_path / "two").iterdir()] == [f"{image.stem}.png"]
+
+
+# -- places
+
+
+def test_places(tmp_path: Path) -> None:
+    files = [tmp_path / "a" / "x.jpg", tmp_path / "b" / "x.png", tmp_path / "b" / "y.png", tmp_path / "z.npy"]
+    out = tmp_path / "out"
+    assert [p.name for p in Drawing(out, files)._targets.values()] == ["x.png", "x-2.png", "y.png"]
+    assert list(Drawing(out, files[:1])._targets.values()) == [out / "x.png"]
+    assert list(Drawing(out / "p.JPG", files[:1])._targets.values()) == [out / "p.JPG"]
+    with pytest.raises(UsageError, match=r"expected a folder or a file of \.png, \.jpg, \.jpeg"):
+        Drawing(tmp_path / "p.gif", files)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "y.png").touch()
+    for place, images in ((tmp_path / "b", files), (tmp_path / "b" / ".." / "b" / "y.png", files[2:3])):
+        with pytest.raises(UsageError, match="would overwrite the image"):
+            Drawing(place, images)
+
+
+def test_the_window_of_a_cropped_image() -> None:
+    way = Preprocess(resize=(256, 512), crop=(224, 448))
+    assert way.window((1024, 1024), (1, 3, 224, 448)) == (64.0, 64.0, 960.0, 960.0)
+    assert Preprocess().window((53, 37), (1, 3, 10, 20)) == (0.0, 0.0, 53.0, 37.0)
+
+
+def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
+    from chai.cli import drawing
+
+    way = Preprocess(resize=(100, 100), crop=(50, 50))
+    job = SimpleNamespace(preprocess=way, shape=(1, 3, 50, 50))
+    found = {"boxes": [{"label": 2, "name": "", "score": 0.5, "box": [0.0, 0.5, 1.0, 1.0]}]}
+    drawn = np.asarray(drawing._draw(noise(200, 400), {"out": found}, {}, job))  # type: ignore[arg-type]
+    green = (drawn == (0, 128, 0)).all(-1)
+    assert green[299, 50:150].all() and green[298, 50:150].all() and not green[300:].any()
+    assert green[200:300, [50, 149]].all() and not green[200:300, [49, 150]].any()
+
+
+# -- drawing
+
+
+def test_colours_are_pascals() -> None:
+    known = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 4: (0, 0, 128), 7: (128, 128, 128)}
+    known |= {8: (64, 0, 0), 15: (192, 128, 128), 20: (0, 64, 128), 255: (224, 224, 192)}
+    assert {i: picture.class_colour(i) for i in known} == known
+    assert len({picture.class_colour(i) for i in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize(
+    ("corners", "wanted"),
+    [
+        ((10, 5, 20, 15), (10, 5, 19, 14)),
+        ((-7.2, -3, 20, 15), (0, 0, 19, 14)),
+        ((30, 20, 1e30, 1e30), (30, 20, 52, 36)),
+        ((9.6, 4.4, 20.4, 15.6), (10, 4, 19, 15)),
+        ((-50, -50, -1, -1), None),
+        ((53, 0, 60, 10), None),
+        ((20, 5, 10, 15), None),
+        ((10, 5, 10.2, 15), None),
+        ((float("nan"), 5, 20, 15), None),
+        ((float("-inf"), 5, float("inf"), 15), None),
+    ],
+)
+def test_frames_are_clipped(corners: tuple[float, float, float, float], wanted: tuple[int, ...] | None) -> None:
+    image = noise(53, 37)
+    drawn = np.asarray(picture.with_boxes(image, [Box(corners, "", (1, 2, 255))]))
+    frame = (drawn == (1, 2, 255)).all(-1)
+    if wanted is None:
+        assert (drawn == np.asarray(image)).all()
+        return
+    left, top, right, bottom = wanted
+    assert frame[[top, bottom], left : right + 1].all() and frame[top : bottom + 1, [left, right]].all()
+    inside = np.zeros_like(frame)
+    inside[top : bottom + 1, left : right + 1] = True
+    inside[top + 2 : bottom - 1, left + 2 : right - 1] = False
+    assert (frame == inside).all()
+
+
+def test_the_first_of_two_frames_lies_on_top() -> None:
+    boxes = [Box((5, 20, 30, 35), "", (255, 0, 0)), Box((5, 20, 30, 35), "", (0, 255, 0))]
+    assert picture.with_boxes(noise(53, 37), boxes).getpixel((5, 30)) == (255, 0, 0)
+
+
+TEXTS = ["", "caf\N{LATIN SMALL LETTER E WITH ACUTE} \u732b \U0001f600", "two\nlines\x1b[31m", "x" * 5000, "\u202eevil"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("bitmap", [True, False])
+def test_any_label_can_be_written(text: str, bitmap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if bitmap:  # the only font of Pillow without FreeType, and of Pillow before 10.1
+        load = getattr(ImageFont, "load_default_imagefont", None)
+        if load is None:
+            pytest.skip("this Pillow has no way to ask for the bitmap font")
+        font = load()
+        monkeypatch.setattr(ImageFont, "load_default", lambda: font)
+    image = noise(53, 37)
+    drawn = picture.with_boxes(image, [Box((10, 25, 40, 36), text, (255, 255, 0))])
+    assert drawn.size == image.size
+    assert (np.asarray(drawn) == (255, 255, 0)).all(-1).sum() > 80  # frame, and the tag's ground
+    sheet = picture.with_lines(image, [(text, None), (text, (0, 0, 255))])
+    assert sheet.height > image.height + 20
+    assert sheet.width < 1500
+    assert (np.asarray(sheet)[:37, :53] == np.asarray(image)).all()
+
+
+def test_labels_are_brought_to_ascii() -> None:
+    assert picture._drawable("Caf\N{LATIN SMALL LETTER E WITH ACUTE} \u732b\n\ufb01n") == "Cafe ??fin"
+
+
+def test_tags_stand_out() -> None:
+    assert picture._contrast((255, 255, 0)) == (0, 0, 0)
+    assert picture._contrast((0, 0, 128)) == (255, 255, 255)
+
+
+# -- what is a map of classes
+
+
+def a_net(type: str = "Convolution", dynamic: bool = False, **params: Any) -> Any:
+    layer = SimpleNamespace(type=type, tops=["out"], dynamic=dynamic, params=SimpleNamespace(**params))
+    graph = SimpleNamespace(layers=[layer], latest={"out": "out"})
+    return SimpleNamespace(graph=graph, inputs=["data"], shapes={"data": (2, 3, 5, 7)})
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "is_map"),
+    [
+        ((4, 5, 7), 0, True),
+        ((3, 5, 7), 0, False),  # rather a picture
+        ((1, 5, 7), 0, False),
+        ((4, 5, 6), 0, False),  # not the input's size
+        ((3, 5, 7), 3, True),
+        ((4, 2, 3), 4, True),
+        ((4, 5, 7), 3, False),
+        ((4, 1, 1), 4, False),
+        ((4,), 4, False),
+    ],
+)
+def test_scores_per_pixel_are_told_from_other_blobs(shape: tuple[int, ...], labels: int, is_map: bool) -> None:
+    values = rng.standard_normal((2, *shape))
+    maps = answers.class_maps(a_net(), {"out": values}, 1, 2, ["x"] * labels)
+    assert list(maps) == (["out"] if is_map else [])
+    if is_map:
+        best = [
+            [max(range(shape[0]), key=lambda c: values[1, c, i, j]) for j in range(shape[2])] for i in range(shape[1])
+        ]
+        assert maps["out"].tolist() == best
+
+
+def test_arg_max_is_a_map_unless_it_holds_values() -> None:
+    values = rng.integers(0, 5, (2, 1, 3, 4)).astype(np.float32)
+    for params, count in (((1, False), 1), ((1, True), 0), ((None, False), 0)):
+        net = a_net("ArgMax", axis=params[0], out_max_val=params[1])
+        maps = answers.class_maps(net, {"out": values}, 0, 2, [])
+        assert len(maps) == count
+        if count:
+            assert (maps["out"] == values[0, 0]).all()
+
+
+def test_boxes_are_shown_best_first_whatever_their_class() -> None:
+    rows = [[0, 1, 0.3, 0, 0, 1, 1], [0, 1, 0.2, 0, 0, 1, 1], [0, 2, 0.9, 0, 0, 1, 1], [1, 1, 1.0, 0, 0, 1, 1]]
+    found = answers.of_image(a_net(dynamic=True), {"out": np.array(rows, np.float32)[None, None]}, 0, 2, 2, [])
+    assert [(b["label"], round(b["score"], 2)) for b in found["out"]["boxes"]] == [(2, 0.9), (1, 0.3)]
