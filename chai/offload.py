@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from .cost import costs
 from .devices.base import Device, Program
 from .dump import dump
 from .env import env
@@ -97,20 +98,33 @@ class Offload:
         if formats is None:
             return
         target = Target(overlay, formats, shapes)
-        tasks = lower(self.partition, target)
-        while isinstance(tasks, tuple):  # a layer whose numbers do not fit goes to the host; one less each time
-            name, reason = tasks
-            log.info("layer %r runs on the host: %s", name, reason)
-            refused[name] = reason
-            self.partition = partition(self.graph, shapes, overlay, chosen, refused)
+        while True:  # what does not fit or does not pay goes to the host; each time some layers less are on the device
             tasks = lower(self.partition, target)
-        self.schedule = schedule(self.graph, self.partition, target, tasks)
-        self.shapes = shapes = {**shapes, **self.schedule.shapes}
+            if isinstance(tasks, tuple):
+                moved = dict([tasks])
+            else:
+                self.schedule = schedule(self.graph, self.partition, target, tasks)
+                self.shapes = {**shapes, **self.schedule.shapes}
+                moved = self._too_dear(chosen)
+            if not moved:
+                break
+            for name, reason in moved.items():
+                log.info("layer %r runs on the host: %s", name, reason)
+            refused.update(moved)
+            self.partition = partition(self.graph, shapes, overlay, chosen, refused)
         for i, step in enumerate(self.schedule.steps):
             if isinstance(step, DeviceStep):
                 # a check looks at every Task on its own
                 parts = [(task,) for task in step.tasks] if env().check else [step.tasks]
-                self.programs[i] = [device.compile(overlay, part, shapes, self.schedule.places) for part in parts]
+                self.programs[i] = [device.compile(overlay, part, self.shapes, self.schedule.places) for part in parts]
+
+    def _too_dear(self, chosen: Mapping[str, str]) -> dict[str, str]:
+        """The layers of the first segment that costs less on the host, with that as reason; none that the user chose."""
+        for cost in costs(self.schedule, self.overlay, self.shapes):
+            stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
+            if cost.host_ms < cost.fpga_ms and not stays:
+                return {layer.name: f"cheaper on the host: {cost}" for layer in cost.layers}
+        return {}
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
         """The blobs of ``keep`` (ids) in float32, and what the pass took.

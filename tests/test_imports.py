@@ -15,7 +15,7 @@ RANKS = {
     3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "loading", "schedule", "plan", "cycles", "merge"],
+    6: ["image", "loading", "schedule", "plan", "cycles", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "offload", "trace", "report"],
     8: ["net"],
     9: ["__init__", "__main__", "cli", "check"],
