@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from .cost import costs
 from .devices.base import Device
 from .execution import Execution
 from .fixed import Format
@@ -45,13 +46,26 @@ class Offload(Execution):
         super().__init__(rewritten, shapes, overlay, device, found, formats or {})
 
     def _scheduled(self, graph: Graph, target: Target) -> Schedule:
-        """The schedule; a layer whose numbers do not fit the overlay goes to the host, one after the other."""
+        """The schedule; what does not fit the overlay, or does not pay, goes to the host: each time some layers less."""
         refused: dict[str, str] = {}
-        tasks = lower(self.partition, target)
-        while isinstance(tasks, tuple):
-            name, reason = tasks
-            log.info("layer %r runs on the host: %s", name, reason)
-            refused[name] = reason
-            self.partition = partition(graph, target.shapes, target.overlay, self._chosen, refused)
+        while True:
             tasks = lower(self.partition, target)
-        return schedule(graph, self.partition, target, tasks)
+            if isinstance(tasks, tuple):
+                moved = dict([tasks])
+            else:
+                found = schedule(graph, self.partition, target, tasks)
+                moved = self._too_dear(found, target)
+                if not moved:
+                    return found
+            for name, reason in moved.items():
+                log.info("layer %r runs on the host: %s", name, reason)
+            refused.update(moved)
+            self.partition = partition(graph, target.shapes, target.overlay, self._chosen, refused)
+
+    def _too_dear(self, found: Schedule, target: Target) -> dict[str, str]:
+        """The layers of the first segment that costs less on the host, with that as reason; none that the user chose."""
+        for cost in costs(found, target.overlay, {**target.shapes, **found.shapes}):
+            stays = any(self._chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
+            if cost.host_ms < cost.fpga_ms and not stays:
+                return {layer.name: f"cheaper on the host: {cost}" for layer in cost.layers}
+        return {}

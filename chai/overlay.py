@@ -23,7 +23,7 @@ from .paths import resource
 default = "pynq-z2"
 
 # a bitstream and a compiled network stay valid when these change
-_PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "about")
+_PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,20 @@ class Overhead:
 
     task_cycles: int
     tile_cycles: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the board's processor does in a microsecond of one thread, and what starting a segment takes it.
+
+    ``macs_per_us`` of matrix products, ``elements_per_us`` that any other layer reads, ``convert_bytes_per_us`` of
+    float32 packed or unpacked, ``call_us`` from the first register written to the end being seen.
+    """
+
+    macs_per_us: float
+    elements_per_us: float
+    convert_bytes_per_us: float
+    call_us: float
 
 
 @dataclass(frozen=True)
@@ -306,6 +320,7 @@ class Overlay:
     descriptor: Record
     table: Record
     digest: str  # sha256 of all that a bitstream or a compiled network depends on, hexadecimal
+    host: Host | None = None  # None: nobody has said, and no layer is moved for its cost
 
     @property
     def build(self) -> int:
@@ -505,6 +520,7 @@ def _build(path: Path, value: Mapping[str, Any]) -> Overlay:
         ),
         descriptor=record("descriptor"),
         table=record("table"),
+        host=Host(**{k: float(v) for k, v in value["host"].items()}) if "host" in value else None,
         digest=hashlib.sha256(json.dumps(_facts(value), sort_keys=True).encode()).hexdigest(),
     )
 

@@ -15,7 +15,7 @@ RANKS = {
     3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "fetch", "loading", "schedule", "plan", "cycles", "merge"],
+    6: ["image", "fetch", "loading", "schedule", "plan", "cycles", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
     8: ["net", "artifact", "compiled", "replay", "custom_check"],
     9: ["__init__", "__main__", "cli", "check", "pycaffe", "chaidnn"],

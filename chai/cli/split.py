@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from typing import Any
 
+from ..cost import costs
 from ..cycles import cycles
 from ..fixed import Format
 from ..formats import given
@@ -28,6 +29,7 @@ def show(args: argparse.Namespace) -> int:
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
     memory = plan(net.schedule, net.offload.shapes, net.overlay)
     conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
+    found = list(costs(net.schedule, net.overlay, net.offload.shapes))
     if args.json:
         output.as_json(
             "chai.show/1",
@@ -40,6 +42,10 @@ def show(args: argparse.Namespace) -> int:
             conversions=[f"{c.kind} {net.graph.caffe_name(c.blob)}" for c in conversions],
             cycles=total,
             merged=_merged(net),
+            costs=[
+                {"layers": [layer.name for layer in cost.layers], "fpga_ms": cost.fpga_ms, "host_ms": cost.host_ms}
+                for cost in found
+            ],
             activation_bytes={"peak": memory.peak, "total": memory.total},
             modelled_fps=fps,
         )
@@ -74,6 +80,10 @@ def show(args: argparse.Namespace) -> int:
     )
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
     print(f"formats  {formats}")
+    for cost in found:
+        ends = " .. ".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name)))
+        assumed = "assumed" if "host" in net.overlay.assumed else "the manifest's"
+        print(f"cost     {output.printable(ends)}: on the host {cost}, by {assumed} figures")
     differ = [layer["name"] for layer in layers if layer["layer_in"]]
     if differ:
         print(f"         read in the format they are written in, not in their layer_in: {_some(differ)}")
