@@ -17,10 +17,10 @@ from .errors import PluginError, UsageError
 from .fixed import Format
 from .graph import Shape, show
 from .lazy import np
-from .plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_all
+from .plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
 from .plugins.call import Frame, candidates
 from .plugins.compiling import available
-from .plugins.definition import Implementation, Options
+from .plugins.definition import Implementation, plain_type
 from .table import plain
 
 if TYPE_CHECKING:
@@ -90,12 +90,12 @@ def check_custom(
     Raises PluginError for a type that is not there or a function that fails.
     """
     if isinstance(type, str):
-        load_all()
+        load_shipped()
         custom = REGISTRY.find(type)
         if custom is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(REGISTRY.known()))
     else:
-        custom = type if isinstance(type, CustomType) else CustomType("function", type, True, Options())
+        custom = plain_type("function", type)
     rng = np.random.default_rng(seed)
     layer = CustomLayer(
         custom,

@@ -6,12 +6,17 @@ The same two functions serve every record of an overlay: ``overlay.descriptor`` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from operator import index
+from typing import TYPE_CHECKING
 
 from .errors import DeviceError
+from .lazy import np
 from .overlay import Field, Record
+
+if TYPE_CHECKING:
+    from .graph import Array
 
 _VERSION = "version"
 
@@ -52,11 +57,81 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
     return values
 
 
+def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
+    """Many records at once: int64 columns (n,), one per field. The same bytes and errors as ``pack`` for each row."""
+    _check_names(record, columns)
+    count = len(next(iter(columns.values())))
+    words = np.zeros((count, record.bytes // 4), np.uint64)
+    for field in record.fields:
+        if field.name == _VERSION:
+            column = np.full(count, record.version, np.int64)
+        else:
+            column = np.asarray(columns[field.name], np.int64)
+        _check_column(record, field, column)
+        bits = column.astype(np.uint64) & np.uint64(_mask(field))
+        for word, shift in _words(field):
+            words[:, word] |= _shifted(bits, -shift) & np.uint64(0xFFFFFFFF)
+    return words.astype("<u4").tobytes()
+
+
+def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
+    """int64 columns (n,) of many records. The same checks as ``unpack`` for each row."""
+    if len(data) % record.bytes:
+        raise DeviceError(f"{record.name}: {len(data)} bytes are no whole number of records of {record.bytes}")
+    words = np.frombuffer(data, "<u4").reshape(-1, record.bytes // 4).astype(np.uint64)
+    left = words.copy()
+    columns: dict[str, Array] = {}
+    for field in record.fields:
+        bits = np.zeros(len(words), np.uint64)
+        for word, shift in _words(field):
+            bits |= _shifted(words[:, word], shift)
+            left[:, word] &= ~(_shifted(np.full(1, _mask(field), np.uint64), -shift) & np.uint64(0xFFFFFFFF))
+        bits &= np.uint64(_mask(field))
+        column = bits.astype(np.int64)
+        if field.signed:
+            column -= (column >> (field.width - 1) & 1) << field.width
+        if field.name == _VERSION:
+            left[:, 0] |= (column != record.version).astype(np.uint64)
+            continue
+        _check_column(record, field, column)
+        columns[field.name] = column
+    strange = left.any(1)
+    if strange.any():
+        i = int(strange.argmax())
+        try:
+            unpack(record, data[i * record.bytes : (i + 1) * record.bytes])  # which says what is wrong
+        except DeviceError as error:
+            raise DeviceError(f"record {i} of the {error.message}", hint=error.hint) from error
+    return columns
+
+
+def _words(field: Field) -> list[tuple[int, int]]:
+    """(word, shift) of the words that a field lies in: its value has their bits from ``shift`` on, up if negative."""
+    last = (field.position + field.width - 1) // 32
+    return [(word, field.position - 32 * word) for word in range(field.word, last + 1)]
+
+
+def _shifted(bits: Array, right: int) -> Array:
+    moved: Array = bits >> np.uint64(right) if right >= 0 else bits << np.uint64(-right)
+    return moved
+
+
+def _check_column(record: Record, field: Field, column: Array) -> None:
+    low, high = field.range
+    wrong = (column < low) | (column > high) | (column % field.multiple != 0)
+    if wrong.any():
+        i = int(wrong.argmax())
+        try:
+            _check_value(record, field, int(column[i]))
+        except DeviceError as error:
+            raise DeviceError(f"record {i} of the {error.message}") from error
+
+
 def _mask(field: Field) -> int:
     return (1 << field.width) - 1
 
 
-def _check_names(record: Record, values: Mapping[str, int]) -> None:
+def _check_names(record: Record, values: Collection[str]) -> None:
     known = [f.name for f in record.fields if f.name != _VERSION]
     for name in values:
         if name not in known:

@@ -16,11 +16,12 @@ copy     ``factor``; a blob that is moved as it is: factor 1, shift 0, clamp -12
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .descriptor import pack, unpack
+from .descriptor import pack, pack_rows, unpack, unpack_rows
 from .errors import DeviceError
 from .fixed import Requantization
 from .lazy import np
@@ -302,42 +303,29 @@ def _clamp(r: Requantization, leaky: bool) -> dict[str, int]:
     return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky)}
 
 
-def _multipliers(name: str, given: Array, shape: Shape) -> list[int]:
-    """One per channel or window; one number is for all of them."""
-    array = np.asarray(given)
+def _multipliers(name: str, given: Array, shape: Shape) -> Array:
+    """One per channel or window, flat int64; one number is for all of them."""
+    array = np.asarray(given, np.int64)
     if array.size != 1 and array.shape != shape:
         raise DeviceError(f"{name}: expected {shape}, found {array.shape}")
-    flat: list[int] = np.broadcast_to(array.reshape(-1), int(np.prod(shape))).tolist()
-    return flat
+    return np.broadcast_to(array.reshape(-1), prod(shape))
 
 
-def _table(overlay: Overlay, bias: Iterable[int], r: Requantization, shape: Shape) -> bytes:
+def _table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> bytes:
     """Records for multipliers of this shape; ``negative`` is 0 when not leaky."""
     above = _multipliers("multiplier", r.multiplier, shape)
-    below = [0] * len(above) if r.negative is None else _multipliers("negative", r.negative, shape)
-    rows = enumerate(zip(bias, above, below))
-    return b"".join(_record(overlay, i, {"bias": b, "multiplier": m, "negative": n}) for i, (b, m, n) in rows)
-
-
-def _record(overlay: Overlay, i: int, values: Mapping[str, int]) -> bytes:
-    try:
-        return pack(overlay.table, values)
-    except DeviceError as error:
-        raise DeviceError(f"record {i} of the {error.message}") from error
+    below = np.zeros_like(above) if r.negative is None else _multipliers("negative", r.negative, shape)
+    return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
 
 
 def _records(values: Mapping[str, int], memory: _Memory, constants: _Constants, shape: Shape) -> tuple[Array, Any]:
     """Bias (one per record) and the Requantization with multipliers of this shape."""
     record = memory.overlay.table
-    count = int(np.prod(shape))
-    data = constants.read("table", values["table"], count * record.bytes)
-    rows = [unpack(record, data[i : i + record.bytes]) for i in range(0, len(data), record.bytes)]
-    bias, above, below = (
-        np.array([r[n] for r in rows], np.int64).reshape(s)
-        for n, s in (("bias", (count,)), ("multiplier", shape), ("negative", shape))
-    )
+    data = constants.read("table", values["table"], prod(shape) * record.bytes)
+    columns = unpack_rows(record, data)
+    above, below = columns["multiplier"].reshape(shape), columns["negative"].reshape(shape)
     clamp = values["shift"], values["low"], values["high"]
-    return bias, Requantization(above, *clamp, below if values["leaky"] else None)
+    return columns["bias"], Requantization(above, *clamp, below if values["leaky"] else None)
 
 
 class _Constants:
@@ -437,7 +425,7 @@ def _conv_fields(task: Conv, memory: _Memory, where: int) -> Made:
     weights = pack_weights(task.weights, task.group, overlay.array)
     weights += bytes(-len(weights) % overlay.layout.alignment)
     r = task.requantization
-    table = _table(overlay, task.bias.tolist(), r, (m, 1, 1))
+    table = _table(overlay, task.bias, r, (m, 1, 1))
     values = {
         **_input(source),
         **_output(memory.view(task.output)),
@@ -471,7 +459,7 @@ def _pool_fields(task: Pool, memory: _Memory, where: int) -> Made:
     r = task.requantization
     if r is None:
         return {**values, **_clamp(as_it_is(), False)}, b""
-    table = _table(memory.overlay, [0] * (task.out[0] * task.out[1]), r, task.out)
+    table = _table(memory.overlay, np.zeros(prod(task.out), np.int64), r, task.out)
     return {**values, **_clamp(r, r.negative is not None), "average": 1, "table": where}, table
 
 

@@ -12,7 +12,7 @@ from .errors import UsageError
 
 @dataclass(frozen=True)
 class Env:
-    """device: default device name; debug: 0..3; custom: files or folders of custom layers.
+    """device: name of the device asked for, or ""; debug: 0..3; custom: files or folders of custom layers.
 
     check: whether every Task is compared with its definition; dump: folder that every blob is written to, or None.
     """
@@ -33,7 +33,7 @@ def env() -> Env:
         raise UsageError(f"CHAI_DEBUG is {debug!r}; expected a number from 0 to 3")
     places = [p for p in os.environ.get("CHAI_CUSTOM", "").split(os.pathsep) if p]
     return Env(
-        device=os.environ.get("CHAI_DEVICE", "") or "emulator",
+        device=os.environ.get("CHAI_DEVICE", ""),
         debug=int(debug),
         custom=tuple(Path(p) for p in places),
         limits=os.environ.get("CHAI_LIMITS", ""),

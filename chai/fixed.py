@@ -7,6 +7,7 @@ value = code * step. ``round`` is half away from zero everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import frexp
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class Format:
     bits: int
     value: float
 
-    @property
+    @cached_property
     def step(self) -> float:
         """Value of code 1."""
         if self.scheme == "DynamicFixed":
@@ -45,23 +46,28 @@ class Format:
         """The largest code, 127 or 31; the smallest is one further from zero."""
         return (1 << (self.bits - 1)) - 1
 
+    @cached_property
+    def packed(self) -> tuple[int, int]:
+        """Codes that a Pack may leave behind: a Xilinx format clips to +-largest."""
+        return -self.largest - (self.scheme != "Xilinx"), self.largest
+
     @property
     def range(self) -> tuple[int, int]:
         """Codes that a computation may leave behind."""
         return -self.largest - 1, self.largest
 
     def quantize(self, x: Array) -> Array:
-        """Codes (int8) of float values of any shape: nearest, saturated; a Xilinx format uses +-largest only.
+        """Codes (int8) of float values of any shape: nearest, saturated to ``packed``.
 
         Raises ModelError for NaN, which has no code.
         """
-        low = -self.largest if self.scheme == "Xilinx" else -self.largest - 1
+        low, high = self.packed
         if not self.step and not np.isnan(x).any():
             return np.zeros(x.shape, np.int8)  # a threshold of 0 leaves nothing
-        codes = round_half_away(np.clip(_quotient(x, self.step), low - 1, self.largest + 1))
+        codes = round_half_away(np.clip(_quotient(x, self.step), low - 1, high + 1))
         if np.isnan(codes).any():
             raise ModelError("a value is not a number (NaN); it has no fixed-point code")
-        return np.clip(codes, low, self.largest).astype(np.int8)
+        return np.clip(codes, low, high).astype(np.int8)
 
     def dequantize(self, codes: Array) -> Array:
         """float32 values of codes."""

@@ -12,6 +12,7 @@ from .graph import Graph, Layer
 from .layers.concat import Concat
 from .layers.eltwise import Eltwise
 from .layers.pooling import Pooling
+from .layers.slice import Slice
 from .lazy import np
 from .params import Precision
 
@@ -24,7 +25,7 @@ DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3
 
 def passes_on(layer: Layer) -> bool:
     """Whether a layer's output has its input's format: nothing is computed that could need another."""
-    return isinstance(layer, Pooling) and layer.params.pool == "MAX"
+    return isinstance(layer, Slice) or (isinstance(layer, Pooling) and layer.params.pool == "MAX")
 
 
 def calibrated(
@@ -33,7 +34,7 @@ def calibrated(
     """Formats of all blobs from the largest magnitude each was seen to have.
 
     All branches of a concat and the concat itself get one range, so that they can be written to their places without
-    rescaling; a max pool has its input's. Layers of ``host`` run there: their blobs have formats of their own.
+    rescaling; a max pool and a slice have their input's. Layers of ``host`` run there: their blobs have formats of their own.
     """
     if scheme not in SCHEMES:
         raise ModelError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
@@ -68,8 +69,8 @@ def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
 
     for layer in graph.layers:
         if layer.name not in host and (passes_on(layer) or isinstance(layer, Concat)):
-            for bottom in layer.bottoms:
-                parent[root(bottom)] = root(layer.tops[0])
+            for blob in (*layer.bottoms, *layer.tops):
+                parent[root(blob)] = root(layer.tops[0])
     return {blob: root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
 
 

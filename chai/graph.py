@@ -44,6 +44,7 @@ class Layer:
     free_weights: ClassVar[bool] = False  # takes whatever trained parameters the caffemodel has
     dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
+    on_device: ClassVar[bool] = False  # what it does is in Tasks alone: a layer of a compiled network
     clamps: bool = False  # whether its forward applies ``slope`` itself
     engine: ClassVar[str] = "host"  # how reports call what runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
@@ -118,6 +119,10 @@ class Layer:
     def lower(self, target: Target) -> list[Task]:
         """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
         raise NotImplementedError(self.type)
+
+    def parts(self, bottom: Shape) -> dict[str, int]:
+        """Tops that are channels of the bottom, from the first that is given on: their readers find them there."""
+        return {}
 
     def affine(self) -> tuple[Array, Array] | None:
         """Factor and addend per channel (C,) float64 if that is all this layer does."""

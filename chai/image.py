@@ -128,10 +128,15 @@ class Preprocess:
 
 
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
-    """Pixels (H, W) or (H, W, C) at another size, rounded to whole values.
+    """Pixels (H, W) or (H, W, C) at another size, rounded to whole values as cv::resize(INTER_LINEAR) rounds bytes."""
+    return np.rint(interpolate(pixels, size))
+
+
+def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
+    """Values (H, W) or (H, W, C) at another size, bilinear, float32 for float32.
 
     Half-pixel centres and no smoothing when shrinking: what Caffe's cv::resize(INTER_LINEAR) does, and what published
-    networks were evaluated with.
+    networks were evaluated with. Beyond the outermost centres the edge is repeated.
     """
     for axis, new in enumerate(size):
         old = pixels.shape[axis]
@@ -142,7 +147,7 @@ def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
         weight = (at - low).astype(np.float32).reshape((-1,) + (1,) * (pixels.ndim - 1 - axis))
         first = pixels.take(low, axis)
         pixels = first + (pixels.take(np.minimum(low + 1, old - 1), axis) - first) * weight
-    return np.rint(pixels)
+    return pixels
 
 
 def read(path: str | Path) -> Image:

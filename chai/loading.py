@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import paths, plugins
+from . import paths
+from .env import env
 from .errors import UsageError
 from .graph import Graph
 from .parser import load_graph
+from .plugins import registry
 
 
 def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, Path | None]:
@@ -40,5 +42,8 @@ def read_graph(
     strict: bool = False,
 ) -> Graph:
     """The Graph of a prototxt, with the custom layers of all standing places known."""
-    plugins.load_all()
-    return load_graph(path, plugins.Registry(custom, plugins.REGISTRY, strict), phase, level, stages)
+    if env().custom:
+        from .plugins.loading import load_named
+
+        load_named()
+    return load_graph(path, registry.Registry(custom, registry.REGISTRY, strict), phase, level, stages)

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import devices, executor, fillers
 from .env import env
@@ -37,7 +37,7 @@ SIZES = 4  # input sizes whose schedules are kept
 class Net:
     """A Caffe network on a device.
 
-    ``prototxt``    a path, or the name of a shipped network (``chai.Net("googlenet", weights)``)
+    ``prototxt``    a path, a .chai file (CompiledNet), or the name of a shipped network (``chai.Net("googlenet", weights)``)
     ``caffemodel``  its weights; without them a shipped network takes its own where it has some, any other random ones
     ``device``      "emulator": what the overlay can run in its fixed point, the rest on the host (default, unless
                     CHAI_DEVICE says otherwise); "float": everything on the host in float32, Caffe's own numbers
@@ -59,6 +59,16 @@ class Net:
     Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
     cannot be opened.
     """
+
+    _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
+
+    def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
+        """A compiled network for a .chai file."""
+        if cls is Net and str(prototxt).endswith(".chai"):
+            from .compiled import CompiledNet
+
+            return super().__new__(CompiledNet)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -86,7 +96,7 @@ class Net:
     ) -> None:
         if bits not in (8, 6) or scheme not in SCHEMES:
             raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
-        self.device = devices.open(device or env().device)
+        self.device = devices.open(device or env().device or devices.DEFAULT)
         path, weights = locate(prototxt, caffemodel)
         self.graph: Graph = read_graph(path, custom, phase, level, stages, strict)
         for layer in self.graph.layers:
@@ -156,6 +166,10 @@ class Net:
         for layer in self.graph.layers:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
+
+    def shapes_of(self, blob: str) -> Shape:
+        """Shape of a blob by its id, at the present input sizes."""
+        return self._shapes[blob]
 
     @property
     def values(self) -> dict[str, Array]:
@@ -316,7 +330,7 @@ class Net:
         if not self._attached:
             self._attach(shapes)
         else:
-            self._check_weights(shapes)
+            check_weights(self.graph.layers, shapes)
         key = tuple(sorted(known.items()))
         if key not in self._prepared:
             for layer in self.graph.layers:
@@ -391,7 +405,7 @@ class Net:
 
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Give every layer its trained parameters."""
-        filled = check_fit(self.graph, shapes, self.weights) if self.weights is not None else set()
+        filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
         random = []
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
@@ -406,15 +420,6 @@ class Net:
             log.warning("%s: no caffemodel: %d layers have random weights", self.name, len(random))
         self._attached = True
 
-    def _check_weights(self, shapes: Mapping[str, Shape]) -> None:
-        for layer in self.graph.layers:
-            expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
-            for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
-                if blob.shape != shape:
-                    raise layer.wrong(
-                        f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
-                    )
-
     def _check_size(self, name: str, expected: tuple[Shape, ...]) -> None:
         elements = sum(map(count, expected))
         if elements > limits().blob_elements:
@@ -427,6 +432,17 @@ class Net:
         if env().debug >= 3:
             for name, value in self.blobs.items():
                 log.info("%s %s [%g, %g]", name, show(value.shape), value.min(), value.max())
+
+
+def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
+    """Whether the trained parameters that layers have are those they need at these sizes. Raises ShapeError."""
+    for layer in layers:
+        expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+        for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
+            if blob.shape != shape:
+                raise layer.wrong(
+                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
+                )
 
 
 def _part(graph: Graph, start: str, end: str, given: Mapping[str, Shape]) -> Graph:

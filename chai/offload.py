@@ -3,70 +3,23 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from time import perf_counter
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
-from .devices.base import Device, Program
-from .dump import dump
-from .env import env
-from .errors import DeviceError, ModelError
-from .executor import alive, run_layer
+from .devices.base import Device
+from .execution import Execution
 from .fixed import Format
-from .graph import Graph, Layer, Shape
-from .kernels.codes import pack, unpack
-from .lazy import np
+from .graph import Graph, Shape
 from .lowering import Target
 from .overlay import Overlay
 from .partition import Partition, partition
 from .passes.pipeline import rewrite
-from .perf import PerfInfo, StepTime
-from .pipeline import Pipeline, Stage
-from .plugins import CustomLayer
-from .schedule import Convert, DeviceStep, HostStep, Schedule, lower, schedule
-
-if TYPE_CHECKING:
-    from .graph import Array
-    from .tasks import Task
+from .schedule import Schedule, lower, schedule
 
 log = logging.getLogger("chai.offload")
 
 
-@dataclass
-class Slot:
-    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
-
-    A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts the readers that are to come.
-    """
-
-    host: dict[str, Array]
-    keep: Collection[str]
-    left: Counter[tuple[str, str]]
-    started: float
-    codes: dict[str, Array] = field(default_factory=dict)
-    times: list[StepTime] = field(default_factory=list)
-    peak: int = 0  # bytes of blobs alive at once
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
-        self.fed = sum(f.nbytes for f in self.host.values())
-
-    def read(self, blobs: Iterable[tuple[str, str]]) -> None:
-        """Count the (side, blob) that a step has read."""
-        with self.lock:  # host and device steps of one batch may end at the same time
-            for side, blob in blobs:
-                self.left[side, blob] -= 1
-                if self.left[side, blob] == 0 and blob not in self.keep:
-                    (self.host if side == "host" else self.codes).pop(blob, None)
-
-
-class Offload:
-    """Partition, Schedule and compiled Programs of a network.
+class Offload(Execution):
+    """The Execution of a Graph that is partitioned, lowered and scheduled here.
 
     ``formats``  of every blob, by blob id of the rewritten graph; None to look only at what the overlay can run
     ``chosen``   the user's engines, layer -> host or fpga
@@ -83,195 +36,22 @@ class Offload:
         keep: Collection[str],
         formats: Mapping[str, Format] | None,
     ) -> None:
-        self.graph = rewrite(graph, keep)
-        self.shapes = shapes
-        self.formats = formats or {}
-        self.overlay = overlay
-        self.schedule = Schedule()
-        self.programs: dict[int, list[Program]] = {}
-        refused: dict[str, str] = {}
-        standing = {name for layer in self.graph.layers for name in layer.origin}
+        rewritten = rewrite(graph, keep)
+        standing = {name for layer in rewritten.layers for name in layer.origin}
         dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
-        chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
-        self.partition: Partition = partition(self.graph, shapes, overlay, chosen, refused)
-        if formats is None:
-            return
-        target = Target(overlay, formats, shapes)
+        self._chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
+        self.partition: Partition = partition(rewritten, shapes, overlay, self._chosen, {})
+        found = Schedule() if formats is None else self._scheduled(rewritten, Target(overlay, formats, shapes))
+        super().__init__(rewritten, shapes, overlay, device, found, formats or {})
+
+    def _scheduled(self, graph: Graph, target: Target) -> Schedule:
+        """The schedule; a layer whose numbers do not fit the overlay goes to the host, one after the other."""
+        refused: dict[str, str] = {}
         tasks = lower(self.partition, target)
-        while isinstance(tasks, tuple):  # a layer whose numbers do not fit goes to the host; one less each time
+        while isinstance(tasks, tuple):
             name, reason = tasks
             log.info("layer %r runs on the host: %s", name, reason)
             refused[name] = reason
-            self.partition = partition(self.graph, shapes, overlay, chosen, refused)
+            self.partition = partition(graph, target.shapes, target.overlay, self._chosen, refused)
             tasks = lower(self.partition, target)
-        self.schedule = schedule(self.graph, self.partition, target, tasks)
-        for i, step in enumerate(self.schedule.steps):
-            if isinstance(step, DeviceStep):
-                # a check looks at every Task on its own
-                parts = [(task,) for task in step.tasks] if env().check else [step.tasks]
-                self.programs[i] = [device.compile(overlay, part, shapes, self.schedule.places) for part in parts]
-            elif isinstance(step, HostStep) and step.codes:
-                self._on_codes(step.layer)  # compiled now, not at the first image
-
-    def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
-        """The blobs of ``keep`` (ids) in float32, and what the pass took."""
-        slot = self._slot(feeds, keep, perf_counter())
-        for i in range(len(self.schedule.steps)):
-            self.step(i, slot)
-        return self.result(slot)
-
-    def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
-        return Slot(dict(feeds), keep, Counter(r for reads in self._reads for r in reads), started)
-
-    @cached_property
-    def _reads(self) -> list[list[tuple[str, str]]]:
-        """What each step reads: (host or device, blob)."""
-        found = []
-        for step in self.schedule.steps:
-            if isinstance(step, Convert):
-                found.append([("host" if step.kind == "Pack" else "device", step.blob)])
-            elif isinstance(step, HostStep):
-                side = "device" if step.codes else "host"
-                found.append([(side, b) for b in dict.fromkeys(step.layer.bottoms)])
-            else:
-                found.append([("device", b) for b in step.reads])
-        return found
-
-    def stream(
-        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
-    ) -> Iterator[tuple[dict[str, Array], PerfInfo]]:
-        """``run`` for many batches, in order, host and device at work at the same time."""
-        stages = [Stage(lane, needs, partial(self.step, i)) for i, (lane, needs) in enumerate(self._dependencies())]
-        started = perf_counter()
-        slots = (self._slot(feed, keep, started) for feed in feeds)
-        depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
-        images = 0
-        for slot in Pipeline(stages, depth).stream(slots):
-            blobs, perf = self.result(slot)
-            images += slot.batch
-            yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
-
-    def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
-        """Lane of every step, and the steps it waits for: those that write what it reads, on its side."""
-        host: dict[str, int] = {}
-        device: dict[str, int] = {}
-        for i, step in enumerate(self.schedule.steps):
-            if isinstance(step, Convert):
-                source, target = (host, device) if step.kind == "Pack" else (device, host)
-                yield "host", frozenset({source[step.blob]} if step.blob in source else ())
-                target[step.blob] = i
-            elif isinstance(step, HostStep):
-                side = device if step.codes else host
-                yield "host", frozenset(side[b] for b in step.layer.bottoms if b in side)
-                side.update(dict.fromkeys(step.layer.tops, i))
-            else:
-                yield "fpga", frozenset(device[b] for b in step.reads if b in device)
-                device.update(dict.fromkeys((t for layer in step.layers for t in layer.tops), i))
-
-    def step(self, i: int, slot: Slot) -> None:
-        """Run one step on a batch's blobs."""
-        step = self.schedule.steps[i]
-        begin = (perf_counter() - slot.started) * 1000
-        with np.errstate(all="ignore"):
-            if isinstance(step, Convert):
-                made = [self._convert(step, slot.host, slot.codes)]
-            elif isinstance(step, HostStep):
-                made = [self._host(step, slot)]
-            else:
-                made = self._device(step, self.programs[i], slot.codes)
-        for timed in made:
-            slot.times.append(replace(timed, begin=begin))
-            begin += timed.ms
-        slot.peak = max(slot.peak, alive([*slot.host.values(), *slot.codes.values()]))
-        slot.read(self._reads[i])
-        if isinstance(step, DeviceStep):
-            inside = {top for layer in step.layers for top in layer.tops} - {*step.writes, *slot.keep}
-            for blob in inside:  # nobody outside the segment reads it
-                slot.codes.pop(blob, None)
-
-    def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
-        """Kept blobs of a batch whose steps are done, in float32."""
-        wall = (perf_counter() - slot.started) * 1000
-        blobs = {}
-        for blob in slot.keep:
-            if blob in slot.host:
-                blobs[blob] = slot.host[blob]
-            elif blob in slot.codes:
-                blobs[blob] = self.formats[blob].dequantize(slot.codes[blob])
-        times = tuple(sorted(slot.times, key=lambda t: t.begin))
-        return blobs, PerfInfo(times, wall, slot.batch, slot.peak, slot.fed + sum(t.bytes for t in times))
-
-    def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
-        begin = perf_counter()
-        if step.kind == "Pack":
-            made = codes[step.blob] = self._pack(step, host[step.blob])
-        else:
-            made = host[step.blob] = unpack(codes[step.blob], step.format)
-        ms = (perf_counter() - begin) * 1000
-        name = f"{step.kind} {self.graph.caffe_name(step.blob)}"
-        return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,))
-
-    def _pack(self, step: Convert, values: Array) -> Array:
-        try:
-            return pack(values, step.format)
-        except ModelError as error:
-            writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
-            what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
-            raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
-
-    def _host(self, step: HostStep, slot: Slot) -> StepTime:
-        layer, side = step.layer, slot.codes if step.codes else slot.host
-        compute = self._on_codes(layer) if step.codes else None
-        tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
-        side.update(zip(layer.tops, tops))
-        return timed
-
-    def _on_codes(self, layer: Layer) -> Callable[..., tuple[Array, ...]]:
-        """A custom layer's forward from codes to codes."""
-        assert isinstance(layer, CustomLayer)
-        formats = tuple(tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
-        frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))
-        return lambda *bottoms: frame.run(bottoms)
-
-    def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
-        begin = perf_counter()
-        times: list[float] | None = []
-        for i, program in enumerate(programs):
-            part = program.run(codes)
-            times = None if part is None or times is None else times + part
-            if env().check:
-                self._check(step.tasks[i], codes)
-        whole = (perf_counter() - begin) * 1000
-        for task in step.tasks:
-            if task.output in codes:
-                dump(task.output, task.origin[0], codes[task.output])
-        if times is None:
-            names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
-            macs = sum(t.macs(*(self.shapes[b] for b in t.inputs)) for t in step.tasks)
-            return [StepTime(names, "segment", "fpga", whole, macs, 0, step.reads, step.writes)]
-        return [
-            StepTime(
-                "+".join(task.origin[:1]),
-                task.kind,
-                "fpga",
-                ms,
-                task.macs(*(self.shapes[b] for b in task.inputs)),
-                int(np.prod(self.shapes[task.output])),
-                task.inputs,
-                (task.output,),
-            )
-            for task, ms in zip(step.tasks, times)
-        ]
-
-    def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
-        """Compare a Task's codes with its definition; DeviceError at the first that differs."""
-        wanted = task.define(*(codes[b] for b in task.inputs))
-        found = task.written(codes[task.output], wanted.shape[1])
-        wrong = np.argwhere(found != wanted)
-        if len(wrong):
-            at = tuple(int(i) for i in wrong[0])
-            raise DeviceError(
-                f"layer {task.origin[0]!r}: the device's code at {at} is {found[at]}, by definition {wanted[at]} "
-                f"({len(wrong):,} of {wanted.size:,} differ)",
-                layer=task.origin[0],
-            )
+        return schedule(graph, self.partition, target, tasks)

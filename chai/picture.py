@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .files import complete
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -34,6 +36,5 @@ def contact_sheet(path: Path, items: Sequence[tuple[Image, str, bool]], columns:
         colour = _RIGHT if right else _WRONG
         draw.rectangle((x - 2, y - 2, x + _CELL + 1, y + _CELL + 1), outline=colour, width=2)
         draw.multiline_text((x, y + _CELL + 5), caption, fill=colour, font=font, spacing=2)
-    part = path.with_name(path.name + ".part")
-    sheet.save(part, "PNG")
-    part.replace(path)
+    with complete(path) as part:
+        sheet.save(part, "PNG")

@@ -1,7 +1,8 @@
 """Plan: where each blob lies in one buffer on the device, for one batch.
 
 Pure data. A blob is alive from its first writer to its last reader, counted in Tasks; blobs that are never alive
-together share bytes. A part of a concat has no bytes of its own: it lies in the planes of the whole, and lives as long.
+together share bytes. A part (a branch of a concat, a piece of a slice) has no bytes of its own: it lies in the planes
+of the whole, and lives as long.
 """
 
 from __future__ import annotations

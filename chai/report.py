@@ -7,12 +7,14 @@ every text is escaped, and the page forbids itself everything but its own style.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from .files import complete
+from .table import Table, visible
 
 # Okabe-Ito: told apart by every eye. The word stands beside each bar, and host bars are hatched as well.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
@@ -61,15 +63,6 @@ class Chart:
         return _FULL * min(1.0, max(0.0, value / self.full))
 
 
-@dataclass(frozen=True)
-class Table:
-    """Cells as text; ``align`` has one l or r per column."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    align: str
-
-
 def html(
     title: str,
     facts: Mapping[str, str],
@@ -91,7 +84,7 @@ def html(
             *(f"<p>{_text(line)}</p>" for line in verdict),
             *(f'<p class="no">missed: {_text(line)}</p>' for line in missed),
             f'<h2>{_text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
-            f'<h2>All numbers</h2>\n<div class="wide">{_table(table)}</div>',
+            f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
             f'<script type="application/json" id="data">{_json(data)}</script>',
             "</body>\n</html>\n",
         ]
@@ -127,7 +120,8 @@ def svg(chart: Chart) -> str:
 
 def save(path: str | Path, page: str) -> None:
     """Write a page; the file appears complete or not at all."""
-    _replace(Path(path), lambda part: part.write_bytes(page.encode("utf-8")))
+    with complete(path) as part:
+        part.write_bytes(page.encode("utf-8"))
 
 
 def save_png(path: str | Path, chart: Chart) -> None:
@@ -159,7 +153,8 @@ def save_png(path: str | Path, chart: Chart) -> None:
     if chart.bound is not None:
         x = _NAMES + int(chart.pixels(chart.bound))
         draw.line((x, 2 * _LINE, x, bottom), fill=BAD)
-    _replace(Path(path), lambda part: image.quantize(64).save(part, "PNG"))
+    with complete(path) as part:
+        image.quantize(64).save(part, "PNG")
 
 
 _MARK = ' class="bad"'
@@ -178,7 +173,8 @@ def _tail(name: str) -> str:
     return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
 
 
-def _table(table: Table) -> str:
+def markup(table: Table) -> str:
+    """A table in HTML."""
     side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
     head = "".join(s.format("th") + _text(cell) for s, cell in zip(side, table.head))
     rows = ("<tr>" + "".join(s.format("td") + _text(cell) for s, cell in zip(side, row)) for row in table.rows)
@@ -186,8 +182,7 @@ def _table(table: Table) -> str:
 
 
 def _text(text: str) -> str:
-    """Text for HTML: control characters, and those that turn the direction of writing, are shown instead of obeyed."""
-    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
+    return escape(visible(text))
 
 
 def _ascii(text: str) -> str:
@@ -198,13 +193,3 @@ def _ascii(text: str) -> str:
 def _json(data: Mapping[str, Any]) -> str:
     """JSON inside a script element: no "</" and no "<!--" may end or change it."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        write(part)
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

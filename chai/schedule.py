@@ -55,7 +55,7 @@ Step = Convert | HostStep | DeviceStep
 
 @dataclass
 class Schedule:
-    """Steps in order. ``places`` says of a blob that is a part of a concat: (concat, first channel)."""
+    """Steps in order. ``places`` says of a blob that is a part of another: (the other, first channel)."""
 
     steps: list[Step] = field(default_factory=list)
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -97,6 +97,9 @@ def _lowered(layer: Layer, target: Target) -> list[Task] | str:
 def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
     """Steps and conversions for segments whose layers are lowered."""
     result = Schedule(places=_places(tasks, set(graph.inputs)))
+    for layer in (layer for segment in found.segments if segment.engine == "fpga" for layer in segment.layers):
+        parts = layer.parts(target.shapes[layer.bottoms[0]])
+        result.places.update((top, (layer.bottoms[0], first)) for top, first in parts.items())
     host: set[str] = set(graph.inputs)
     device: set[str] = set()
     outside = set(graph.outputs) | {

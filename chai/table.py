@@ -1,12 +1,28 @@
-"""Tables for people: plain text that survives a pipe."""
+"""Tables for people: plain text that survives a pipe, and names that come from files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text; ``align`` has one l or r per column."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str
+
+
+def visible(text: str) -> str:
+    """Text in one line: control characters, and those that turn the direction of writing, are shown, not obeyed."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> str:
     """Columns of ASCII text; ``align`` has one l or r per column. Nothing is cut."""
+    rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows)]
     lines = []
     for row in (head, *rows):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .files import complete
 
 if TYPE_CHECKING:
     from .perf import PerfInfo
@@ -51,11 +52,5 @@ def _name(kind: str, thread: int, name: str) -> dict[str, Any]:
 
 def save(perf: PerfInfo, path: str | Path) -> None:
     """Write the trace of ``perf``; the file appears complete or not at all."""
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
-    try:
+    with complete(path) as part:
         part.write_text(json.dumps(chrome_trace(perf), allow_nan=False), "utf-8")
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

@@ -20,6 +20,7 @@ from chai.errors import UsageError
 from chai.fixed import Format
 from chai.image import find, read, read_card
 from chai.paths import resource
+from chai.table import Table
 from tests.passes.common import AFFINE, CONV, GLOBAL, MAX, network
 
 if TYPE_CHECKING:
@@ -418,7 +419,7 @@ class Page(HTMLParser):
 
 
 def page() -> str:
-    table = reports.Table(["layer", "dB"], [[b.name, b.text] for b in BARS], "lr")
+    table = Table(["layer", "dB"], [[b.name, b.text] for b in BARS], "lr")
     return reports.html(HOSTILE, {HOSTILE: HOSTILE}, [HOSTILE], [HOSTILE], CHART, table, DATA)
 
 

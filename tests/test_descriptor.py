@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from chai.descriptor import pack, unpack
+from chai.descriptor import pack, pack_rows, unpack, unpack_rows
 from chai.errors import DeviceError
 from chai.overlay import Field, Record, load
 
@@ -130,3 +131,43 @@ def test_whatever_is_accepted_packs_to_the_same_bytes(data: bytes) -> None:
     except DeviceError:
         return
     assert pack(SMALL, values) == data
+
+
+@given(st.data())
+def test_many_rows_at_once_are_the_rows_one_by_one(data: st.DataObject) -> None:
+    """Fields that cross words, signed ones, multiples and a version: columns against single records."""
+    fields = (
+        Field("version", 0, 0, 4, False, ""),
+        Field("wide", 0, 5, 40, True, ""),
+        Field("aligned", 1, 20, 9, False, "", 8),
+        Field("one", 2, 31, 1, True, ""),
+    )
+    record = Record("table", 3, 12, "little", fields)
+    rows = data.draw(
+        st.lists(
+            st.tuples(
+                st.integers(-(1 << 39), (1 << 39) - 1), st.integers(0, 63).map(lambda v: 8 * v), st.integers(-1, 0)
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    names = ("wide", "aligned", "one")
+    columns = {name: np.array([row[i] for row in rows], np.int64) for i, name in enumerate(names)}
+    packed = b"".join(pack(record, dict(zip(names, row))) for row in rows)
+    assert pack_rows(record, columns) == packed
+    back = unpack_rows(record, packed)
+    assert {name: column.tolist() for name, column in back.items()} == {n: c.tolist() for n, c in columns.items()}
+    bit = data.draw(st.integers(0, 8 * len(packed) - 1))  # any flipped bit: the same answer, or the same refusal
+    flipped = bytearray(packed)
+    flipped[bit // 8] ^= 1 << bit % 8
+    i = bit // 8 // record.bytes
+    try:
+        wanted = unpack(record, bytes(flipped[i * record.bytes : (i + 1) * record.bytes]))
+    except DeviceError as error:
+        with pytest.raises(DeviceError, match=f"record {i} of the ") as caught:
+            unpack_rows(record, bytes(flipped))
+        assert error.message in caught.value.message
+    else:
+        found = unpack_rows(record, bytes(flipped))
+        assert {name: int(column[i]) for name, column in found.items()} == wanted

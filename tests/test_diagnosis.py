@@ -18,6 +18,7 @@ from chai.schedule import DeviceStep
 from chai.tasks.conv import Conv
 from chai.tasks.pool import Pool
 from chai.window import Window
+from tests.passes.common import DEEP, network
 
 DATA = np.random.default_rng(0).random((2, 1, 8, 8)).astype(np.float32)
 
@@ -62,6 +63,7 @@ def test_a_dump_has_every_blob(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     found = {p.stem: np.load(p) for p in (tmp_path / "blobs").glob("*.npy")}
     assert np.array_equal(found["prob.prob"], net.blobs["prob"])
     assert all("/" not in name for name in found)
+    assert "inception_a_output.inception_a_output" in found  # written by its branches alone
     if device == "float":
         assert np.array_equal(found["conv1_3x3.conv1_3x3"], net.tops("conv1/3x3")[0])
     else:
@@ -77,6 +79,15 @@ def test_the_null_device_plans_and_computes_nothing() -> None:
     assert net.schedule.engines() == real.schedule.engines()
     assert "fpga:Convolution" in net.schedule.engines()
     assert not any(s.type == "conv" for s in net.perf.steps)  # a segment is timed as a whole
+
+
+@pytest.mark.parametrize("last", ["both Concat a b -> y", "both Concat a b -> c\ncut Slice c -> y z"])
+def test_on_the_null_device_a_whole_and_a_part_come_out_too(tmp_path: Path, last: str) -> None:
+    net = network(
+        tmp_path, f"a Convolution data -> a : {DEEP}\nb Convolution data -> b : {DEEP}\n{last}", device="null"
+    )
+    out = net.forward(np.ones((2, 3, 5, 7)))
+    assert out["y"].shape == net.shapes["y"] and not out["y"].any()
 
 
 def conv(m: int, c: int, kernel: int, group: int = 1) -> Conv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.window import Window
 from tests.conftest import report
+from tests.passes.common import CONV, MAX, network as small_network
 from tests.test_plan import network
 
 Z2 = overlays.load("pynq-z2")
@@ -242,6 +244,34 @@ def test_tasks_of_a_plan_with_reuse(name: str) -> None:
             used = {b: address[b] for b in (*task.inputs, task.output)}
             descriptor, constants = encode(task, Z2, address, offload.shapes, 0)
             assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
+
+
+def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
+    wide = "convolution_param { num_output: 70 kernel_size: 1 }"
+    lines = f"""
+        wide Convolution data -> w : {wide}
+        cut Slice w -> a b c : slice_param {{ slice_point: 16 slice_point: 48 }}
+        pool Pooling a -> p : {MAX}
+        conv Convolution b -> y : {CONV}
+        more Slice b -> d e
+        sum Eltwise d a -> s
+        both Concat e d -> z
+        """
+    net = small_network(tmp_path, lines, device="emulator", calibrate=np.ones((2, 3, 5, 7)))
+    offload = net.offload
+    address = plan(offload.schedule, offload.shapes, Z2).at(0x1000)
+    tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
+    used = {b: address[b] for t in tasks.values() for b in (*t.inputs, t.output)}
+    read = {}
+    for name, task in tasks.items():
+        descriptor, constants = encode(task, Z2, address, offload.shapes, 0)
+        assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
+        read[name] = unpack(Z2.descriptor, descriptor)
+    planes = {name: (v["input_plane"], v["input_planes"], v["input_channels"]) for name, v in read.items()}
+    assert planes["pool"] == (0, 5, 16)
+    assert planes["conv"] == (1, 5, 32)
+    assert (planes["sum"], read["sum"]["second_plane"]) == ((1, 5, 16), 0)
+    assert read["conv"]["input"] == read["pool"]["input"] == read["wide"]["output"]
 
 
 # -- by hand

@@ -64,6 +64,21 @@ def test_a_concat_of_concats_and_a_branch_in_two_of_them(tmp_path: Path) -> None
     assert found["d"].value == 9.0  # computed anew from a
 
 
+def test_the_pieces_of_a_slice_have_the_format_of_the_whole(tmp_path: Path) -> None:
+    lines = f"cut Slice data -> a b : slice_param {{ slice_point: 16 }}\nconv Convolution b -> c : {CONV}"
+    graph = make(tmp_path, lines, (2, 35, 5, 7))
+    found = calibrated(graph, {"data": 3.0, "a": 3.0, "b": 1.0, "c": 2.0}, 8, "Xilinx")
+    assert [found[b].value for b in ("data", "a", "b", "c")] == [3.0, 3.0, 3.0, 2.0]
+    on_host = calibrated(graph, {"data": 3.0, "a": 3.0, "b": 1.0, "c": 2.0}, 8, "Xilinx", ["cut"])
+    assert on_host["b"].value == 1.0
+    given = (
+        "precision_param { bw_layer_in: 8 bw_layer_out: 8 fl_layer_in: 3 fl_layer_out: 5 bw_params: 8 fl_params: 7 }"
+    )
+    graph = make(tmp_path, f"conv Convolution data -> c : {DEEP} {given}\ncut Slice c -> a b", (2, 3, 5, 7))
+    found = from_precision(graph)
+    assert found["a"] == found["b"] == found["c"] == Format("DynamicFixed", 8, 5)
+
+
 def test_an_average_has_a_range_of_its_own(tmp_path: Path) -> None:
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\npool Pooling c -> p : {AVE}")
     found = calibrated(graph, {"data": 1.0, "c": 8.0, "p": 2.0}, 6, "Xilinx")

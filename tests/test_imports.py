@@ -9,16 +9,16 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
-    0: ["errors", "env", "paths", "limits", "lazy", "table", "source"],
+    0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile"],
     2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering"],
     3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "loading", "schedule", "plan", "cycles"],
-    7: ["perf", "executor", "pipeline", "offload", "trace", "report"],
-    8: ["net", "replay", "custom_check"],
-    9: ["__init__", "__main__", "cli", "check"],
+    7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report"],
+    8: ["net", "artifact", "compiled", "replay", "custom_check"],
+    9: ["__init__", "__main__", "cli", "check", "pycaffe"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

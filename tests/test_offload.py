@@ -148,6 +148,17 @@ class Sketch:
         total = sum(self.shapes[b][0] for b in branches)
         return self.add("Concat", " ".join(branches), (total, h, w))
 
+    def slice(self, bottom: str) -> str:
+        """At multiples of the overlay's step, or anywhere; what comes of it is a blob more to choose from."""
+        c, h, w = self.shapes[bottom]
+        at = self.pick(*{16, 32, c // 2, 5} & set(range(1, c))) if c > 1 else 0
+        tops = [f"b{len(self.lines)}", f"c{len(self.lines)}"] if at else [f"b{len(self.lines)}"]
+        fields = f"slice_param {{ slice_point: {at} }}" if at else ""
+        self.add("Slice", bottom, (at or c, h, w), fields, '" top: "'.join(tops))
+        del self.shapes['" top: "'.join(tops)]
+        self.shapes.update(zip(tops, [(at or c, h, w), (c - at, h, w)]))
+        return tops[-1]
+
     def custom(self, bottom: str) -> str:
         c, h, w = self.shapes[bottom]
         fields = f"user_defined_layer: true xcustom_param {{ top_dim: [1, {c}, {h}, {w}] }}"
@@ -157,7 +168,22 @@ class Sketch:
         return self.add("Dropout", bottom, self.shapes[bottom], top="" if bottom == "data" else self.pick("", bottom))
 
 
-KINDS = ("conv", "conv", "conv", "relu", "relu", "pool", "affine", "sum", "concat", "custom", "identity")
+KINDS = (
+    "conv",
+    "conv",
+    "conv",
+    "relu",
+    "relu",
+    "pool",
+    "affine",
+    "sum",
+    "concat",
+    "concat",
+    "slice",
+    "slice",
+    "custom",
+    "identity",
+)
 
 
 @st.composite
@@ -207,14 +233,17 @@ def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
                 tops = tuple(np.where(t < 0, np.float32(step.layer.slope) * t, t) for t in tops)
             host.update(zip(step.layer.tops, tops))
         else:
-            for task in (task for layer in step.layers for task in layer.lower(target)):
-                found = task.define(*(codes[b] for b in task.inputs))
-                assert found.dtype == np.int8
-                if task.kind == "copy":
-                    whole = codes.setdefault(task.output, np.full(offload.shapes[task.output], 99, np.int8))
-                    whole[:, task.first : task.first + found.shape[1]] = found
-                else:
-                    codes[task.output] = found
+            for layer in step.layers:
+                if layer.type == "Slice":
+                    codes.update(zip(layer.tops, layer.forward(codes[layer.bottoms[0]])))
+                for task in layer.lower(target):
+                    found = task.define(*(codes[b] for b in task.inputs))
+                    assert found.dtype == np.int8
+                    if task.kind == "copy":
+                        whole = codes.setdefault(task.output, np.full(offload.shapes[task.output], 99, np.int8))
+                        whole[:, task.first : task.first + found.shape[1]] = found
+                    else:
+                        codes[task.output] = found
     return {name: host[offload.graph.latest[name]] for name in net.outputs}
 
 

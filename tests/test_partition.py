@@ -50,6 +50,8 @@ HOST = {
     "3 bottoms; the overlay adds 2": "probe Eltwise data data data -> y",
     "only channels can be concatenated by address": "probe Concat data data -> y : concat_param { axis: 2 }",
     "a branch would begin at channel 3, not at a multiple of 16": "probe Concat data data -> y",
+    "only channels can be sliced by address": "probe Slice data -> y z : slice_param { axis: 0 }",
+    "a piece would begin at channel 2, not at a multiple of 16": "probe Slice data -> y z : slice_param { slice_point: 2 }",
     "more than one bottom": f"probe Convolution data data -> y z : {CONV}",
     "it does more than one factor and one addend per channel": "probe Scale data -> y : scale_param { axis: 3 }",
     "a blob of 2 axes": (
@@ -127,6 +129,7 @@ def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
         (f"BatchNorm data -> y : {GLOBAL}", (1, 1, 4096, 1), "size 4096"),
         ("Eltwise data data -> y", (1, 4097, 1, 2), "channels 4097"),
         ("Concat data data -> y", (1, 2064, 1, 2), "channels 4128"),
+        ("Slice data -> y z : slice_param { slice_point: 16 }", (1, 4097, 1, 2), "channels 4097"),
         ("Pooling data -> y : pooling_param { kernel_size: 16 }", (1, 1, 17, 17), "kernel 16"),
         ("Pooling data -> y : pooling_param { kernel_size: 1 stride: 16 }", (1, 1, 17, 17), "stride 16"),
         ("Pooling data -> y : pooling_param { global_pooling: true }", (1, 1, 2, 256), "global 256"),
@@ -170,6 +173,7 @@ def test_an_average_over_too_many_pixels(tmp_path: Path) -> None:
         ("eltwise", "Eltwise data data -> y"),
         ("affine", f"Scale data -> y : {AFFINE}"),
         ("copy", "Concat data -> y"),
+        ("copy", "Slice data -> y"),
     ],
 )
 def test_an_overlay_may_lack_a_unit(tmp_path: Path, unit: str, line: str) -> None:

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 import chai
+from chai import devices
+from chai.devices.base import Program
+from chai.devices.null import NullDevice
 from chai.pipeline import Pipeline, Stage
 
 
@@ -136,9 +139,9 @@ layer { name: "side" type: "TanH" bottom: "c1" top: "side" }
 """
 
 
-def network(tmp_path: Path, function: Any, device: str = "emulator") -> chai.Net:
+def network(tmp_path: Path, function: Any, device: str = "emulator", text: str = NET) -> chai.Net:
     path = tmp_path / "net.prototxt"
-    path.write_text(NET)
+    path.write_text(text)
     return chai.Net(path, device=device, custom={"mine": function})
 
 
@@ -159,6 +162,85 @@ def test_a_stream_gives_the_bits_of_forward(tmp_path: Path, device: str) -> None
         assert all(np.array_equal(a[k], b[k]) for k in a)
     assert list(net.stream([])) == []
     assert workers() == []
+
+
+BRANCHES = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 9 dim: 7 } } }
+layer { name: "conv" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 3 kernel_size: 1 } }
+layer { name: "mine" type: "mine" bottom: "data" top: "m" user_defined_layer: true
+  xcustom_param { top_dim: [2, 3, 9, 7] } }
+layer { name: "join" type: "Eltwise" bottom: "c" bottom: "m" top: "j" eltwise_param { operation: PROD } }
+"""
+CHAIN = BRANCHES.replace('bottom: "data" top: "m"', 'bottom: "c" top: "m"')
+
+
+class Meeting(NullDevice):
+    """Its programs, and the function ``mine``, each wait until the other is running too; else the barrier breaks."""
+
+    barrier = threading.Barrier(2)
+
+    def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any) -> Program:
+        device = self
+        real = devices.open("emulator").compile(overlay, tasks, shapes, places)
+
+        class Waiting(Program):
+            def run(self, blobs: dict[str, Any]) -> list[float] | None:
+                device.barrier.wait(timeout=20)
+                return real.run(blobs)
+
+        return Waiting()
+
+
+@pytest.fixture
+def meeting(tmp_path: Path) -> chai.Net:
+    """The network with branches, on a device that meets its custom layer."""
+    device = Meeting("meeting", "")
+
+    def mine(x: chai.xChangeLayer) -> None:
+        device.barrier.wait(timeout=20)
+        halve(x)
+
+    net = network(tmp_path, mine, "null", BRANCHES)
+    net.device = device
+    net.plan()
+    return net
+
+
+DATA = np.random.default_rng(3).standard_normal((2, 3, 9, 7)).astype(np.float32)
+
+
+def test_forward_runs_branches_of_host_and_device_at_once(meeting: chai.Net, tmp_path: Path) -> None:
+    assert meeting.schedule.engines().count("host:mine") == 1
+    plain = network(tmp_path, halve, "emulator", BRANCHES)
+    plain.plan()
+    for data in (DATA, -DATA):
+        wanted = plain.forward(data)["j"]
+        assert np.array_equal(meeting.forward(data)["j"], wanted)
+        assert wanted.any()
+    assert {s.engine for s in meeting.perf.steps} == {"host", "fpga", "custom"}
+    assert workers() == []
+
+
+def test_what_a_branch_raises_comes_out_of_forward(meeting: chai.Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the network lives on."""
+    right = meeting.forward(DATA)["j"]
+    mine = meeting.graph.layer("mine")
+    monkeypatch.setattr(mine, "forward", lambda *_: 1 / 0)
+    monkeypatch.setattr(meeting.device, "barrier", threading.Barrier(1))
+    with pytest.raises(ZeroDivisionError):
+        meeting.forward(DATA)
+    assert workers() == []
+    monkeypatch.undo()
+    assert np.array_equal(meeting.forward(DATA)["j"], right)
+
+
+def test_forward_of_a_chain_starts_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network(tmp_path, halve, "emulator", CHAIN)
+    net.calibrate(DATA)
+    wanted = next(iter(net.stream([DATA])))["j"]
+    monkeypatch.setattr(threading.Thread, "start", lambda _: pytest.fail("a thread was started"))
+    assert np.array_equal(net.forward(DATA)["j"], wanted)
+    assert "host:mine" in net.schedule.engines()
 
 
 def test_what_a_layer_raises_names_it_and_the_net_lives_on(tmp_path: Path) -> None:

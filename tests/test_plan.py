@@ -104,6 +104,16 @@ def run(
             outer = schedule.places[outer][0]
             if outer in parts:
                 parts[outer].add(names[blob])
+    filled = {blob for moment in moments(enumerate(schedule.steps)) for blob in moment.writes}
+    for blob in list(filled):
+        while blob in schedule.places:
+            blob = schedule.places[blob][0]
+            filled.add(blob)
+    for blob in names:
+        outer = blob
+        while outer not in filled:  # a piece of a slice holds what its whole was given
+            outer = schedule.places[outer][0]
+            parts[blob] |= parts[outer]
 
     def check(blob: str) -> None:
         owners = set(memory[words(blob, found, shapes, layout)].tolist())
@@ -237,6 +247,21 @@ def test_a_blob_lives_until_a_later_segment_has_read_it() -> None:
     assert found.blobs["b"].offset not in {found.blobs[x].offset for x in "cdef"}
 
 
+def test_a_piece_of_a_slice_keeps_its_whole() -> None:
+    """Its bytes are the whole's: they are not given away while any piece has a reader to come."""
+    places = {"front": ("a", 0), "back": ("a", 16)}
+    steps = [
+        Convert("Pack", "x", FORMAT),
+        segment(task(("x",), "a"), task(("front",), "b"), task(("b",), "c")),
+        Convert("Unpack", "back", FORMAT),
+    ]
+    shapes = dict.fromkeys("xabc", (2, 32, 2, 3)) | dict.fromkeys(places, (2, 16, 2, 3))
+    found = plan(Schedule(steps, places), shapes, OVERLAY)
+    assert (found.blobs["back"].parent, found.blobs["back"].first_channel) == ("a", 16)
+    check(Schedule(steps, places), shapes, found)
+    assert found.blobs["c"].offset != found.blobs["a"].offset
+
+
 def test_a_kept_blob_is_not_written_over() -> None:
     steps = [Convert("Pack", "a", FORMAT), segment(*(task((x,), y) for x, y in zip("abcd", "bcde")))]
     shapes = dict.fromkeys("abcde", (1, 16, 4, 4))
@@ -278,7 +303,7 @@ def host_step() -> HostStep:
 
 @st.composite
 def schedules(draw: st.DrawFn) -> tuple[Schedule, dict[str, Shape], list[str]]:
-    """Packs, Unpacks and segments in any order; concats, some inside others, with parts of many sizes."""
+    """Packs, Unpacks and segments in any order; concats, some inside others, with parts of many sizes; slices."""
     batch = draw(st.integers(1, 3))
     sizes = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6))
     schedule, shapes = Schedule(), {}
@@ -315,6 +340,16 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, dict[str, Shape], list[str]]:
             made.append(whole)
         return tasks
 
+    def slice() -> None:
+        whole = draw(st.sampled_from(made))
+        _, c, h, w = shapes[whole]
+        cuts = [0, *sorted(draw(st.sets(st.integers(1, 5), max_size=2))), c]
+        cuts = [0, *(16 * cut for cut in cuts[1:-1] if 16 * cut < c), c]
+        for first, end in pairwise(cuts):
+            piece = new((end - first, h, w))
+            schedule.places[piece] = (whole, first)
+            made.append(piece)
+
     for _ in range(draw(st.integers(1, 6))):
         kind = draw(st.sampled_from(["pack", "unpack", "segment", "segment", "host"]))
         if kind == "pack" or not made:
@@ -327,8 +362,12 @@ def schedules(draw: st.DrawFn) -> tuple[Schedule, dict[str, Shape], list[str]]:
         else:
             tasks: list[Task] = []
             for _ in range(draw(st.integers(1, 5))):
-                if draw(st.integers(0, 3)) == 0:
+                choice = draw(st.integers(0, 5))
+                if choice == 0:
                     tasks += concat()
+                    continue
+                if choice == 1:
+                    slice()
                     continue
                 inputs = tuple(draw(st.lists(st.sampled_from(made), min_size=1, max_size=2)))
                 output = new()

@@ -33,11 +33,11 @@ def test_commands_networks_and_variables_are_all_there() -> None:
 def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n# my_layers\.py\n(.*?)```", README, re.DOTALL)
     (tmp_path / "my_layers.py").write_text(code)
-    plugins.load_all()  # the shipped layers go to the registry that stays
-    monkeypatch.setattr(plugins, "REGISTRY", plugins.Registry())
+    plugins.load_shipped()  # the shipped layers go to the registry that stays
+    monkeypatch.setattr(plugins.registry, "REGISTRY", plugins.Registry())
     x = np.random.default_rng(0).random((3, 1, 8, 8))
     plugins.load_custom(tmp_path / "my_layers.py")
-    found = chai.Net("digits", custom={"gemm": plugins.REGISTRY.find("gemm").function}).forward(x)["prob"]
+    found = chai.Net("digits", custom={"gemm": plugins.registry.REGISTRY.find("gemm").function}).forward(x)["prob"]
     monkeypatch.undo()
     assert np.allclose(found, chai.Net("digits").forward(x)["prob"], atol=1e-6)
 

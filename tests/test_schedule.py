@@ -236,6 +236,48 @@ def test_concats_of_every_kind(tmp_path: Path, case: str) -> None:
     assert np.abs(net.blobs["y"] - wanted).max() < step / 2
 
 
+SLICES = {
+    "read on the device": "cut Slice w -> a b : {0}\nl Convolution a -> l : {1}\nr Pooling b -> r : {2}",
+    "outputs themselves": "cut Slice w -> a b : {0}",
+    "read on the host": "cut Slice w -> a b : {0}\nabs AbsVal b -> h",
+    "of a slice": "cut Slice w -> a b : {0}\nmore Slice b -> c d : {0}\nl Convolution d -> l : {1}",
+    "of a concat": "both Concat w v -> u\ncut Slice u -> a b : slice_param {{ slice_point: 64 }}\nl Convolution b -> l : {1}",
+    "of a branch of a concat": "cut Slice w -> a b : {0}\nboth Concat w v -> u\nl Convolution b -> l : {1}",
+    "into a concat": "cut Slice w -> a b : {0}\nboth Concat a v b -> u",
+    "into a sum": "cut Slice w -> a c b : slice_param {{ slice_point: 16 slice_point: 32 }}\nsum Eltwise a c -> s",
+    "of what is packed": "abs AbsVal w -> h\ncut Slice h -> a b : {0}\nl Convolution b -> l : {1}",
+    "read long after": "cut Slice w -> a b : {0}\nabs AbsVal v -> h\nc Convolution h -> c : {1}\nsum Eltwise a c -> s",
+    "one piece": "cut Slice w -> a\nl Convolution a -> l : {1}",
+}
+
+
+@pytest.mark.parametrize("keep", ["outputs", "all"])
+@pytest.mark.parametrize("case", SLICES)
+def test_slices_of_every_kind(tmp_path: Path, case: str, keep: str) -> None:
+    """No Task and no conversion for them: a piece is read where it lies. Their codes are those of the whole."""
+    wide = "convolution_param { num_output: 35 kernel_size: 1 }"
+    lines = f"v Convolution data -> v : {DEEP.replace('16', '32')}\nw Convolution data -> w : {wide}\n"
+    if case in ("of a concat", "of a branch of a concat"):
+        lines = lines.replace("35", "48")
+    net = run(tmp_path, lines + SLICES[case].format("slice_param { slice_point: 16 }", DEEP, POOL), keep=keep)
+    assert "fpga:Slice" in net.schedule.engines()
+    assert not any("cut" in task.origin for s in net.schedule.steps if isinstance(s, DeviceStep) for task in s.tasks)
+    if keep == "outputs":
+        kept = run(tmp_path, lines + SLICES[case].format("slice_param { slice_point: 16 }", DEEP, POOL), keep="all")
+        assert all(np.array_equal(net.blobs[b], kept.blobs[b]) for b in net.outputs)
+        assert any(net.blobs[b].any() for b in net.outputs)
+        return
+    for layer in (layer for layer in net.graph.layers if layer.type == "Slice"):
+        whole = net.blobs[layer.bottoms[0]]
+        step = net.formats[layer.tops[0]].step
+        pieces = np.concatenate([net.blobs[top] for top in layer.tops], 1)
+        assert np.abs(pieces - whole).max() <= (0 if layer.bottoms[0] != "h" else step / 2 * 1.0001)
+    checked = network(tmp_path, lines + SLICES[case].format("slice_param { slice_point: 16 }", DEEP, POOL), SHAPE)
+    wanted = checked.forward(DATA)
+    for blob in net.outputs:
+        assert np.abs(net.blobs[blob] - wanted[blob]).max() < 0.05 * np.abs(wanted[blob]).max(), blob
+
+
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     lines = f"""
         a Input -> a : {dims(SHAPE)}

@@ -15,7 +15,8 @@ from ..check import BOUND_DB, LayerCheck, Report, compare
 from ..errors import ParseError, UsageError
 from ..lazy import np
 from ..loading import locate
-from . import jobs, options, output
+from ..table import Table
+from . import custom, jobs, options, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,8 @@ EPILOG = """examples:
   chai check googlenet bvlc_googlenet.caffemodel -i cal/ --limit 32 --html check.html
   chai check net.prototxt net.caffemodel -i cal/ --bits 6 --bound 15 --json
 
-exit code 1: a layer is below --bound, or fewer images than --agreement keep their class"""
+exit code 1: a layer is below --bound, or fewer images than --agreement keep their class
+  chai check digits --custom gemm        # a custom layer: Python against compiled, each implementation"""
 WIDTH = 80
 FULL_DB = 40.0  # SQNR of a whole bar
 AGREEMENT, ENOUGH = 0.97, 10  # the goal where none is given; fewer images say too little for it
@@ -38,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     options.network(parser)
     parser.add_argument(
-        "-i", "--image", nargs="+", required=True, metavar="IMG", help="images, .npy inputs or folders of them"
+        "-i", "--image", nargs="+", default=[], metavar="IMG", help="images, .npy inputs or folders of them"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
@@ -76,6 +78,14 @@ def execute(args: argparse.Namespace) -> int:
     """
     if args.batch < 1 or (args.limit is not None and args.limit < 1):
         raise UsageError("--batch and --limit must be at least 1")
+    types = custom.types(args)
+    if types:
+        return custom.check(args, types)
+    if not args.image:
+        raise UsageError(
+            "no images: chai check NET WEIGHTS -i IMAGES...",
+            hint="or a custom layer: chai check NET WEIGHTS --custom TYPE",
+        )
     if args.agreement is not None and not 0 <= args.agreement <= 1:
         raise UsageError(f"--agreement {args.agreement:g}: expected a share from 0 to 1")
     path, weights = locate(args.net, args.weights)
@@ -271,7 +281,7 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
     verdict = [*_agreements(report), *_last(args, report)]
     rows = [_cells(layer, report.bound_db) for layer in report.layers]
     head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
-    table = reports.Table(head, rows, "llllrrrrrl")
+    table = Table(head, rows, "llllrrrrrl")
     title = f"chai check: {report.network}"
     return reports.html(title, facts, verdict, missed, _chart(report), table, content)
 

@@ -31,16 +31,21 @@ class Job:
 
 
 def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
+    from ..compiled import CompiledNet
     from ..loading import locate
 
     path, weights = locate(args.net, args.weights)
-    card = images.read_card(path)
-    if weights is None and not args.random_weights:
+    compiled = path.suffix == ".chai"
+    card = images.Card() if compiled else images.read_card(path)
+    if weights is None and not args.random_weights and not compiled:
         hint = (
             f"published weights: {card.weights_from}" if card.weights_from else "or --random-weights, to try the speed"
         )
         raise UsageError(f"no weights: chai run {args.net} WEIGHTS.caffemodel -i ...", hint=hint)
-    net = options.load_network(args, device=args.device, batch=min(args.batch, len(files)), **options.offload(args))
+    sizes = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
+    net = options.load_network(args, device=args.device, **sizes, **options.offload(args))
+    if isinstance(net, CompiledNet):
+        card = net.card
     if len(net.inputs) != 1:
         raise UsageError(
             f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); this command feeds one",

@@ -30,7 +30,8 @@ def execute(args: argparse.Namespace) -> int:
     """Print every built-in and every registered custom type."""
     from .. import layers, plugins
 
-    plugins.load_all()
+    plugins.load_shipped()
+    plugins.load_named()
     options.load_custom(args)
     found: list[dict[str, Any]] = []
     for name in layers.types():
@@ -51,7 +52,8 @@ def execute(args: argparse.Namespace) -> int:
     for name in plugins.REGISTRY.known():
         custom = plugins.REGISTRY.find(name)
         assert custom is not None
-        found.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": custom.place})
+        about = custom.place + (f" (version {custom.version})" if custom.version else "")
+        found.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": about})
     if args.json:
         output.as_json("chai.layers/1", layers=found)
         return 0

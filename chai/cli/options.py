@@ -70,6 +70,10 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
         metavar="LAYER=host|fpga",
         help="where a layer shall run; may be repeated",
     )
+    group.add_argument(
+        "--autotune", action="store_true", help="of a custom layer's implementations take the fastest (measured once)"
+    )
+    group.add_argument("--no-jit", action="store_true", help="custom layers run as plain Python")
     group.add_argument("--bits", type=int, choices=(8, 6), default=8, help="of formats the network does not bring")
     group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="of such formats")
 
@@ -82,7 +86,14 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
         if not name or where not in ("host", "fpga"):
             raise UsageError(f"--engine {text}: expected LAYER=host or LAYER=fpga")
         engine[name] = where
-    return {"overlay": args.overlay, "engine": engine, "bits": args.bits, "scheme": args.scheme}
+    return {
+        "overlay": args.overlay,
+        "engine": engine,
+        "bits": args.bits,
+        "scheme": args.scheme,
+        "autotune": args.autotune,
+        "jit": not args.no_jit,
+    }
 
 
 def shapes(texts: list[str]) -> dict[str, Shape]:

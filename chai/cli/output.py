@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ..errors import ChaiError, DeviceError, UsageError
-from ..table import plain
+from ..table import plain, visible
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
@@ -63,7 +63,7 @@ def say(text: str) -> None:
 
 def printable(text: str) -> str:
     """Names come from files: control characters are shown, not obeyed; what the terminal cannot show is escaped."""
-    safe = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+    safe = "\n".join(map(visible, text.split("\n")))
     encoding = sys.stderr.encoding or "ascii"
     return safe.encode(encoding, "backslashreplace").decode(encoding)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import image as images, trace
 from ..errors import UsageError
+from ..files import complete
 from ..lazy import np
-from ..perf import getPerfInfo
+from ..perf import CSV, getPerfInfo
 from . import answers, jobs, options, output
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--perf", action="store_true", help="where the time went, layer by layer, and CHaiDNN's getPerfInfo"
     )
+    parser.add_argument("--perf-csv", type=Path, metavar="FILE.csv", help=f"the same as a file, e.g. {CSV}")
     parser.add_argument(
         "--trace", type=Path, metavar="FILE.json", help="the last pass as a timeline for Perfetto or Chrome"
     )
@@ -82,8 +84,11 @@ def execute(args: argparse.Namespace) -> int:
                 kept[blob].append(value)
     if args.output and results:
         _save(args.output, kept, len(results))
-    if (args.perf or args.trace) and data is not None:
+    if (args.perf or args.perf_csv or args.trace) and data is not None:
         job.net.forward(**{job.blob: data})  # the first pass warms up; this one is reported
+    if args.perf_csv and data is not None:
+        job.net.perf.write_csv(args.perf_csv)
+        output.say(f"wrote {args.perf_csv} ({len(job.net.perf.steps)} steps)")
     if args.trace and data is not None:
         trace.save(job.net.perf, args.trace)
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
@@ -108,18 +113,18 @@ def _report(
     elif results:
         print(f"{job.net.name}   device {job.net.device.name}   {ms:.1f} ms/image")
         if args.perf:
-            output.table(["step", "type", "engine", "ms", "%", "MACs/s"], list(job.net.perf.rows()), "lllrrr")
-            print(f"wall {job.net.perf.wall_ms:.3f} ms   {job.net.perf.images_per_second:.2f} images/second")
+            for table in job.net.perf.tables():
+                output.table(table.head, table.rows, table.align)
+                print()
+            print(job.net.perf.throughput())
             getPerfInfo(job.net)
     if not args.quiet and results:
         _advise(args, job, results)
 
 
 def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
-    part = path.with_name(path.name + ".part")
-    with open(part, "wb") as file:
+    with complete(path) as part, open(part, "wb") as file:
         np.savez(file, **{name: np.concatenate(values) for name, values in kept.items()})  # type: ignore[arg-type]
-    part.replace(path)
     output.say(f"wrote {path} ({count} images)")
 
 

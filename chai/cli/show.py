@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..graph import Graph, Layer, Shape, show
 from ..loading import locate, read_graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..plugins import CustomLayer
 from ..table import quantity
 from . import options, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ..plugins import CustomLayer
 
 EPILOG = """examples:
   chai show googlenet
@@ -84,8 +85,20 @@ def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]
             "macs": layer.macs(bottoms, tops),
             "parameters": sum(map(prod, layer.weight_shapes(*bottoms))) if not layer.source else 0,
             "engine": "input" if layer.source else layer.engine,
-            "defined": layer.custom.place if isinstance(layer, CustomLayer) else None,
+            "defined": _custom(layer).custom.place if layer.engine == "custom" else None,
+            "implementation": _implementation(layer, bottoms),
         }
+
+
+def _implementation(layer: Layer, bottoms: tuple[Shape, ...]) -> str | None:
+    """Which of a custom layer's implementations runs, and why; None where there is one only."""
+    if layer.engine != "custom" or len(_custom(layer).custom.implementations) == 1:
+        return None
+    return _custom(layer).choice(bottoms)
+
+
+def _custom(layer: Layer) -> CustomLayer:
+    return cast("CustomLayer", layer)
 
 
 def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape], args: argparse.Namespace) -> None:
@@ -116,6 +129,8 @@ def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape],
     )
     for layer in custom:
         print(f"custom   {output.printable(layer['name'])} ({output.printable(layer['type'])}): {layer['defined']}")
+        if layer["implementation"]:
+            print(f"         runs as {layer['implementation']}")
     outputs = ", ".join(f"{graph.caffe_name(b)} {show(shapes[b])}" for b in graph.outputs)
     print(f"outputs  {output.printable(outputs)}")
     for note in graph.notes:

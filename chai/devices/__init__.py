@@ -9,6 +9,8 @@ from pathlib import Path
 from ..errors import DeviceError
 from .base import Device
 
+DEFAULT = "emulator"  # where neither a caller nor CHAI_DEVICE names one
+
 
 def names() -> list[str]:
     """Names of all devices."""

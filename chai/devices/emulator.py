@@ -26,7 +26,7 @@ Kernel = Callable[..., None]
 
 
 class EmulatedProgram(Program):
-    """One kernel per Task; blobs that are parts of a concat are views of it."""
+    """One kernel per Task; blobs that are parts of another are views of it."""
 
     def __init__(
         self, tasks: Sequence[Task], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
@@ -39,20 +39,19 @@ class EmulatedProgram(Program):
         times = []
         for task, kernel in self.kernels:
             begin = perf_counter()
-            out = self._output(task.output, blobs)
-            out = task.written(out, self.shapes[task.inputs[0]][1])
-            kernel(*(blobs[b] for b in task.inputs), out)
+            out = task.written(self._blob(task.output, blobs), self.shapes[task.inputs[0]][1])
+            kernel(*(self._blob(b, blobs) for b in task.inputs), out)
             times.append((perf_counter() - begin) * 1000)
         return times
 
-    def _output(self, blob: str, blobs: dict[str, Array]) -> Array:
+    def _blob(self, blob: str, blobs: dict[str, Array]) -> Array:
         if blob not in blobs:
             place = self.places.get(blob)
             shape = self.shapes[blob]
             if place is None:
                 blobs[blob] = np.empty(shape, np.int8)
             else:
-                whole = self._output(place[0], blobs)
+                whole = self._blob(place[0], blobs)
                 blobs[blob] = whole[:, place[1] : place[1] + shape[1]]
         return blobs[blob]
 

@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 
 class NullProgram(Program):
-    """Gives every output of its Tasks as zeros."""
+    """Gives every output of its Tasks as zeros, and what that is a part of."""
 
-    def __init__(self, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> None:
-        self.outputs = {task.output: shapes[task.output] for task in tasks}
+    def __init__(
+        self, tasks: Sequence[Task], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
+    ) -> None:
+        self.outputs = {}
+        for blob in (task.output for task in tasks):
+            self.outputs[blob] = shapes[blob]
+            while blob in places:
+                blob = places[blob][0]
+                self.outputs[blob] = shapes[blob]
 
     def run(self, blobs: dict[str, Array]) -> None:
         for blob, shape in self.outputs.items():
@@ -40,7 +47,7 @@ class NullDevice(Device):
         shapes: Mapping[str, Shape],
         places: Mapping[str, tuple[str, int]],
     ) -> Program:
-        return NullProgram(tasks, shapes)
+        return NullProgram(tasks, shapes, places)
 
 
 device = NullDevice("null", "schedules, computes nothing: zeros come out")

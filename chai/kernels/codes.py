@@ -41,8 +41,7 @@ def pack(x: Array, format: Format) -> Array:
     if compiled is None or not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
     out = np.empty(x.shape, np.int8)
-    low = -format.largest if format.scheme == "Xilinx" else -format.largest - 1
-    if not compiled.floats_to_codes(x.reshape(-1), np.float32(format.step), low, format.largest, out.reshape(-1)):
+    if not compiled.floats_to_codes(x.ravel(), format.step, *format.packed, out.ravel()):
         return format.quantize(x)  # which says what is wrong
     return out
 
@@ -53,7 +52,7 @@ def unpack(codes: Array, format: Format) -> Array:
     if compiled is None or not codes.flags.c_contiguous:
         return format.dequantize(codes)
     out = np.empty(codes.shape, np.float32)
-    compiled.codes_to_floats(codes.reshape(-1), np.float32(format.step), out.reshape(-1))
+    compiled.codes_to_floats(codes.ravel(), format.step, out.ravel())
     return out
 
 

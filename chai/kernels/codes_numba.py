@@ -36,26 +36,29 @@ def add_codes(a, b, first, second, shift, low, high, out):  # type: ignore[no-un
                     out[n, c, h, w] = min(max(code, low), high)
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def floats_to_codes(x, step, low, high, out):  # type: ignore[no-untyped-def]
-    """out[i] = nearest code of x[i] / step, saturated; returns whether every x was a number. Flat arrays."""
-    strange = np.int32(0)
-    least, most = np.float32(low - 1), np.float32(high + 1)
-    lowest, highest = np.int32(low), np.int32(high)
-    half = np.float32(0.5)
+    """out[i] = nearest code of x[i] / step, taken in float32, saturated; returns whether every x was a number. Flat arrays.
+
+    One pass without a branch, which compilers turn into vectors: the clamp comes first, where it cannot change a code,
+    and cutting off the fraction behind the largest float32 below a half rounds half away (0.5 itself would lift the
+    number below 0.5 to 1). A step of 0 divides as IEEE says.
+    """
+    numbers = True
+    divisor = np.float32(step)
+    least, most = np.float32(low - 0.4), np.float32(high + 0.4)
+    half = np.float32(0.5 - 2.0**-25)
     for i in range(x.size):
-        quotient = x[i] / step
-        strange += np.int32(quotient != quotient)
+        quotient = x[i] / divisor
+        numbers &= quotient == quotient
         near = min(max(quotient, least), most)
-        whole = np.int32(near)
-        rest = near - np.float32(whole)  # exact; adding a half to near would not be
-        code = whole + np.int32(rest >= half) - np.int32(rest <= -half)
-        out[i] = min(max(code, lowest), highest)
-    return strange == 0
+        out[i] = np.int32(near + np.copysign(half, near))
+    return numbers
 
 
 @numba.njit(nogil=True, cache=True)
 def codes_to_floats(codes, step, out):  # type: ignore[no-untyped-def]
-    """out[i] = codes[i] * step. Flat arrays."""
+    """out[i] = codes[i] * step, taken in float32. Flat arrays."""
+    factor = np.float32(step)
     for i in range(codes.size):
-        out[i] = np.float32(codes[i]) * step
+        out[i] = np.float32(codes[i]) * factor

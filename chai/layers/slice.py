@@ -12,6 +12,9 @@ from ..params import axis_index, within
 
 if TYPE_CHECKING:
     from ..graph import Array
+    from ..lowering import Target
+    from ..overlay import Overlay
+    from ..tasks import Task
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,22 @@ class Slice(Layer):
         shape = bottoms[0]
         along, cuts = self._cuts(shape)
         return tuple((*shape[:along], b - a, *shape[along + 1 :]) for a, b in itertools.pairwise(cuts))
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        along, cuts = self._cuts(bottoms[0])
+        if along != 1 or len(bottoms[0]) != 4:
+            return "only channels can be sliced by address"
+        step = overlay.tasks.copy.channel_step if overlay.tasks.copy else 1
+        odd = [first for first in cuts[:-1] if first % step]
+        if odd:
+            return f"a piece would begin at channel {odd[0]}, not at a multiple of {step}"
+        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+
+    def lower(self, target: Target) -> list[Task]:
+        return []
+
+    def parts(self, bottom: Shape) -> dict[str, int]:
+        return dict(zip(self.tops, self._cuts(bottom)[1]))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         along, cuts = self._cuts(bottoms[0].shape)

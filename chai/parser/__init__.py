@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..graph import Graph
-from ..plugins import Registry
+from ..plugins.registry import Registry
 from .build import State, build
 from .message import Message, read
 from .text import parse, read_source

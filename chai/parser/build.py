@@ -12,7 +12,7 @@ from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..limits import limits
 from ..params import Precision
-from ..plugins import CustomParams, Registry
+from ..plugins.registry import Registry
 from .fill import fill
 from .message import Message, parameters
 
@@ -95,6 +95,8 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
     layer: Layer | None
     try:
         if cls is None:
+            from ..plugins.layer import CustomParams
+
             params = fill(CustomParams, message.get("xcustom_param"))
             layer = custom.make(name, type, params, flagged, partial(parameters, message), network)
             if layer is None:

@@ -7,6 +7,7 @@ straight from the file into their arrays, so weights exist once.
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ..errors import MissingWeights, ModelError, ParseError
+from ..files import complete
 from ..graph import Graph, Layer, Shape, show
 from ..lazy import np
 from ..limits import limits
@@ -24,6 +26,7 @@ from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 if TYPE_CHECKING:
     from ..graph import Array
 
+log = logging.getLogger("chai")
 _MISTAKEN = (  # what people hand over instead of a caffemodel
     (b"version https://git-lfs", "this is a git-lfs pointer, not the file itself: fetch it with git lfs pull"),
     (b"\x89HDF", "this is an HDF5 file; save the weights as a binary .caffemodel"),
@@ -249,31 +252,34 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
 
     The file appears complete or not at all.
     """
-    path = Path(path)
-    part = path.with_name(path.name + ".part")
     net = message_class("NetParameter")()
     net.name = name
-    with open(part, "wb") as file:
+    with complete(path) as part, open(part, "wb") as file:
         file.write(net.SerializeToString())
         for layer_name, layer_type, blobs in layers:
-            layer = message_class("LayerParameter")()
-            layer.name, layer.type = layer_name, layer_type
-            for values in blobs:
-                blob = layer.blobs.add()
-                blob.shape.dim.extend(values.shape)
-                data = np.ascontiguousarray(values, "<f4").tobytes()
-                blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
-            body = layer.SerializeToString()
+            body = _layer_bytes(layer_name, layer_type, blobs)
             file.write(varint(100 << 3 | BYTES) + varint(len(body)) + body)
-    part.replace(path)
 
 
-def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> set[str]:
+def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
+    """A LayerParameter on the wire; blob data go in as bytes, not number by number."""
+    layer = message_class("LayerParameter")()
+    layer.name, layer.type = name, type
+    for values in blobs:
+        blob = layer.blobs.add()
+        blob.shape.dim.extend(values.shape)
+        data = np.ascontiguousarray(values, "<f4").tobytes()
+        blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
+    body: bytes = layer.SerializeToString()
+    return body
+
+
+def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, partial: bool = False) -> set[str]:
     """Compare every layer of a network with a caffemodel; the names of the layers that keep their filler's values.
 
     Those are upsampling layers with a bilinear filler, which are often never trained nor stored. Shapes may differ by
     leading ones, as Caffe's old 4-axis blobs do (a bias 1x1x1x64 is a 64). Raises ModelError for blobs that cannot be
-    meant for their layer, MissingWeights for layers without any.
+    meant for their layer, MissingWeights for layers without any; ``partial``: those keep their filler's values too.
     """
     missing: list[Layer] = []
     filled = set()
@@ -301,7 +307,11 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights) -> se
                     layer=layer.name,
                     hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
                 )
-    if missing:
+    if missing and partial:
+        names = ", ".join(layer.name for layer in missing)
+        log.warning("%s has no weights for %s: their fillers' values stay", weights.path, names)
+        filled.update(layer.name for layer in missing)
+    elif missing:
         first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
         known = list(weights.layers)
         hint = (

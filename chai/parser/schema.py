@@ -54,6 +54,7 @@ def pool() -> Any:
     return own
 
 
+@cache
 def message_class(name: str) -> Any:
     """The protobuf class of a message, e.g. ``NetParameter``."""
     from google.protobuf import message_factory
@@ -62,6 +63,13 @@ def message_class(name: str) -> Any:
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
     return message_factory.MessageFactory(pool()).GetPrototype(descriptor)  # protobuf 3
+
+
+@lru_cache(maxsize=1)
+def enum_values() -> dict[str, int]:
+    """The values of enums that stand outside all messages, by name: TRAIN and TEST."""
+    file = pool().FindFileContainingSymbol("caffe.NetParameter")
+    return {v.name: v.number for enum in file.enum_types_by_name.values() for v in enum.values}
 
 
 @cache

@@ -12,7 +12,33 @@ failure      what a user is told when custom code goes wrong
 
 from __future__ import annotations
 
-from .definition import CustomType as CustomType
-from .layer import CustomLayer as CustomLayer, CustomParams as CustomParams
-from .loading import Extension as Extension, load_all as load_all, load_custom as load_custom, places as places
-from .registry import REGISTRY as REGISTRY, Registry as Registry, custom as custom
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    **dict.fromkeys(("CustomType",), "definition"),
+    **dict.fromkeys(("CustomLayer", "CustomParams"), "layer"),
+    **dict.fromkeys(("Extension", "load_custom", "load_named", "load_packages", "load_shipped", "places"), "loading"),
+    **dict.fromkeys(("REGISTRY", "Registry", "custom"), "registry"),
+}
+
+if TYPE_CHECKING:
+    from .definition import CustomType as CustomType
+    from .layer import CustomLayer as CustomLayer, CustomParams as CustomParams
+    from .loading import (
+        Extension as Extension,
+        load_custom as load_custom,
+        load_named as load_named,
+        load_packages as load_packages,
+        load_shipped as load_shipped,
+        places as places,
+    )
+    from .registry import REGISTRY as REGISTRY, Registry as Registry, custom as custom
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'chai.plugins' has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value

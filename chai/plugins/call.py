@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -329,23 +329,25 @@ class Frame:
 class _Guarded:
     """A zeroed array between two stretches of memory that must not change."""
 
-    __slots__ = ("array", "whole")
+    __slots__ = ("array", "mark", "whole")
 
     def __init__(self, shape: Shape, dtype: str) -> None:
         size = prod(shape)
         self.whole = np.zeros(size + 2 * GUARD, dtype)
-        self.whole[:GUARD] = self.whole[GUARD + size :] = _mark(dtype)
+        value, self.mark = _mark(dtype)
+        self.whole[:GUARD] = self.whole[GUARD + size :] = value
         self.array = self.whole[GUARD : GUARD + size].reshape(shape)
 
     @property
     def broken(self) -> bool:
-        mark = _mark(self.whole.dtype.name).tobytes()
-        size = len(self.whole) - GUARD
-        return bool(self.whole[:GUARD].tobytes() != mark * GUARD or self.whole[size:].tobytes() != mark * GUARD)
+        return self.whole[:GUARD].tobytes() != self.mark or self.whole[-GUARD:].tobytes() != self.mark
 
 
-def _mark(dtype: str) -> Any:
-    return np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
+@cache
+def _mark(dtype: str) -> tuple[Any, bytes]:
+    """What guards are filled with: one element, and a whole guard's bytes."""
+    value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
+    return value, value.tobytes() * GUARD
 
 
 def _arranged(shape: Shape, layout: str) -> Shape:

@@ -88,10 +88,13 @@ class Compiled:
 def _dispatcher(function: Any, options: Any) -> Any:
     if hasattr(function, "py_func"):
         return function  # compiled by the user, with options of their own
+    fast = options.fastmath
     settings = {
         "nogil": True,
         "error_model": "numpy",  # as in C: 1 / 0 is inf
-        "fastmath": frozenset(options.fastmath) if isinstance(options.fastmath, (set, frozenset)) else options.fastmath,
+        "fastmath": tuple(sorted(fast))
+        if isinstance(fast, (set, frozenset))
+        else fast,  # a set's order is not constant
         "parallel": options.parallel,
         "boundscheck": options.boundscheck or env().debug >= 1 or env().check,
     }
@@ -102,7 +105,7 @@ def _dispatcher(function: Any, options: Any) -> Any:
 @lru_cache(maxsize=256)
 def _made(function: Any, hashed: str, settings: tuple[tuple[str, Any], ...]) -> Any:
     numba_, folder, options = numba(), cache("numba", hashed), dict(settings)
-    if isinstance(options["fastmath"], frozenset):
+    if isinstance(options["fastmath"], tuple):
         options["fastmath"] = set(options["fastmath"])  # numba takes no other kind
     with _configuring:  # a setting of the whole process, read when a function is decorated
         before = numba_.config.CACHE_DIR

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MethodType
@@ -204,9 +203,21 @@ class CustomType:
         return PluginError(f"{self.place}: custom type {self.type!r}: {problem}", hint=hint)
 
 
+def plain_type(type: str, function: Function | CustomType) -> CustomType:
+    """A type of a function as it is: compiled only if it is a numba dispatcher."""
+    if isinstance(function, CustomType):
+        return function
+    return CustomType(type, function, hasattr(function, "py_func"), Options())
+
+
 def parameters(function: Function) -> list[str]:
     """Names of a function's positional parameters; of anything that has no signature: one, x."""
     python = getattr(function, "py_func", function)
+    code = getattr(python, "__code__", None)
+    if code is not None and not hasattr(python, "__wrapped__"):
+        return list(code.co_varnames[: code.co_argcount])
+    import inspect  # costs more than everything else here
+
     try:
         signature = inspect.signature(python)
     except (TypeError, ValueError):
@@ -223,5 +234,5 @@ def takes_self(function: Function) -> bool:
 def place_of(function: Any) -> str:
     """path:line of a function."""
     python = getattr(function, "py_func", function)
-    code = getattr(inspect.unwrap(python) if callable(python) else python, "__code__", None)
+    code = getattr(getattr(python, "__wrapped__", python), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import sys
 from collections.abc import Iterator
@@ -45,6 +44,8 @@ def report(layer: CustomLayer, place: str, reason: str, hint: str | None) -> Plu
         layer=layer.name,
         hint=hint,
     )
+    import linecache
+
     file, _, line = place.rpartition(":")
     text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     error.excerpt = f"    {line} | {text}" if text else ""

@@ -11,14 +11,14 @@ from ..errors import PluginError
 from ..graph import Layer, Shape, show
 from ..params import within
 from ..xchange import xChangeLayer
-from . import arguments, failure, selection
-from .call import Frame, candidates, constants, fixed_fields
+from . import arguments, failure
 from .definition import CustomType, place_of
 
 if TYPE_CHECKING:
     from ..fixed import Format
     from ..graph import Array
     from ..overlay import Overlay
+    from .call import Frame
 
 FRAMES = 8  # sets of input sizes whose frames are kept
 
@@ -110,6 +110,8 @@ class CustomLayer(Layer):
         return tops
 
     def _ruled(self, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
+        from .call import constants, fixed_fields
+
         rule = self.custom.shape_rule
         assert rule is not None
         x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": {}})
@@ -144,6 +146,8 @@ class CustomLayer(Layer):
         self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
     ) -> Frame:
         """What calls on bottoms of these shapes have in common; with ``formats`` of bottoms and tops, calls on codes."""
+        from .call import Frame
+
         key = (bottoms, formats, self.slope)
         if key not in self._frames:
             if len(self._frames) == FRAMES:
@@ -155,13 +159,18 @@ class CustomLayer(Layer):
         """Whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
         if not any(i.dtype == "int8" for i in self.custom.implementations) or self.slope not in (None, 0.0):
             return False
+        from .call import candidates
+
         tops = self.shapes(*bottoms)
         coded, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
         return bool(coded) and coded[0].priority >= plain[0].priority
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Which implementation float32 inputs of these shapes get, and why."""
-        return selection.reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
+        from .call import candidates
+        from .selection import reason
+
+        return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
 
     def changed(self) -> None:
         self._frames = {}  # a new one: copies of this layer share the old
@@ -176,6 +185,8 @@ class CustomLayer(Layer):
 
     def constants(self) -> dict[str, Any]:
         """Fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup once."""
+        from .call import constants, fixed_fields
+
         if self._constants is None:
             found = {**constants(self.blobs), "data": {}}
             rule = self.custom.setup_rule

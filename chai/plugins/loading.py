@@ -42,8 +42,8 @@ class Extension:
     def reload(self) -> Extension:
         """Run the files again, changed or not. Networks that are loaded keep what they have."""
         for file in _files(self.path):
-            if file in _loaded:
-                _loaded[file] = -1, _loaded[file][1]
+            if file in registry.REGISTRY.files:
+                registry.REGISTRY.files[file] = -1, registry.REGISTRY.files[file][1]
         return load_custom(self.path)
 
     def unload(self) -> None:
@@ -52,7 +52,7 @@ class Extension:
             if registry.REGISTRY.find(type) is not None:
                 registry.REGISTRY.unregister(type)
         for file in _files(self.path):
-            _loaded.pop(file, None)
+            registry.REGISTRY.files.pop(file, None)
 
 
 def places() -> list[Path]:
@@ -60,13 +60,15 @@ def places() -> list[Path]:
     return [resource("custom"), *env().custom]
 
 
-_loaded: dict[Path, tuple[int, tuple[str, ...]]] = {}  # file -> its time stamp, the types it defined
-
-
-def load_all() -> None:
-    """Load every standing place, once per process."""
-    for place in places():
+def load_named() -> None:
+    """Load what CHAI_CUSTOM names, as far as it is not loaded."""
+    for place in env().custom:
         load_custom(place)
+
+
+def load_shipped() -> None:
+    """Load chai's own examples: when a type is unknown so far, or to list them."""
+    load_custom(resource("custom"))
 
 
 def load_custom(place: str | Path) -> Extension:
@@ -88,7 +90,7 @@ def _load_file(file: Path) -> tuple[str, ...]:
     import importlib.util
 
     stamp = file.stat().st_mtime_ns
-    known = _loaded.get(file)
+    known = registry.REGISTRY.files.get(file)
     if known is not None and known[0] == stamp:
         return known[1]
     log.info("custom layers: running %s", file)
@@ -112,7 +114,7 @@ def _load_file(file: Path) -> tuple[str, ...]:
         custom = registry.REGISTRY.types.get(gone)
         if custom is not None and custom.place.startswith(f"{file}:"):
             registry.REGISTRY.unregister(gone)
-    _loaded[file] = stamp, types
+    registry.REGISTRY.files[file] = stamp, types
     return types
 
 

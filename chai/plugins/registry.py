@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PluginError
 from ..paths import resource
-from .definition import SAFE_MATH, CustomType, Function, Options
-from .layer import CustomLayer
+
+if TYPE_CHECKING:  # a network without custom layers loads none of this
+    from .definition import CustomType, Function
+    from .layer import CustomLayer
 
 
 class Registry:
@@ -26,12 +29,13 @@ class Registry:
         strict: bool = False,
     ) -> None:
         self.types: dict[str, CustomType] = {}
+        self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded into it: time stamp, types defined there
         self.parent = parent
         self.strict = strict
-        for type, function in (own or {}).items():
-            if not isinstance(function, CustomType):
-                function = CustomType(type, function, hasattr(function, "py_func"), Options())
-            self.types[type] = function
+        if own:
+            from .definition import plain_type
+
+            self.types.update((type, plain_type(type, function)) for type, function in own.items())
 
     def register(self, custom: CustomType, replace: bool = False) -> None:
         """Add a type.
@@ -82,8 +86,10 @@ class Registry:
 
         ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
         """
-        custom = self.find(type) or self._from_packages(type)
+        custom = self.find(type) or self._find_anywhere(type)
         if custom is not None:
+            from .layer import CustomLayer
+
             return CustomLayer(
                 custom,
                 fields() if custom.options.args else {},
@@ -106,11 +112,15 @@ class Registry:
             )
         return None
 
-    def _from_packages(self, type: str) -> CustomType | None:
-        from .loading import load_packages
+    def _find_anywhere(self, type: str) -> CustomType | None:
+        from .loading import load_packages, load_shipped
 
-        load_packages()
-        return self.find(type)
+        for load in (load_shipped, load_packages):
+            load()
+            found = self.find(type)
+            if found is not None:
+                return found
+        return None
 
 
 def _reloads(before: CustomType, now: CustomType) -> bool:
@@ -125,11 +135,6 @@ def _shipped(place: str) -> bool:
 REGISTRY = Registry()
 
 
-def registered() -> Iterator[CustomType]:
-    """Every type of the global registry."""
-    yield from (REGISTRY.types[name] for name in REGISTRY.known())
-
-
 def custom(
     type: str,
     *,
@@ -141,7 +146,7 @@ def custom(
     fuse: tuple[str, ...] = (),
     override: bool = False,
     parallel: bool = False,
-    fastmath: Any = SAFE_MATH,
+    fastmath: Any = None,
     boundscheck: bool = False,
     max_threads: int | None = None,
     per_image: bool = False,
@@ -164,7 +169,8 @@ def custom(
     ``inplace``    tops are copies of the bottoms before the call
     ``fuse``       ("ReLU",): the function itself applies a ReLU behind the layer where ``x.custom_reluflag`` is 1
     ``override``   also stands in for a built-in type that is not flagged user_defined_layer
-    ``parallel``, ``fastmath``, ``boundscheck``   numba's; parallel kernels run one at a time
+    ``parallel``, ``fastmath``, ``boundscheck``   numba's; parallel kernels run one at a time. Default of fastmath: what lets
+                   sums use vector units and keeps the meaning of NaN and infinity
     ``max_threads``   most threads of a parallel kernel
     ``per_image``  called once per image, with a batch of one
     ``ports``      2: CHaiDNN's real numbering, bottom i at in_ptrs[2*i]
@@ -173,6 +179,8 @@ def custom(
 
     Raises PluginError with the function's place for options that cannot be.
     """
+    from .definition import SAFE_MATH, CustomType, Options
+
     options = Options(
         dict(args or {}),
         layout,
@@ -181,7 +189,7 @@ def custom(
         tuple(fuse),
         override,
         parallel,
-        fastmath,
+        SAFE_MATH if fastmath is None else fastmath,
         boundscheck,
         max_threads,
         per_image,

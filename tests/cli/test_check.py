@@ -120,7 +120,7 @@ def test_too_little_agreement_is_exit_1(chai_command, dark: Path) -> None:  # ty
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["digits"], 2, "required: -i/--image"),
+        (["digits"], 2, "no images: chai check NET WEIGHTS -i"),
         (["lenet", "-i", "bad.png"], 2, "no weights: chai check lenet WEIGHTS.caffemodel"),
         (["digits", "-i", "bad.png"], 65, "none of the images can be read"),
         (["digits", "-i", "nowhere"], 2, "there is no image 'nowhere'"),

@@ -443,12 +443,15 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         write_caffemodel(path, "net", half())
-    assert not path.exists()
+    assert list(tmp_path.iterdir()) == []
     write_caffemodel(path, "net", [("a", "ReLU", [])])
     before = path.read_bytes()
     with pytest.raises(RuntimeError):
         write_caffemodel(path, "net", half())
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        write_caffemodel(tmp_path / "nowhere" / "w.caffemodel", "net", [])
 
 
 # -- do they fit

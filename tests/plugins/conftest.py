@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from chai import plugins
-from chai.plugins import loading
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +24,7 @@ def _cache(_clean_environment: None, machine_code: Path, monkeypatch: pytest.Mon
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[plugins.Registry]:
     """The global registry."""
-    plugins.load_all()
-    types, loaded = dict(plugins.REGISTRY.types), dict(loading._loaded)
+    plugins.load_shipped()
+    types, files = dict(plugins.REGISTRY.types), dict(plugins.REGISTRY.files)
     yield plugins.REGISTRY
-    plugins.REGISTRY.types = types
-    loading._loaded.clear()
-    loading._loaded.update(loaded)
+    plugins.REGISTRY.types, plugins.REGISTRY.files = types, files

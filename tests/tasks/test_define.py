@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 import chai.kernels
 from chai import devices, overlay
@@ -295,6 +296,48 @@ def test_pack_and_unpack(
     assert packed.ravel().tolist() == [form.quantize(v) for v in x.tolist()]
     assert unpacked.dtype == np.float32
     assert unpacked.ravel().tolist() == [float(form.dequantize(c)) for c in every.tolist()]
+
+
+steps = st.builds(lambda mantissa, exponent: mantissa * 2.0**exponent, st.floats(1, 2), st.integers(-40, 40))
+formats = st.builds(
+    Format,
+    st.just("Xilinx"),
+    st.sampled_from([8, 6]),
+    st.one_of(steps.map(lambda s: 127 * s), st.sampled_from([1e-45, 1e-44, 1e-38, 3e38])),
+) | st.builds(Format, st.just("DynamicFixed"), st.sampled_from([8, 6]), st.integers(-40, 40))
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")
+@EXAMPLES
+@given(
+    format=formats,
+    others=st.lists(st.floats(width=32, allow_nan=False), max_size=9),
+    strange=st.sampled_from([None, None, np.nan]),
+    fill=st.integers(0, 67),
+)
+@example(Format("Xilinx", 8, 1e-45), [], None, 5)
+@example(Format("DynamicFixed", 8, 40), [1e-45, -1e-39], np.nan, 33)
+def test_the_compiled_pack_is_quantize(format: Format, others: list[float], strange: float | None, fill: int) -> None:
+    """Bit for bit at every tie, three neighbours on either side of it, and wherever a vector of numbers may end."""
+    assert kernels._compiled() is not None
+    with np.errstate(all="ignore"):
+        tie = (np.arange(-300, 301) / 2 * format.step).astype(np.float32)
+        near = [tie]
+        for side in (-np.inf, np.inf):
+            neighbour = tie
+            for _ in range(3):
+                neighbour = np.nextafter(neighbour, np.float32(side))
+                near.append(neighbour)
+        x = np.array([*np.concatenate(near), *others, np.inf, -np.inf, 1e-45, -1e-40, *[0.3 * format.step] * fill])
+        x = x.astype(np.float32)
+        if strange is not None:
+            x[len(x) // 2] = strange
+        if np.isnan(x / np.float32(format.step)).any():  # with a step of 0 in float32, 0 has no quotient either
+            for way in (kernels.pack, lambda x, f: f.quantize(x)):
+                with pytest.raises(ModelError, match="NaN"):
+                    way(x, format)
+        else:
+            assert kernels.pack(x, format).tobytes() == format.quantize(x).tobytes()
 
 
 @pytest.mark.parametrize("compiled", FORMS)

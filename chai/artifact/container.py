@@ -1,0 +1,170 @@
+"""The file of an artifact: a short prefix, a JSON header, and raw sections that are mapped, not read.
+
+    offset  bytes
+    0       8       b"\\x89chai\\r\\n\\x1a"
+    8       4       version of this layout, little endian
+    12      4       CRC-32 of the header
+    16      8       bytes of the header, little endian
+    24              the header: one JSON object, UTF-8
+                    sections, each from a multiple of ALIGNMENT on, in the order of the header, to the end of the file
+
+The header's key "sections" is {name: {"offset", "bytes", "crc"}}; all other keys belong to the writer. Bytes between
+sections are zero. Same content, same bytes: nothing here depends on time, place or machine.
+
+Checksums find accidents, not intent: whoever reads a section has to check what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import ParseError
+from ..files import complete
+from ..limits import limits
+
+MAGIC = b"\x89chai\r\n\x1a"
+VERSION = 1
+ALIGNMENT = 64  # bytes; a cache line, and what any element type wants
+PREFIX = struct.Struct("<8sIIQ")
+
+
+class Artifact(NamedTuple):
+    """An opened file: its header without "sections", and the sections as read-only memory."""
+
+    path: str
+    header: dict[str, Any]
+    sections: Mapping[str, memoryview]
+
+    def error(self, message: str, hint: str | None = None) -> ParseError:
+        """A ParseError that names the file."""
+        return ParseError(message, path=self.path, hint=hint or "make it anew: chai compile")
+
+
+def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
+    """Write an artifact; the file appears complete or not at all. ``sections`` are bytes or C-contiguous arrays."""
+    blocks = {
+        name: memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b"")
+        for name, data in sections.items()
+    }
+    # offsets stand in the header, whose length moves them: they are counted from the first section
+    table, end = {}, 0
+    for name, block in blocks.items():
+        table[name] = {"offset": end, "bytes": block.nbytes, "crc": zlib.crc32(block)}
+        end = _aligned(end + block.nbytes)
+    text = json.dumps(
+        {**header, "sections": table}, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+    ).encode("utf-8")
+    with complete(path) as part, open(part, "wb") as file:
+        file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text)))
+        file.write(text)
+        for block in blocks.values():
+            file.write(bytes(_aligned(file.tell()) - file.tell()))
+            file.write(block)
+
+
+def read(path: str | Path) -> Artifact:
+    """Open an artifact. Raises ParseError for a file that ``write`` cannot have written; OSError passes.
+
+    Sections are parts of a mapped file, so they cost no memory until they are looked at; a file that is cut short while
+    it is mapped ends the process, as with any mapped file.
+    """
+    with open(path, "rb") as file:
+        prefix = file.read(PREFIX.size)
+        bad = _Bad(str(path))
+        if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):
+            raise bad("this is no chai artifact", hint="chai compile NET WEIGHTS -o NET.chai makes one")
+        _, version, crc, length = PREFIX.unpack(prefix)
+        if version != VERSION:
+            raise bad(
+                f"format version {version}, this chai reads {VERSION}",
+                hint="update chai" if version > VERSION else "make it anew: chai compile",
+            )
+        if length > limits().text_bytes:
+            raise bad("header: " + limits().exceeded("text_bytes", length))
+        text = file.read(length)
+        if len(text) != length:
+            raise bad(f"the file ends inside its header ({len(text):,} of {length:,} bytes)")
+        if zlib.crc32(text) != crc:
+            raise bad("its header is damaged (checksum)")
+        size = file.seek(0, 2)
+        header = _header(text, bad)
+        table = header.pop("sections", None)
+        begin = _aligned(PREFIX.size + length)
+        spans = _spans(table, size - begin, bad)
+        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if spans else memoryview(b"")
+    sections = {}
+    for name, (offset, count, wanted) in spans.items():
+        sections[name] = whole[begin + offset : begin + offset + count] if count else memoryview(b"")
+        if zlib.crc32(sections[name]) != wanted:
+            raise bad(f"section {name!r} is damaged (checksum)")
+    return Artifact(str(path), header, sections)
+
+
+class _Bad:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, message: str, hint: str | None = "make it anew: chai compile") -> ParseError:
+        return ParseError(message, path=self.path, hint=hint)
+
+
+def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) != len(pairs):
+            raise ValueError("a key stands twice")
+        return dict(pairs)
+
+    def constant(word: str) -> Any:
+        raise ValueError(f"{word} is no number")
+
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise bad(f"header: {error}") from error
+    except RecursionError:
+        raise bad("header: nested too deeply") from None
+    if not isinstance(value, dict):
+        raise bad("header: expected an object")
+    return value
+
+
+def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
+    """(offset, bytes, crc) of each section: in order, aligned, without gaps, to the end of the file."""
+    if not isinstance(table, dict):
+        raise bad("header: sections are missing")
+    found: dict[str, tuple[int, int, int]] = {}
+    end = 0
+    for name, entry in sorted(table.items(), key=lambda item: (_entry(item[1]) or (0, 0, 0))[:2]):
+        values = _entry(entry)
+        if values is None:
+            raise bad(f"header: section {name!r}: expected offset, bytes and crc")
+        offset, count, crc = values
+        if offset != end:
+            raise bad(f"header: section {name!r} begins at {offset}, expected {end}")
+        found[name] = (offset, count, crc)
+        last, end = offset + count, _aligned(offset + count)
+        if last > size:
+            raise bad(f"the file ends inside section {name!r} ({size - offset:,} of {count:,} bytes)")
+    last = max((offset + count for offset, count, _ in found.values()), default=0)
+    if found and last != size:
+        raise bad(f"{size - last:,} bytes behind the last section")
+    return found
+
+
+def _entry(entry: Any) -> tuple[int, int, int] | None:
+    if not isinstance(entry, dict) or sorted(entry) != ["bytes", "crc", "offset"]:
+        return None
+    offset, count, crc = entry["offset"], entry["bytes"], entry["crc"]
+    if any(type(v) is not int or not 0 <= v < 1 << 48 for v in (offset, count, crc)):
+        return None
+    return offset, count, crc
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -1,0 +1,394 @@
+"""From an artifact to what runs it. Every word of the file is checked before anything is built of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import layers as types
+from ..encoding import decode
+from ..errors import DeviceError, ModelError, PluginError
+from ..fixed import SCHEMES, Format
+from ..graph import Graph, Layer, Shape, check_shape, show
+from ..image import Card, Preprocess
+from ..lazy import np
+from ..limits import limits
+from ..params import Precision
+from ..plan import Placed
+from ..plugins import CustomLayer, CustomParams
+from ..schedule import Convert, DeviceStep, HostStep, Schedule, Step
+from . import container
+from .values import restore
+
+if TYPE_CHECKING:
+    from ..graph import Array
+    from ..overlay import Overlay
+    from ..plugins import Registry
+    from ..tasks import Task
+
+
+class Compiled(NamedTuple):
+    """What an artifact holds, ready for an Execution."""
+
+    graph: Graph
+    shapes: dict[str, Shape]
+    formats: dict[str, Format]
+    schedule: Schedule
+    plan: dict[str, Placed]
+    card: Card
+
+
+class OnDevice(Layer):
+    """A layer that exists on the device only: what it does is in the Tasks."""
+
+    on_device = True
+
+
+class Input(Layer):
+    """The inputs of the network."""
+
+    source = True
+
+
+def overlay_of(artifact: container.Artifact) -> str:
+    """The name of the overlay that an artifact was made for."""
+    return str(_Reader(artifact).get("overlay", {"name": str, "build": int})["name"])
+
+
+def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
+    """Everything in an artifact, for this overlay. Raises ParseError with the file's name for whatever ``save`` would not
+    have written, DeviceError for another overlay, PluginError for a custom type that is not there."""
+    made_for = _Reader(artifact).get("overlay", {"name": str, "build": int})
+    if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
+        raise DeviceError(
+            f"{artifact.path} was compiled for overlay {made_for['name']}, build {made_for['build']:08x}; "
+            f"this is {overlay.name}, build {overlay.build:08x}",
+            hint=f"compile it again: chai compile ... --overlay {overlay.name}",
+        )
+    try:
+        return _Reader(artifact).compiled(overlay, custom)
+    except (ModelError, DeviceError) as error:
+        raise artifact.error(error.message, error.hint) from error
+    except RecursionError:
+        raise artifact.error("its header is nested too deeply") from None
+
+
+class _Reader:
+    def __init__(self, artifact: container.Artifact) -> None:
+        self.artifact = artifact
+        self.header = artifact.header
+
+    def get(self, key: str, kind: Any) -> Any:
+        """A value of the header that has to be of this kind: a type, [kind], {str: kind} or {"key": kind, ...}."""
+        if key not in self.header:
+            raise self.artifact.error(f"header: {key!r} is missing")
+        return self._of(self.header[key], kind, key)
+
+    def _of(self, value: Any, kind: Any, where: str) -> Any:
+        if isinstance(kind, list):
+            if not isinstance(value, list):
+                raise self.artifact.error(f"header: {where}: expected a list")
+            return [self._of(v, kind[0], where) for v in value]
+        if isinstance(kind, dict) and str in kind:
+            if not isinstance(value, dict):
+                raise self.artifact.error(f"header: {where}: expected an object")
+            return {k: self._of(v, kind[str], where) for k, v in value.items()}
+        if isinstance(kind, dict):
+            if not isinstance(value, dict) or any(k not in value for k in kind):
+                raise self.artifact.error(f"header: {where}: expected an object with {', '.join(kind)}")
+            return {**value, **{k: self._of(value[k], inner, where) for k, inner in kind.items()}}
+        if kind is not Any and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise self.artifact.error(f"header: {where}: expected {kind.__name__}, found {repr(value)[:40]}")
+        return value
+
+    # -- the whole
+
+    def compiled(self, overlay: Overlay, custom: Registry) -> Compiled:
+        shapes = {blob: self._shape(dims, blob) for blob, dims in self.get("shapes", {str: [int]}).items()}
+        formats = {blob: self._format(f, blob) for blob, f in self.get("formats", {str: dict}).items()}
+        inputs = self.get("inputs", [str])
+        layers = self._layers(shapes, inputs, custom)
+        written = {*inputs, *(t for layer in layers.values() for t in layer.tops)}
+        latest = self.get("latest", {str: str})
+        outputs = self.get("outputs", [str])
+        for blob in (*outputs, *latest.values(), *shapes):
+            if blob not in written:
+                raise self.artifact.error(f"header: nobody writes blob {blob!r}")
+        source = Input("data", (), tuple(inputs), type="Input")
+        graph = Graph(
+            self.get("name", str),
+            [source, *layers.values()],
+            {b: shapes[b] for b in inputs},
+            outputs,
+            latest,
+            path=self.artifact.path,
+        )
+        places = self._places(shapes)
+        plan = self._plan(shapes, overlay)
+        schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, plan)), places)
+        self._check_order(schedule, inputs, outputs)
+        return Compiled(graph, shapes, formats, schedule, plan, self.card())
+
+    def _shape(self, dims: list[int], blob: str) -> Shape:
+        shape = tuple(dims)
+        check_shape(Layer(blob, type="blob"), shape)
+        return shape
+
+    def _format(self, value: Any, blob: str) -> Format:
+        format: Format = restore(Format, value, f"format of blob {blob!r}")
+        if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
+            raise ModelError(f"format of blob {blob!r}: {format} does not exist")
+        if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
+            raise ModelError(f"format of blob {blob!r}: fraction length {format.value:g}")
+        return format
+
+    def card(self) -> Card:
+        """Title, labels and preprocessing."""
+        card = self.get("card", {"title": str, "labels": [str], "preprocess": dict})
+        preprocess = dict(card["preprocess"])
+        mean = preprocess.pop("mean", [])
+        made: Preprocess = restore(Preprocess, preprocess, "preprocess")
+        value = self._array(mean) if isinstance(mean, dict) else self._mean(mean)
+        return Card(card["title"], tuple(card["labels"]), replace(made, mean=value))
+
+    def _mean(self, value: Any) -> float | tuple[float, ...]:
+        """One number, or one per channel."""
+        numbers = value if isinstance(value, list) else [value]
+        found = tuple(restore(float, v, "mean") for v in numbers)
+        return found if isinstance(value, list) else found[0]
+
+    # -- layers
+
+    def _layers(self, shapes: Mapping[str, Shape], inputs: list[str], custom: Registry) -> dict[str, Layer]:
+        entries = self.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
+        order = self.get("order", [str])
+        if len(order) > limits().layers:
+            raise self.artifact.error("too many layers: " + limits().exceeded("layers", len(order)))
+        if sorted(order) != sorted(entries):
+            raise self.artifact.error("header: order and layers do not name the same layers")
+        made: dict[str, Layer] = {}
+        known = set(inputs)
+        for name in order:
+            entry = entries[name]
+            for blob in (*entry["bottoms"], *entry["tops"]):
+                if blob not in shapes:
+                    raise self.artifact.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
+            if not known.issuperset(entry["bottoms"]) or not known.isdisjoint(entry["tops"]):
+                raise self.artifact.error(f"layer {name!r} reads what nobody has written, or writes what is there")
+            known.update(entry["tops"])
+            made[name] = self._layer(name, entry, shapes, custom)
+        if any(blob not in shapes for blob in inputs):
+            raise self.artifact.error("header: the shape of an input is missing")
+        return made
+
+    def _layer(self, name: str, entry: dict[str, Any], shapes: Mapping[str, Shape], custom: Registry) -> Layer:
+        bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
+        layer: Layer
+        if "reason" not in entry:
+            layer = OnDevice(name, bottoms, tops, type=entry["type"])
+            layer.origin = tuple(entry["origin"])
+            return layer
+        where = f"layer {name!r} ({entry['type']})"
+        blobs = [self._array(self._of(b, {"offset": int, "shape": [int]}, where)) for b in entry.get("blobs", [])]
+        if "custom" in entry:
+            layer = self._custom(name, entry, custom)
+            layer.bottoms, layer.tops = bottoms, tops
+        else:
+            cls = types.find(entry["type"])
+            if cls is None:
+                raise self.artifact.error(f"{where}: this chai does not know the type", hint="update chai")
+            layer = cls(name, bottoms, tops, restore(cls.Params, entry.get("params", {}), where))
+        layer.origin = tuple(entry["origin"])
+        layer.blobs = blobs
+        if "precision" in entry:
+            layer.precision = restore(Precision, entry["precision"], where)
+        if "slope" in entry:
+            layer.slope = float(self._of(entry["slope"], float, where))
+        self._check_layer(layer, shapes)
+        return layer
+
+    def _custom(self, name: str, entry: dict[str, Any], custom: Registry) -> Layer:
+        about = self._of(entry["custom"], {"version": str, "values": dict}, name)
+        params = restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
+        values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
+        made = custom.make(name, entry["type"], params, True, lambda: values, self.header["name"])
+        assert isinstance(made, CustomLayer)
+        if made.custom.version != about["version"]:
+            there, here = (v or "(none)" for v in (about["version"], made.custom.version))
+            raise PluginError(
+                f"{self.artifact.path}: layer {name!r} was compiled with version {there} of custom type {made.type!r}, "
+                f"here is {here}",
+                layer=name,
+                hint="load the layer's file of that version, or compile the network again",
+            )
+        return made
+
+    def _check_layer(self, layer: Layer, shapes: Mapping[str, Shape]) -> None:
+        bottoms = tuple(shapes[b] for b in layer.bottoms)
+        for what, (least, most), count in (
+            ("bottoms", layer.bottoms_allowed, len(bottoms)),
+            ("tops", layer.tops_allowed, len(layer.tops)),
+        ):
+            if count < least or (most is not None and count > most):
+                raise self.artifact.error(f"layer {layer.name!r} ({layer.type}): {count} {what}")
+        tops = layer.shapes(*bottoms)
+        if tops != tuple(shapes[t] for t in layer.tops):
+            raise self.artifact.error(
+                f"layer {layer.name!r} ({layer.type}): its tops would be {', '.join(map(show, tops))}"
+            )
+        wanted = layer.weight_shapes(*bottoms)
+        if not layer.free_weights and tuple(b.shape for b in layer.blobs) != tuple(wanted):
+            raise self.artifact.error(
+                f"layer {layer.name!r} ({layer.type}): its weights have other shapes than it needs"
+            )
+
+    def _array(self, entry: Mapping[str, Any]) -> Array:
+        """A float32 array of the section "weights", where it lies."""
+        shape = tuple(self._of(entry.get("shape"), [int], "array"))
+        offset = self._of(entry.get("offset"), int, "array")
+        data = self._section("weights")
+        size = 4 * prod(shape)
+        if any(d < 0 for d in shape) or offset % 64 or offset < 0 or offset + size > len(data):
+            raise self.artifact.error("header: an array lies outside the section 'weights'")
+        array: Array = np.frombuffer(data, np.float32, prod(shape), offset).reshape(shape)
+        return array
+
+    def _section(self, name: str) -> memoryview:
+        if name not in self.artifact.sections:
+            raise self.artifact.error(f"section {name!r} is missing")
+        return self.artifact.sections[name]
+
+    # -- steps
+
+    def _places(self, shapes: Mapping[str, Shape]) -> dict[str, tuple[str, int]]:
+        found = {}
+        for blob, place in self.get("places", {str: list}).items():
+            if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
+                raise self.artifact.error(f"header: place of blob {blob!r}")
+            whole, first = place
+            if blob not in shapes or whole not in shapes or len(shapes[blob]) != 4 or len(shapes[whole]) != 4:
+                raise self.artifact.error(f"header: place of blob {blob!r}")
+            inner, outer = shapes[blob], shapes[whole]
+            if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
+                raise self.artifact.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
+            found[blob] = (whole, first)
+        for blob in found:
+            seen, inside = set(), blob
+            while inside in found:
+                seen.add(inside)
+                inside = found[inside][0]
+                if inside in seen:
+                    raise self.artifact.error(f"header: blob {blob!r} is a part of itself")
+        return found
+
+    def _plan(self, shapes: Mapping[str, Shape], overlay: Overlay) -> dict[str, Placed]:
+        about = self.get("plan", {"blobs": {str: list}, "peak": int, "total": int})
+        found = {}
+        for blob, entry in about["blobs"].items():
+            numbers = [entry[i] for i in (0, 1, 3)] if len(entry) == 4 else []
+            if not numbers or blob not in shapes or any(type(n) is not int for n in numbers):
+                raise self.artifact.error(f"header: plan of blob {blob!r}")
+            if entry[2] is not None and entry[2] not in about["blobs"]:
+                raise self.artifact.error(f"header: blob {blob!r} is a part of one that has no place")
+            placed = Placed(*entry)
+            if placed.offset < 0 or placed.bytes < 0 or placed.offset + placed.bytes > about["peak"]:
+                raise self.artifact.error(f"header: blob {blob!r} lies outside the plan's {about['peak']:,} bytes")
+            found[blob] = placed
+        return found
+
+    def _steps(
+        self,
+        layers: Mapping[str, Layer],
+        shapes: Mapping[str, Shape],
+        formats: Mapping[str, Format],
+        overlay: Overlay,
+        plan: Mapping[str, Placed],
+    ) -> Iterator[Step]:
+        index = 0
+        for step in self.get("steps", [dict]):
+            if "convert" in step:
+                kind, blob = step["convert"], step.get("blob")
+                if kind not in ("Pack", "Unpack") or blob not in formats:
+                    raise self.artifact.error(f"header: a conversion {kind!r} of blob {blob!r}")
+                yield Convert(kind, blob, formats[blob])
+            elif "host" in step:
+                layer = layers.get(step["host"])
+                if layer is None or isinstance(layer, OnDevice):
+                    raise self.artifact.error(f"header: the host shall run {step['host']!r}")
+                codes = step.get("codes") is True
+                if codes and not (isinstance(layer, CustomLayer) and {*layer.bottoms, *layer.tops} <= set(formats)):
+                    raise self.artifact.error(f"header: layer {layer.name!r} cannot work on codes")
+                yield HostStep(layer, "", codes)
+            else:
+                about = self._of(step, {"tasks": [dict], "layers": [str], "reads": [str], "writes": [str]}, "steps")
+                tasks = []
+                for entry in about["tasks"]:
+                    tasks.append(self._task(entry, index, shapes, overlay, plan))
+                    index += 1
+                names = about["layers"]
+                if any(n not in layers for n in names):
+                    raise self.artifact.error("header: a segment of layers that are not there")
+                yield DeviceStep(
+                    tuple(tasks), tuple(layers[n] for n in names), tuple(about["reads"]), tuple(about["writes"])
+                )
+        if index * overlay.descriptor.bytes != len(self._section("descriptors")):
+            raise self.artifact.error("section 'descriptors' has another number of Tasks than the header")
+
+    def _task(
+        self, entry: Any, index: int, shapes: Mapping[str, Shape], overlay: Overlay, plan: Mapping[str, Placed]
+    ) -> Task:
+        about = self._of(entry, {"inputs": [str], "output": str, "origin": [str], "constants": [int]}, "task")
+        blobs = {*about["inputs"], about["output"]}
+        if any(b not in plan for b in blobs):
+            raise self.artifact.error(f"header: task {index} works on a blob that has no place")
+        wholes = {p for b in blobs if (p := plan[b].parent) is not None}
+        size = overlay.descriptor.bytes
+        descriptor = self._section("descriptors")[index * size : (index + 1) * size]
+        if len(descriptor) != size:
+            raise self.artifact.error("section 'descriptors' has fewer Tasks than the header")
+        constants = self._section("constants")
+        places = {b: plan[b] for b in (*blobs, *wholes)}
+        task = decode(bytes(descriptor), constants, overlay, places, shapes, 0)
+        if task.inputs != tuple(about["inputs"]) or task.output != about["output"]:
+            raise self.artifact.error(f"task {index}: its descriptor works on other blobs than the header says")
+        object.__setattr__(task, "origin", tuple(about["origin"]))
+        return task
+
+    def _check_order(self, schedule: Schedule, inputs: list[str], outputs: list[str]) -> None:
+        """Every step finds what it reads, on its side; every output arrives on the host."""
+        host = set(inputs)
+        device: set[str] = set()
+        for step in schedule.steps:
+            if isinstance(step, Convert):
+                source, target = (host, device) if step.kind == "Pack" else (device, host)
+                self._there([step.blob], source)
+                target.add(step.blob)
+            elif isinstance(step, HostStep):
+                side = device if step.codes else host
+                self._there(step.layer.bottoms, side)
+                side.update(step.layer.tops)
+            else:
+                self._there(step.reads, device)
+                device.update(b for read in step.reads for b in _with_it(read, schedule))
+                for task in step.tasks:
+                    self._there(task.inputs, device)
+                    device.update(_with_it(task.output, schedule))
+                device.update(t for layer in step.layers for t in layer.tops)
+        self._there(outputs, host)
+
+    def _there(self, blobs: Any, known: set[str]) -> None:
+        for blob in blobs:
+            if blob not in known:
+                raise self.artifact.error(f"header: a step needs blob {blob!r} where it is not")
+
+
+def _with_it(blob: str, schedule: Schedule) -> Iterator[str]:
+    """A blob that was written, the wholes it is a part of, and its own parts."""
+    while True:
+        yield blob
+        yield from (part for part, (whole, _) in schedule.places.items() if whole == blob)
+        if blob not in schedule.places:
+            return
+        blob = schedule.places[blob][0]

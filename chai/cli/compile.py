@@ -1,0 +1,72 @@
+"""chai compile: a network for an overlay, as one file that a board can run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .. import image as images
+from ..errors import UsageError
+from ..loading import locate
+from ..schedule import DeviceStep
+from . import jobs, options, output
+
+EPILOG = """examples:
+  chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai
+  chai compile net_quantised.prototxt net.caffemodel --overlay ultra96 --batch 2 -o net.chai
+  chai run googlenet.chai -i cat.jpg"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    options.network(parser)
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="NET.chai", help="the file to write")
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line, to be carried along")
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="DIR",
+        help="images that fixed-point formats are taken from, where the network brings none",
+    )
+    options.execution(parser, device=False)
+    options.preprocessing(parser)
+    parser.set_defaults(device="null", random_weights=False)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Plan, lower and pack; write the file; say what is in it."""
+    from ..artifact.save import save
+    from ..formats import given
+
+    if args.batch < 1:
+        raise UsageError("--batch must be at least 1")
+    if args.output.suffix != ".chai":
+        raise UsageError(f"-o {args.output}: expected a name that ends in .chai")
+    path, weights = locate(args.net, args.weights)
+    if weights is None:
+        source = images.read_card(path).weights_from
+        raise UsageError(
+            f"no weights: chai compile {args.net} WEIGHTS.caffemodel -o {args.output}",
+            hint=f"published weights: {source}" if source else None,
+        )
+    job = jobs.prepare(args, images.find([args.calibration]) if args.calibration else [])
+    if args.calibration:
+        jobs.calibrate(args, job)
+    elif given(job.net.offload.graph):
+        job.net.plan()
+    card = images.Card(job.net.name, tuple(job.labels), job.preprocess)
+    save(job.net, args.output, card)
+    segments = [step for step in job.net.schedule.steps if isinstance(step, DeviceStep)]
+    overlay = job.net.overlay
+    assert overlay is not None
+    print(
+        f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {args.batch}"
+    )
+    print(
+        f"{sum(len(s.tasks) for s in segments)} Tasks in {len(segments)} segments, "
+        f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
+    )
+    if not args.quiet:
+        output.say(f"next: chai run {args.output} -i IMAGE")
+    return 0

@@ -1,0 +1,97 @@
+"""Blob: an array that can be written, reshaped and shared."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, NoReturn
+
+from ..errors import UsageError
+from ..graph import Shape, show
+from ..lazy import np
+from ..limits import limits
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Blob:
+    """Float32 numbers with a shape.
+
+    ``data`` is the memory itself: what is written into it is there in the next pass, and what the next pass computes
+    is seen through an array that was taken before it.
+    """
+
+    def __init__(self, data: Array) -> None:
+        self._data = np.ascontiguousarray(data, np.float32).reshape(np.shape(data))  # a scalar stays one
+        self._memory = self._data.reshape(-1)
+
+    @property
+    def data(self) -> Array:
+        """The numbers, writable."""
+        return self._data
+
+    @property
+    def diff(self) -> NoReturn:
+        """Not there: chai computes no gradients."""
+        raise UsageError("chai computes no gradients: a blob has data but no diff")
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes of all axes."""
+        return self._data.shape
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return self._data.size
+
+    @property
+    def num(self) -> int:
+        """Size of axis 0; of a blob of up to 4 axes, 1 where there is none."""
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        """Size of axis 1, likewise."""
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        """Size of axis 2, likewise."""
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        """Size of axis 3, likewise."""
+        return self._legacy(3)
+
+    def _legacy(self, axis: int) -> int:
+        if len(self.shape) > 4:
+            raise UsageError(f"num, channels, height and width belong to blobs of 4 axes, this is {show(self.shape)}")
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+    def reshape(self, *dims: int) -> None:
+        """Other sizes. The first numbers stay; memory is new (and zero) only where more is needed than ever before."""
+        if dims == self.shape:
+            return
+        if not all(isinstance(d, (int, np.integer)) and d >= 0 for d in dims):
+            raise UsageError(f"reshape{dims}: expected sizes", hint="blob.reshape(1, 3, 224, 224), or reshape(*shape)")
+        shape = tuple(map(int, dims))
+        size = prod(shape)
+        if size > limits().blob_elements:
+            raise UsageError(f"reshape{dims}: " + limits().exceeded("blob_elements", size))
+        if size > self._memory.size:
+            self._memory = np.zeros(size, np.float32)
+        self._data = self._memory[:size].reshape(shape)
+
+    def put(self, values: Array) -> None:
+        """Take over shape and numbers."""
+        self.reshape(*values.shape)
+        self._data[...] = values
+
+    def share(self, other: Blob) -> None:
+        """Use the other blob's memory from now on."""
+        self._data, self._memory = other._data, other._memory
+
+    def __repr__(self) -> str:
+        return f"<Blob {show(self.shape)}>"

@@ -1,0 +1,219 @@
+"""caffe.io: images, their way into a network and out of it, and arrays as Caffe's messages.
+
+pycaffe rests on scikit-image here, chai on Pillow and numpy. Where no pixel has to be interpolated the numbers are the
+same; ``resize_image`` and ``load_image`` say where they are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import image as chai_image
+from ..errors import UsageError
+from ..graph import Shape, show
+from ..lazy import np
+from .proto import caffe_pb2 as caffe_pb2
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+LUMINANCE = (0.2125, 0.7154, 0.0721)  # of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
+
+
+class Transformer:
+    """From images (H, W, K) to items (K, H, W) of input blobs, and back; ``inputs`` maps each blob to its shape.
+
+    In this order, each step only where it was set: resize, transpose, channel_swap, raw_scale (factor), mean (taken
+    away), input_scale (factor).
+    """
+
+    def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
+        self.inputs: dict[str, Shape] = {name: tuple(shape) for name, shape in inputs.items()}
+        self.transpose: dict[str, Sequence[int]] = {}
+        self.channel_swap: dict[str, Sequence[int]] = {}
+        self.raw_scale: dict[str, float] = {}
+        self.mean: dict[str, Array] = {}
+        self.input_scale: dict[str, float] = {}
+
+    def preprocess(self, in_: str, data: Array) -> Array:
+        """An image of any size as one item of an input blob, float32. ``data`` is left as it was."""
+        size = self._shape(in_)[2:]
+        item = np.array(data, np.float32)
+        if item.shape[:2] != size:
+            item = resize_image(item, size)
+        if in_ in self.transpose:
+            item = item.transpose(self.transpose[in_])
+        if in_ in self.channel_swap:
+            item = item[list(self.channel_swap[in_])]
+        if in_ in self.raw_scale:
+            item *= self.raw_scale[in_]
+        if in_ in self.mean:
+            item -= self.mean[in_]
+        if in_ in self.input_scale:
+            item *= self.input_scale[in_]
+        return item
+
+    def deprocess(self, in_: str, data: Array) -> Array:
+        """An item (K, H, W) or (1, K, H, W) as the image (H, W, K) it was made from, but for its size."""
+        self._shape(in_)
+        item = np.array(data[0] if np.ndim(data) == 4 else data, np.float32)
+        if in_ in self.input_scale:
+            item /= self.input_scale[in_]
+        if in_ in self.mean:
+            item += self.mean[in_]
+        if in_ in self.raw_scale:
+            item /= self.raw_scale[in_]
+        if in_ in self.channel_swap:
+            item = item[np.argsort(self.channel_swap[in_])]
+        if in_ in self.transpose:
+            item = item.transpose(np.argsort(self.transpose[in_]))
+        return item
+
+    def set_transpose(self, in_: str, order: Sequence[int]) -> None:
+        """Order of the axes: (2, 0, 1) makes (K, H, W) of (H, W, K)."""
+        axes = len(self._shape(in_)) - 1
+        if sorted(order) != list(range(axes)):
+            raise UsageError(f"transpose {tuple(order)}: expected the axes 0 to {axes - 1} in some order")
+        self.transpose[in_] = order
+
+    def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
+        """Order of the channels, which come first by then: (2, 1, 0) makes BGR of RGB."""
+        channels = self._shape(in_)[1]
+        if sorted(order) != list(range(channels)):
+            raise UsageError(f"channel_swap {tuple(order)}: expected the channels 0 to {channels - 1} in some order")
+        self.channel_swap[in_] = order
+
+    def set_raw_scale(self, in_: str, scale: float) -> None:
+        """Factor before the mean is taken away: 255 for networks that were trained on bytes."""
+        self._shape(in_)
+        self.raw_scale[in_] = scale
+
+    def set_input_scale(self, in_: str, scale: float) -> None:
+        """Factor after the mean was taken away."""
+        self._shape(in_)
+        self.input_scale[in_] = scale
+
+    def set_mean(self, in_: str, mean: Array) -> None:
+        """What is taken away: one number per channel (K,), or an image (K, H, W), resized to the input where it differs.
+
+        In the units and the channel order that hold after raw_scale and channel_swap.
+        """
+        shape, mean = self._shape(in_), np.asarray(mean)
+        if mean.ndim == 1:
+            mean = mean.reshape(-1, 1, 1)
+        elif mean.ndim == 2:
+            mean = mean[None]
+        if mean.ndim != 3 or mean.shape[0] != shape[1]:
+            raise UsageError(
+                f"a mean of {show(mean.shape)} for input {in_!r} of {show(shape)}",
+                hint="one number per channel, or an image (K, H, W): mean.mean(1).mean(1), or mean[0] of (1, K, H, W)",
+            )
+        if mean.shape[1:] not in ((1, 1), shape[2:]):
+            mean = resize_image(mean.transpose(1, 2, 0), shape[2:]).transpose(2, 0, 1)
+        self.mean[in_] = mean
+
+    def _shape(self, in_: str) -> Shape:
+        if in_ not in self.inputs:
+            raise UsageError(f"{in_!r} is not one of the inputs: {', '.join(self.inputs)}")
+        return self.inputs[in_]
+
+
+# -- images
+
+
+def load_image(filename: str | Path, color: bool = True) -> Array:
+    """A picture as float32 from 0 to 1: (H, W, 3) RGB, or with ``color=False`` its luminance (H, W, 1).
+
+    Transparency is dropped. As everywhere in chai, a photo is turned upright by its EXIF note and 16-bit pixels are
+    read with 8 bits; scikit-image does neither. Raises ParseError for what is no picture.
+    """
+    picture = chai_image.read(filename)
+    if not color and picture.mode in ("1", "L", "LA"):
+        pixels = np.asarray(picture.convert("L"))[..., None]
+    else:
+        pixels = np.asarray(picture.convert("RGB"))
+        if not color:
+            pixels = np.dot(pixels, LUMINANCE)[..., None]
+    levels: Array = np.divide(pixels, 255).astype(np.float32)
+    return levels
+
+
+def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Array:
+    """An image (H, W, K) at another size (height, width), bilinear, float32; of that size already: a copy.
+
+    scikit-image before 0.15, which pycaffe was written for, gives the same but in the outermost half pixel of an
+    enlarged image, which it darkens. Later versions smooth before they shrink, and for other than 1 or 3 channels
+    pycaffe aligns the corners instead of the pixels' edges; neither is done here.
+    """
+    if interp_order != 1:
+        raise UsageError(f"interp_order {interp_order}: chai interpolates linearly (1)")
+    size = tuple(map(int, new_dims))
+    if np.ndim(im) != 3 or len(size) != 2 or min(size) < 1:
+        raise UsageError(f"resize_image: {show(np.shape(im))} to {size}; expected an image (H, W, K), height and width")
+    return np.array(chai_image.interpolate(np.asarray(im, np.float32), (size[0], size[1])))
+
+
+def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
+    """Ten crops (10 N, h, w, K) of N images of one size: four corners and centre, then the same five mirrored."""
+    (h, w), (height, width) = (tuple(map(int, d)) for d in (images[0].shape[:2], crop_dims))
+    if height > h or width > w:
+        raise UsageError(f"oversample: crops of {height}x{width} from images of {h}x{w}")
+    corners = [(y, x) for y in (0, h - height) for x in (0, w - width)]
+    places = [*corners, ((h - height) // 2, (w - width) // 2)]
+    crops = [[im[y : y + height, x : x + width] for y, x in places] for im in images]
+    return np.array([c for five in crops for c in (*five, *(crop[:, ::-1] for crop in five))], np.float32)
+
+
+# -- messages
+
+
+def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
+    """The numbers of a BlobProto, in its shape, old or new."""
+    data = np.array(blob.diff if return_diff else blob.data)
+    if any(blob.HasField(name) for name in ("num", "channels", "height", "width")):
+        return data.reshape(blob.num, blob.channels, blob.height, blob.width)
+    return data.reshape(tuple(blob.shape.dim))
+
+
+def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
+    """An array as BlobProto."""
+    blob = caffe_pb2.BlobProto()
+    blob.shape.dim.extend(arr.shape)
+    blob.data.extend(np.asarray(arr, float).ravel())
+    if diff is not None:
+        blob.diff.extend(np.asarray(diff, float).ravel())
+    return blob
+
+
+def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
+    """Arrays as the bytes of a BlobProtoVector."""
+    found: bytes = caffe_pb2.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
+    return found
+
+
+def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
+    """The arrays in the bytes of a BlobProtoVector."""
+    return [blobproto_to_array(blob) for blob in caffe_pb2.BlobProtoVector.FromString(str).blobs]
+
+
+def array_to_datum(arr: Array, label: int | None = None) -> Any:
+    """An array (C, H, W) as Datum: bytes for uint8, else floats."""
+    if arr.ndim != 3:
+        raise UsageError(f"array_to_datum: expected (C, H, W), found {show(arr.shape)}")
+    datum = caffe_pb2.Datum()
+    datum.channels, datum.height, datum.width = arr.shape
+    if arr.dtype == np.uint8:
+        datum.data = arr.tobytes()
+    else:
+        datum.float_data.extend(np.asarray(arr, float).ravel())
+    if label is not None:
+        datum.label = label
+    return datum
+
+
+def datum_to_array(datum: Any) -> Array:
+    """The array (C, H, W) of a Datum that holds pixels, not an image file."""
+    data = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data)
+    return data.reshape(datum.channels, datum.height, datum.width)

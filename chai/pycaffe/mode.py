@@ -1,0 +1,45 @@
+"""Where networks run that are made from now on."""
+
+from __future__ import annotations
+
+import logging
+
+from .. import devices
+from ..env import env
+
+log = logging.getLogger("chai.pycaffe")
+_chosen = ""
+
+
+def set_device_name(name: str) -> None:
+    """chai's device for networks made after this: "float" (Caffe's numbers), "emulator", ...; "" takes it back.
+
+    Raises DeviceError for a name that does not exist.
+    """
+    global _chosen
+    if name:
+        devices.open(name)
+    _chosen = name
+
+
+def device_name() -> str:
+    """The device in force: that of ``set_device_name``, else CHAI_DEVICE, else "float"."""
+    return _chosen or env().device or "float"
+
+
+def set_mode_cpu() -> None:
+    """Nothing to do: chai has no other mode."""
+
+
+def set_random_seed(seed: int) -> None:
+    """Nothing to do: chai draws the same numbers on every run."""
+
+
+def set_mode_gpu() -> None:
+    """Says that there is no GPU mode, and goes on as before."""
+    log.warning("chai has no GPU mode: networks run on device %s", device_name())
+
+
+def set_device(number: int) -> None:
+    """Caffe's number of a GPU: says that it is not used."""
+    log.warning("chai has no GPU %s: networks run on device %s", number, device_name())

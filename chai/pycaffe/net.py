@@ -1,0 +1,298 @@
+"""Net: a network whose blobs stay alive, as Caffe's do.
+
+There is one Blob per name of the prototxt. Layers read and write these blobs one after the other, so a layer in place
+overwrites its bottom, ``forward(start=...)`` goes on from what the blobs hold, and nothing is lost between passes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from .. import net as chai_net
+from ..errors import UsageError
+from ..executor import run_layer
+from ..graph import Layer, Shape, show
+from ..lazy import np
+from ..parser.caffemodel import Weights, check_fit, write_caffemodel
+from ..passes.infer_shapes import infer_shapes
+from ..perf import PerfInfo
+from .blob import Blob
+from .mode import device_name
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+TRAIN, TEST = 0, 1  # caffe.proto, enum Phase
+PHASES = ("TRAIN", "TEST")
+
+
+class _Engine(chai_net.Net):
+    """chai's Net, but layers that the caffemodel lacks keep their filler's values, as in Caffe."""
+
+    _partial: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class LayerInfo:
+    """A layer as ``net.layers`` has it: its name, its type and its trained parameters."""
+
+    name: str
+    type: str
+    blobs: list[Blob]
+
+
+class Net:
+    """``Net(prototxt, phase, weights=caffemodel)``, ``Net(prototxt, caffemodel, phase)`` or ``Net(prototxt, phase)``.
+
+    ``blobs``    every blob by name, bottom to top; in place: one blob, with the last writer's numbers
+    ``params``   the trained parameters by layer: lists of Blobs, weights before bias
+    ``inputs``, ``outputs``   names of blobs; data layers count as inputs
+    ``bottom_names``, ``top_names``   names of blobs by layer
+    ``layers``, ``layer_dict``        the layers in order, and by name
+    ``net``      the chai.Net behind all this; ``perf`` where the time of the last pass went
+    ``device``   instead of the device in force (see ``set_device_name``); ``options`` are chai.Net's
+
+    Layers without weights in the caffemodel keep their fillers' values, said in one warning. Raises what chai.Net raises.
+    """
+
+    def __init__(
+        self,
+        network_file: str | Path,
+        phase: int | str | Path = TEST,
+        level: int | None = None,
+        stages: Sequence[str] | None = None,
+        weights: str | Path | None = None,
+        *,
+        device: str | None = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(phase, (str, Path)):  # Caffe's older order: prototxt, caffemodel, phase
+            weights, phase, level = phase, TEST if level is None else level, 0
+        if phase not in (TRAIN, TEST):
+            raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
+        options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
+        self.net = _Engine(network_file, weights, device or device_name(), keep="all", **options)
+        self.net.reshape()  # says which size is missing where the file does not have it
+        self.perf = self.net.perf
+        self._graph = graph = self.net.graph
+        self._names = {t: _caffe_name(layer, t, graph.latest) for layer in graph.layers for t in layer.tops}
+        shapes = self.net.shapes
+        self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
+        self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
+        self.layer_dict = OrderedDict((v.name, v) for v in self.layers)
+        self.inputs, self.outputs = self.net.inputs, self.net.outputs
+        self.bottom_names = OrderedDict((v.name, [self._names[b] for b in v.bottoms]) for v in graph.layers)
+        self.top_names = OrderedDict((v.name, [self._names[t] for t in v.tops]) for v in graph.layers)
+        self._sized: tuple[Any, dict[str, Shape]] = (None, {})
+        self._asked = False
+
+    @property
+    def params(self) -> OrderedDict[str, list[Blob]]:
+        """Trained parameters by layer. On an overlay, ask for them again after a pass to change them once more."""
+        self._asked = True
+        return OrderedDict((v.name, v.blobs) for v in self.layers if v.blobs)
+
+    @property
+    def _layer_names(self) -> list[str]:
+        return [layer.name for layer in self.layers]
+
+    # -- running
+
+    def forward(
+        self, blobs: Sequence[str] | None = None, start: str | None = None, end: str | None = None, **kwargs: Any
+    ) -> dict[str, Array]:
+        """Run the layers from ``start`` to ``end``, both included, on what the blobs hold.
+
+        ``kwargs`` are arrays for all inputs, of the blobs' sizes; without them the inputs are as they were left.
+        Returns the outputs (of ``end``, if given) and ``blobs``, each the memory of its blob: copy what must outlive
+        the next pass. Raises UsageError for names and sizes that do not fit; on an overlay, for ``start`` and ``end``.
+        """
+        first = self._index(start) if start is not None else 0
+        last = self._index(end) if end is not None else len(self.layers) - 1
+        if first > last:
+            raise UsageError(f"layer {start!r} comes after layer {end!r}")
+        wanted = [*(self.outputs if end is None else self.top_names[end]), *(blobs or ())]
+        unknown = [n for n in wanted if n not in self.blobs]
+        if unknown:
+            raise self._no("blob", unknown[0], self.blobs)
+        self._feed(kwargs)
+        self._take_params()
+        layers = self._graph.layers[first : last + 1]
+        if self.net.overlay is None:
+            self._run(layers)
+        elif len(layers) < len(self.layers):
+            raise UsageError(
+                f"forward(start=, end=) on device {self.net.device.name}: only whole passes run there",
+                hint='caffe.Net(..., device="float")',
+            )
+        else:
+            self._run_on_overlay()
+        return {name: self.blobs[name].data for name in wanted}
+
+    def forward_all(self, blobs: Sequence[str] | None = None, **kwargs: Any) -> dict[str, Array]:
+        """Run any number of items in batches of the net's size, the last one filled up with zeros; copies, in order."""
+        self._check_inputs(kwargs)
+        arrays = {name: np.asarray(values) for name, values in kwargs.items()}
+        items = {len(a) for a in arrays.values()}
+        if len(items) != 1 or 0 in items:
+            raise UsageError(f"forward_all: expected the same number of items for every input, found {sorted(items)}")
+        total, size = items.pop(), self._batch
+        found: dict[str, list[Array]] = {}
+        for at in range(0, total, size):
+            batch: dict[str, Any] = {n: a[at : at + size] for n, a in arrays.items()}
+            pad = size - len(batch[self.inputs[0]])
+            batch = {n: np.concatenate([a, np.zeros((pad, *a.shape[1:]), a.dtype)]) for n, a in batch.items()}
+            for name, value in self.forward(blobs, **batch).items():
+                if value.shape[:1] != (size,):
+                    raise UsageError(f"forward_all: blob {name!r} of {show(value.shape)} has not one row per item")
+                found.setdefault(name, []).append(value.copy())
+        return {name: np.concatenate(parts)[:total] for name, parts in found.items()}
+
+    def backward(self, *_: Any, **__: Any) -> NoReturn:
+        """Not there: chai computes no gradients."""
+        raise UsageError("chai runs networks forward, it does not train them: there is no backward")
+
+    forward_backward_all = backward
+
+    def reshape(self) -> None:
+        """Give every blob the size that follows from the inputs'; ``forward`` does so too."""
+        self._resize(self._graph.layers)
+
+    # -- trained parameters
+
+    def copy_from(self, weights: str | Path) -> None:
+        """Take the parameters of a caffemodel, by layer name; layers it does not have keep theirs."""
+        stored = Weights(weights)
+        self._take_params()
+        kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
+        for layer in self.layers:
+            if layer.name in kept or layer.name not in stored:
+                continue
+            arrays = stored.load(layer.name)
+            if len(arrays) != len(layer.blobs):  # a custom layer takes what there is
+                layer.blobs[:] = [Blob(a) for a in arrays]
+            for blob, array in zip(layer.blobs, arrays):
+                blob.data[...] = array.reshape(blob.shape)
+        self._asked = True
+
+    def share_with(self, other: Net) -> None:
+        """Use the other net's parameters, the same memory, where both have a layer of one name."""
+        for layer in self.layers:
+            theirs = other.layer_dict[layer.name].blobs if layer.name in other.layer_dict else []
+            if not theirs:
+                continue
+            if [b.shape for b in layer.blobs] != [b.shape for b in theirs]:
+                mine, found = ([show(b.shape) for b in v] for v in (layer.blobs, theirs))
+                raise UsageError(f"share_with: layer {layer.name!r} has parameters {mine}, in the other net {found}")
+            for blob, source in zip(layer.blobs, theirs):
+                blob.share(source)
+        self._asked = True
+
+    def save(self, path: str | Path) -> None:
+        """Write the parameters as a caffemodel (V2, float); the file appears complete or not at all."""
+        rows = ((v.name, v.type, [b.data for b in v.blobs]) for v in self.layers)
+        write_caffemodel(path, self._graph.name, rows)
+
+    def __repr__(self) -> str:
+        return repr(self.net).replace("<chai.Net", "<chai.pycaffe.Net")
+
+    # -- inside
+
+    @property
+    def _batch(self) -> int:
+        return next(iter(self.blobs[self.inputs[0]].shape), 1)
+
+    def _index(self, name: str) -> int:
+        if name not in self.layer_dict:
+            raise self._no("layer", name, self.layer_dict)
+        return self._layer_names.index(name)
+
+    def _no(self, what: str, name: str, known: Mapping[str, Any]) -> UsageError:
+        near = get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else None
+        return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=hint)
+
+    def _check_inputs(self, given: Mapping[str, Any]) -> None:
+        if set(given) != set(self.inputs):
+            raise UsageError(
+                f"the arrays given ({', '.join(given) or 'none'}) are not the net's inputs ({', '.join(self.inputs)})"
+            )
+
+    def _feed(self, given: Mapping[str, Any]) -> None:
+        if given:
+            self._check_inputs(given)
+        for name, values in given.items():
+            blob, array = self.blobs[name], np.asarray(values)
+            try:
+                if array.ndim and array.shape[0] == blob.shape[0]:
+                    blob.data[...] = array
+                    continue
+            except ValueError:
+                pass
+            raise UsageError(
+                f"input {name!r} of {show(array.shape)} for a blob of {show(blob.shape)}",
+                hint=f"net.blobs[{name!r}].reshape{array.shape} first",
+            )
+
+    def _take_params(self) -> None:
+        """Hand parameters whose memory was exchanged to their layers, and those that were asked for to the overlay."""
+        for layer, info in zip(self._graph.layers, self.layers):
+            if any(a is not b.data for a, b in zip(layer.blobs, info.blobs)) or len(layer.blobs) != len(info.blobs):
+                layer.blobs = [b.data for b in info.blobs]
+                self._sized = (None, {})
+        if self._asked:
+            self._asked = False
+            _ = self.net.params
+
+    def _resize(self, layers: list[Layer]) -> dict[str, Shape]:
+        """Size the tops of these layers after what the blobs hold now; shapes by blob id. Raises ShapeError."""
+        inputs: dict[str, Shape | None] = {}
+        written: set[str] = set()
+        for layer in layers:
+            tops = layer.tops if layer.source else ()
+            outside = [b for b in layer.bottoms if b not in written]
+            inputs.update(
+                {b: self.blobs[self._names[b]].shape for b in (*outside, *tops) if self._names[b] in self.blobs}
+            )
+            written.update(layer.tops)
+        key = layers[0].name, layers[-1].name, inputs
+        if key != self._sized[0]:
+            shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs))
+            chai_net.check_weights(layers, shapes)
+            self._sized = key, shapes
+        for blob, shape in self._sized[1].items():
+            self.blobs[self._names[blob]].reshape(*shape)
+        return self._sized[1]
+
+    def _run(self, layers: list[Layer]) -> None:
+        shapes = self._resize(layers)
+        started, steps = perf_counter(), []
+        with np.errstate(all="ignore"):  # as Caffe: an overflow is inf, not a message
+            for layer in layers:
+                if layer.source:
+                    continue
+                bottoms = [self.blobs[self._names[b]].data for b in layer.bottoms]
+                tops, step = run_layer(layer, bottoms, shapes, started)
+                for top, value in zip(layer.tops, tops):
+                    self.blobs[self._names[top]].put(value)
+                steps.append(step)
+        wall = (perf_counter() - started) * 1000
+        alive = sum(blob.data.nbytes for blob in self.blobs.values())
+        self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive)
+
+    def _run_on_overlay(self) -> None:
+        self.net.forward(**{name: self.blobs[name].data for name in self.inputs})
+        for name, value in self.net.blobs.items():
+            self.blobs[name].put(value)
+        self.perf = self.net.perf
+
+
+def _caffe_name(layer: Layer, blob: str, names: Mapping[str, str]) -> str:
+    """The prototxt's name of one of a layer's tops: its id, less the ``@layer`` of a top in place."""
+    return blob if blob in names else blob[: blob.rindex(f"@{layer.name}")]

@@ -1,0 +1,19 @@
+"""identity: the top is the bottom. To see a blob in Caffe's float form, or as a start for a layer of your own.
+
+    layer { name: "look"  type: "identity"  bottom: "conv1"  top: "look"  user_defined_layer: true }
+
+Arguments   none
+Shapes      any to the same
+"""
+
+import chai
+
+
+@chai.custom("identity")
+def identity(x):
+    x.out_ptrs[0][:] = x.in_ptrs[0]
+
+
+@identity.shape
+def shape(x):
+    return [tuple(x.input_dims[0])]

@@ -1,0 +1,74 @@
+"""RegionOutput: the boxes that a YOLOv2 network found, in the form of SSD's DetectionOutput.
+
+    layer {
+      name: "detection_out"  type: "RegionOutput"  bottom: "region1"  top: "detection_out"
+      user_defined_layer: true
+      xcustom_param { float_args: [0.24, 0.45, 100,  1.3, 1.7,  3.2, 4.0,  5.1, 8.1,  9.5, 4.8,  11.2, 10.0] }
+    }
+
+Arguments   confidence_threshold, nms_threshold, keep_top_k; then the anchors, width and height of each in grid cells
+Shapes      (N, num * (5 + classes), H, W), what Region gives, to (N, 1, keep_top_k, 7)
+Formula     box of anchor (w, h) in cell (row, column): centre ((column + x) / W, (row + y) / H), size
+            (exp(width) * w / W, exp(height) * h / H); score of a class: objectness * its probability
+            (get_region_detections in darknet's region_layer.c)
+
+A row is image, class (from 0, there is no background), score, x1, y1, x2, y2, with corners as shares of the image's
+width and height, not cut at its border. An image's rows come best first: of boxes of one class whose intersection is
+more than nms_threshold of their union the best one stays. Rows that are not used are -1.
+"""
+
+import numpy as np
+
+import chai
+
+ARGS = {"confidence_threshold": 0.24, "nms_threshold": 0.45, "keep_top_k": 100, "anchors": ()}
+
+
+@chai.custom("RegionOutput", args=ARGS)
+def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors):
+    batch, channels, height, width = x.input_dims[0]
+    num = len(anchors) // 2
+    entries = channels // num
+    boxes = np.empty((num * height * width, 4), np.float32)
+    scores = np.empty((entries - 5, len(boxes)), np.float32)
+    x.out_ptrs[0][:] = -1
+    for n in range(batch):
+        at = 0
+        for anchor in range(num):
+            v = x.bottom[0][n, anchor * entries : (anchor + 1) * entries]
+            for row in range(height):
+                for column in range(width):
+                    half_w = np.exp(v[2, row, column]) * anchors[2 * anchor] / (2 * width)
+                    half_h = np.exp(v[3, row, column]) * anchors[2 * anchor + 1] / (2 * height)
+                    centre_x, centre_y = (column + v[0, row, column]) / width, (row + v[1, row, column]) / height
+                    boxes[at, 0], boxes[at, 1] = centre_x - half_w, centre_y - half_h
+                    boxes[at, 2], boxes[at, 3] = centre_x + half_w, centre_y + half_h
+                    for c in range(len(scores)):
+                        scores[c, at] = v[4, row, column] * v[5 + c, row, column]
+                    at += 1
+        for k in range(keep_top_k):
+            best = scores.argmax()
+            c, at = best // len(boxes), best % len(boxes)
+            if not scores[c, at] > confidence_threshold:
+                break
+            x1, y1, x2, y2 = boxes[at]
+            row = x.top[0][n, 0, k]
+            row[0], row[1], row[2], row[3], row[4], row[5], row[6] = n, c, scores[c, at], x1, y1, x2, y2
+            for i in range(len(boxes)):
+                w = min(x2, boxes[i, 2]) - max(x1, boxes[i, 0])
+                h = min(y2, boxes[i, 3]) - max(y1, boxes[i, 1])
+                both = max(w, 0) * max(h, 0)
+                areas = (x2 - x1) * (y2 - y1) + (boxes[i, 2] - boxes[i, 0]) * (boxes[i, 3] - boxes[i, 1])
+                if both > nms_threshold * (areas - both):
+                    scores[c, i] = 0
+            scores[c, at] = 0
+
+
+@region_output.shape
+def shape(x, keep_top_k, anchors):
+    dims, num = x.input_dims[0], len(anchors) // 2
+    if not num or len(anchors) % 2:
+        raise ValueError(f"{len(anchors)} numbers for anchors; expected width and height of each")
+    if len(dims) != 4 or dims[1] % num or dims[1] // num < 6:
+        raise ValueError(f"a bottom of {tuple(dims)}; expected (N, {num} * (5 + classes), H, W)")
+    return [(dims[0], 1, keep_top_k, 7)]

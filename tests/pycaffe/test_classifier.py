@@ -1,0 +1,127 @@
+"""Classifier and Detector on networks that give back the pixels they were fed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import chai
+import chai.pycaffe as caffe
+from tests.conftest import need_models
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Path:
+    """Batch 3 of 2x3x4 items (C, H, W), flattened: what comes out is what the preprocessing made."""
+    path = tmp_path / "echo.prototxt"
+    path.write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 3 dim: 3 dim: 2 dim: 5 } } }\n'
+        'layer { name: "out" type: "Flatten" bottom: "data" top: "out" }\n'
+    )
+    return path
+
+
+def item(image: np.ndarray, top: int, left: int, mirrored: bool) -> list[float]:
+    """BGR, times 255, less 1, 2 and 3, times 2: the crop of 2x5 at (top, left), channels first."""
+    values = []
+    for k in range(3):
+        for y in range(2):
+            for x in range(5):
+                at = left + (4 - x if mirrored else x)
+                values.append((float(image[top + y, at, 2 - k]) * 255 - (k + 1)) * 2)
+    return values
+
+
+OPTIONS = {"mean": np.array([1, 2, 3]), "raw_scale": 255, "input_scale": 2, "channel_swap": (2, 1, 0)}
+
+
+def test_the_centre_alone(echo: Path) -> None:
+    net = caffe.Classifier(str(echo), None, image_dims=(7, 8), **OPTIONS)
+    images = [RNG.random((7, 8, 3)).astype(np.float32) for _ in range(4)]
+    found = net.predict(images, oversample=False)
+    wanted = [item(image, 2, 1, False) for image in images]  # (7 - 2) / 2 and (8 - 5) / 2, cut down
+    assert found.shape == (4, 30)
+    assert np.allclose(found, wanted, atol=1e-3)
+
+
+def test_the_mean_over_ten_crops(echo: Path) -> None:
+    net = caffe.Classifier(str(echo), None, image_dims=(7, 8), **OPTIONS)
+    images = [RNG.random((7, 8, 3)).astype(np.float32) for _ in range(2)]
+    places = [(0, 0), (0, 3), (5, 0), (5, 3), (2, 1)]
+    wanted = [np.mean([item(im, y, x, m) for y, x in places for m in (False, True)], 0) for im in images]
+    found = net.predict(images)
+    assert found.shape == (2, 30)
+    assert np.allclose(found, wanted, atol=1e-3)
+
+
+def test_without_image_dims_images_take_the_nets_size(echo: Path) -> None:
+    net = caffe.Classifier(str(echo), None)
+    assert (net.image_dims, net.crop_dims) == ((2, 5), (2, 5))
+    image = RNG.random((2, 5, 3)).astype(np.float32)
+    assert np.array_equal(net.predict([image], oversample=False)[0], image.transpose(2, 0, 1).ravel())
+    mirrored = (image + image[:, ::-1]) / 2
+    assert np.allclose(net.predict([image])[0], mirrored.transpose(2, 0, 1).ravel())
+
+
+def test_classifying_the_shipped_digits() -> None:
+    folder = chai.paths.resource("prototxt", "digits_images")
+    net = caffe.Classifier("digits", None, image_dims=(8, 8))
+    files = sorted(folder.glob("*.png"))[:40]
+    images = [caffe.io.load_image(f, color=False) for f in files]
+    found = net.predict(images, oversample=False)
+    assert found.argmax(1).tolist() == [int(f.stem[-1]) for f in files]
+
+
+def test_a_real_network_from_the_photo_on() -> None:
+    """Against real Caffe on inputs that cv2 made; it rounds resized pixels to bytes, a Transformer does not."""
+    folder = need_models() / "squeezenet_v1.1"
+    meta = json.loads((folder / "meta.json").read_text())
+    mean = np.array(meta["preprocess"]["mean_bgr"])
+    weights = str(folder / "weights.caffemodel")
+    net = caffe.Classifier(
+        str(folder / "deploy.prototxt"), weights, (256, 256), mean=mean, raw_scale=255, channel_swap=(2, 1, 0)
+    )
+    assert net.blobs["data"].num == 10
+    cases = meta["cases"]
+    photos = [caffe.io.load_image(folder / "images" / case["image"]) for case in cases.values()]
+    found = net.predict(photos, oversample=False)
+    wanted = np.concatenate([np.load(folder / "cases" / name / "ref.npz")["prob"] for name in cases])
+    assert found.shape == wanted.shape == (9, 1000, 1, 1)
+    assert found.argmax(1).ravel().tolist() == wanted.argmax(1).ravel().tolist()
+    assert np.abs(found - wanted).max() < 0.01
+    assert net.predict(photos[:1]).argmax(1).tolist() == [354]
+
+
+def test_windows_in_the_order_they_were_given(echo: Path, tmp_path: Path) -> None:
+    pictures = {}
+    for name, size in (("a.png", (9, 11, 3)), ("b.png", (4, 6, 3))):
+        pictures[str(tmp_path / name)] = RNG.integers(0, 256, size, dtype=np.uint8)
+        Image.fromarray(pictures[str(tmp_path / name)]).save(tmp_path / name)
+    a, b = pictures
+    windows = [(a, np.array([[1, 2, 3, 7], [7.0, 6.0, 9.0, 11.0]])), (b, [(2, 1, 4, 6), (0, 0, 2, 5)])]
+    net = caffe.Detector(str(echo), None, **OPTIONS)
+    found = net.detect_windows(windows)
+    places = [(a, 1, 2), (a, 7, 6), (b, 2, 1), (b, 0, 0)]
+    assert [row["filename"] for row in found] == [name for name, _, _ in places]
+    assert [tuple(map(int, row["window"])) for row in found] == [(t, x, t + 2, x + 5) for _, t, x in places]
+    for row, (name, top, left) in zip(found, places):
+        assert np.allclose(row["prediction"], item(pictures[name] / 255, top, left, False), atol=1e-3)
+    assert net.detect_windows([]) == []
+
+
+@pytest.mark.parametrize("window", [(0, 0, 2, 12), (-1, 0, 2, 5), (3, 3, 3, 5), (5, 4, 3, 6)])
+def test_windows_outside_the_picture(echo: Path, tmp_path: Path, window: tuple[int, ...]) -> None:
+    Image.fromarray(np.zeros((9, 11, 3), np.uint8)).save(tmp_path / "a.png")
+    with pytest.raises(chai.UsageError, match=r"is no part of .*a\.png \(9x11\)"):
+        caffe.Detector(str(echo), None).detect_windows([(tmp_path / "a.png", [window])])
+
+
+def test_context_around_windows_is_refused(echo: Path) -> None:
+    with pytest.raises(chai.UsageError, match="context_pad 16: chai takes windows as they are"):
+        caffe.Detector(str(echo), None, context_pad=16)

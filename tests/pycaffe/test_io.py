@@ -1,0 +1,252 @@
+"""caffe.io against values computed by hand, one pixel at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from PIL import Image
+
+import chai
+import chai.pycaffe as caffe
+from chai.parser.caffemodel import read_blob_file
+from tests.test_image import naive_bilinear
+
+RNG = np.random.default_rng(0)
+IMAGE = RNG.random((5, 7, 3)).astype(np.float32)
+
+
+def transformer(shape: tuple[int, ...] = (2, 3, 5, 7)) -> caffe.io.Transformer:
+    made = caffe.io.Transformer({"data": shape})
+    made.set_transpose("data", (2, 0, 1))
+    return made
+
+
+# -- Transformer
+
+
+def test_every_step_in_caffes_order() -> None:
+    """blob[k, y, x] = (image[y, x, swap[k]] * raw_scale - mean[k, y, x]) * input_scale"""
+    mean = RNG.random((3, 5, 7)).astype(np.float32) * 100
+    t = transformer()
+    t.set_input_scale("data", 0.25)
+    t.set_mean("data", mean)
+    t.set_raw_scale("data", 255)
+    t.set_channel_swap("data", (2, 0, 1))
+    before = IMAGE.copy()
+    found = t.preprocess("data", IMAGE)
+    assert found.shape == (3, 5, 7)
+    assert found.dtype == np.float32
+    for k, y, x in np.ndindex(3, 5, 7):
+        value = (float(IMAGE[y, x, (2, 0, 1)[k]]) * 255 - float(mean[k, y, x])) * 0.25
+        assert found[k, y, x] == pytest.approx(value, rel=1e-5, abs=1e-5)
+    assert np.array_equal(IMAGE, before)
+    assert np.allclose(t.deprocess("data", found), IMAGE, atol=1e-5)
+    assert np.array_equal(t.deprocess("data", found[None]), t.deprocess("data", found))
+
+
+def test_steps_that_were_not_set_are_left_out() -> None:
+    assert np.array_equal(caffe.io.Transformer({"data": (1, 5, 5, 7)}).preprocess("data", IMAGE), IMAGE)
+    found = transformer().preprocess("data", IMAGE)
+    assert all(found[k, y, x] == IMAGE[y, x, k] for k, y, x in np.ndindex(3, 5, 7))
+
+
+def test_images_of_another_size_are_resized_first() -> None:
+    t = transformer((1, 3, 4, 11))
+    t.set_raw_scale("data", 10)
+    assert np.allclose(t.preprocess("data", IMAGE), naive_bilinear(IMAGE, (4, 11)).transpose(2, 0, 1) * 10, atol=1e-5)
+
+
+def test_gray_images_there_and_back() -> None:
+    t = transformer((1, 1, 5, 7))
+    t.set_mean("data", np.full((5, 7), 0.5))
+    item = t.preprocess("data", IMAGE[..., :1])
+    assert np.allclose(item[0], IMAGE[..., 0] - 0.5)
+    assert np.allclose(t.deprocess("data", item[None]), IMAGE[..., :1])
+
+
+def test_a_mean_per_channel() -> None:
+    t = transformer()
+    t.set_mean("data", np.array([1, 2, 3]))
+    found = t.preprocess("data", IMAGE)
+    for k in range(3):
+        assert np.allclose(found[k], IMAGE[..., k] - (k + 1))
+
+
+def test_a_mean_image_of_another_size_is_resized() -> None:
+    mean = RNG.random((3, 9, 8)).astype(np.float32) * 255
+    t = transformer()
+    t.set_mean("data", mean)
+    wanted = naive_bilinear(mean.transpose(1, 2, 0), (5, 7))
+    assert np.allclose(t.preprocess("data", IMAGE), (IMAGE - wanted).transpose(2, 0, 1), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("step", "value", "words"),
+    [
+        ("set_transpose", (2, 0), r"transpose \(2, 0\): expected the axes 0 to 2"),
+        ("set_transpose", (1, 2, 3), "transpose"),
+        ("set_channel_swap", (2, 1, 0, 3), "expected the channels 0 to 2"),
+        ("set_channel_swap", (0, 0, 1), r"channel_swap \(0, 0, 1\)"),
+        ("set_mean", np.zeros(4), "a mean of 4x1x1 for input 'data' of 2x3x5x7"),
+        ("set_mean", np.zeros((1, 3, 5, 7)), "a mean of 1x3x5x7 for input 'data'"),
+        ("set_mean", np.zeros((5, 7)), "a mean of 1x5x7 for input 'data'"),
+    ],
+)
+def test_settings_that_do_not_fit_the_input(step: str, value: object, words: str) -> None:
+    with pytest.raises(chai.UsageError, match=words):
+        getattr(transformer(), step)("data", value)
+
+
+def test_every_step_asks_for_a_known_input() -> None:
+    t = transformer()
+    for step in (
+        "set_transpose",
+        "set_channel_swap",
+        "set_mean",
+        "set_raw_scale",
+        "set_input_scale",
+        "preprocess",
+        "deprocess",
+    ):
+        with pytest.raises(chai.UsageError, match="'image' is not one of the inputs: data"):
+            getattr(t, step)("image", None)
+
+
+# -- images
+
+
+def saved(folder: Path, pixels: np.ndarray) -> Path:
+    path = folder / "image.png"
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def test_pictures_are_rgb_from_0_to_1(tmp_path: Path) -> None:
+    rgb = RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    found = caffe.io.load_image(str(saved(tmp_path, rgb)))
+    assert found.dtype == np.float32
+    assert found.shape == (5, 7, 3)
+    assert all(found[i] == np.float32(int(rgb[i]) / 255) for i in np.ndindex(5, 7, 3))
+    alpha = np.dstack([rgb, RNG.integers(0, 256, (5, 7), dtype=np.uint8)])
+    assert np.array_equal(caffe.io.load_image(saved(tmp_path, alpha)), found)
+    gray = caffe.io.load_image(saved(tmp_path, rgb), color=False)
+    for y, x in np.ndindex(5, 7):
+        r, g, b = (int(v) / 255 for v in rgb[y, x])
+        assert gray[y, x].tolist() == pytest.approx([0.2125 * r + 0.7154 * g + 0.0721 * b], abs=1e-6)
+
+
+def test_gray_pictures_have_three_equal_channels_or_one(tmp_path: Path) -> None:
+    levels = np.arange(35, dtype=np.uint8).reshape(5, 7) * 7
+    path = saved(tmp_path, levels)
+    found = caffe.io.load_image(path)
+    assert all(found[y, x].tolist() == [np.float32(int(levels[y, x]) / 255)] * 3 for y, x in np.ndindex(5, 7))
+    assert np.array_equal(caffe.io.load_image(path, color=False), found[..., :1])
+
+
+def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"nothing")
+    with pytest.raises(chai.ParseError, match="this is no readable image"):
+        caffe.io.load_image(tmp_path / "a.jpg")
+    with pytest.raises(FileNotFoundError):
+        caffe.io.load_image(tmp_path / "none.jpg")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.tuples(*[st.integers(1, 13)] * 2), st.tuples(*[st.integers(1, 13)] * 2), st.integers(1, 4))
+def test_resizing(old: tuple[int, int], new: tuple[int, int], channels: int) -> None:
+    image = np.random.default_rng(sum(old)).standard_normal((*old, channels)).astype(np.float32)
+    found = caffe.io.resize_image(image, new)
+    assert found.dtype == np.float32
+    assert np.allclose(found, naive_bilinear(image, new), atol=1e-5)
+    if old == new:
+        assert np.array_equal(found, image)
+    assert not np.shares_memory(found, image)
+
+
+def test_sizes_that_cannot_be() -> None:
+    with pytest.raises(chai.UsageError, match="interp_order 3: chai interpolates linearly"):
+        caffe.io.resize_image(IMAGE, (3, 3), interp_order=3)
+    for image, size in ((IMAGE[0], (3, 3)), (IMAGE, (3,)), (IMAGE, (0, 3))):
+        with pytest.raises(chai.UsageError, match="expected an image"):
+            caffe.io.resize_image(image, size)
+
+
+def test_ten_crops_of_each_image() -> None:
+    """8x11 images, 3x4 crops: corners at rows 0 and 5, columns 0 and 7; the centre begins at (8 - 3) / 2 and (11 - 4) / 2."""
+    images = RNG.random((2, 8, 11, 2)).astype(np.float32)
+    found = caffe.io.oversample(images, (3, 4))
+    assert found.shape == (20, 3, 4, 2)
+    assert found.dtype == np.float32
+    places = [(0, 0), (0, 7), (5, 0), (5, 7), (2, 3)]
+    for n in range(2):
+        for i, (top, left) in enumerate(places):
+            for y, x, k in np.ndindex(3, 4, 2):
+                assert found[10 * n + i, y, x, k] == images[n, top + y, left + x, k]
+                assert found[10 * n + 5 + i, y, x, k] == images[n, top + y, left + 3 - x, k]
+    with pytest.raises(chai.UsageError, match="crops of 9x4 from images of 8x11"):
+        caffe.io.oversample(images, (9, 4))
+
+
+# -- messages
+
+
+def test_arrays_and_blobprotos() -> None:
+    array = RNG.standard_normal((2, 3, 5, 7)).astype(np.float32)
+    blob = caffe.io.array_to_blobproto(array, diff=-array)
+    assert list(blob.shape.dim) == [2, 3, 5, 7]
+    assert np.array_equal(caffe.io.blobproto_to_array(blob), array)
+    assert np.array_equal(caffe.io.blobproto_to_array(blob, return_diff=True), -array)
+    old = caffe.proto.caffe_pb2.BlobProto(num=1, channels=2, height=3, width=5, data=range(30))
+    assert np.array_equal(caffe.io.blobproto_to_array(old), np.arange(30).reshape(1, 2, 3, 5))
+    text = caffe.io.arraylist_to_blobprotovector_str([array, array[0, 0]])
+    assert [a.shape for a in caffe.io.blobprotovector_str_to_arraylist(text)] == [(2, 3, 5, 7), (5, 7)]
+    assert np.array_equal(caffe.io.blobprotovector_str_to_arraylist(text)[0], array)
+
+
+def test_a_mean_file_the_way_scripts_read_it(tmp_path: Path) -> None:
+    mean = RNG.random((3, 5, 7)).astype(np.float32)
+    path = tmp_path / "mean.binaryproto"
+    path.write_bytes(caffe.io.array_to_blobproto(mean[None]).SerializeToString())
+    blob = caffe.proto.caffe_pb2.BlobProto()
+    blob.ParseFromString(path.read_bytes())
+    assert np.array_equal(np.array(caffe.io.blobproto_to_array(blob))[0], mean)
+    assert np.array_equal(read_blob_file(path)[0], mean)
+
+
+def test_arrays_and_datums() -> None:
+    for array in (RNG.integers(0, 256, (2, 3, 5), dtype=np.uint8), RNG.random((2, 3, 5)).astype(np.float32)):
+        datum = caffe.proto.caffe_pb2.Datum.FromString(caffe.io.array_to_datum(array, 7).SerializeToString())
+        assert datum.label == 7
+        assert bool(datum.data) == (array.dtype == np.uint8)
+        assert np.array_equal(caffe.io.datum_to_array(datum), array)
+    with pytest.raises(chai.UsageError, match=r"expected \(C, H, W\), found 2x3"):
+        caffe.io.array_to_datum(np.zeros((2, 3)))
+
+
+def test_messages_are_protobufs_own(tmp_path: Path) -> None:
+    from google.protobuf import text_format
+
+    from chai.pycaffe.proto import caffe_pb2
+
+    net = caffe_pb2.NetParameter()
+    text = """
+    name: "tiny" input: "data" input_shape { dim: 2 dim: 3 dim: 5 dim: 7 }
+    layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { pool: AVE kernel_size: 2 } }
+    """
+    assert text_format.Merge(text, net) is net
+    assert [(layer.name, layer.type) for layer in net.layer] == [("pool", "Pooling")]
+    assert net.layer[0].pooling_param.pool == caffe_pb2.PoolingParameter.AVE
+    net.layer[0].pooling_param.pool = caffe_pb2.PoolingParameter.MAX
+    net.state.phase = caffe_pb2.TEST
+    assert (caffe_pb2.TRAIN, caffe_pb2.TEST) == (caffe.TRAIN, caffe.TEST)
+    net.layer.add(name="abs", type="AbsVal", bottom=["pool"], top=["abs"])
+    (tmp_path / "net.prototxt").write_text(text_format.MessageToString(net))
+    x = RNG.standard_normal((2, 3, 5, 7)).astype(np.float32)
+    made = caffe.Net(tmp_path / "net.prototxt", caffe.TEST)
+    assert made.forward(data=x)["abs"][1, 2, 0, 3] == np.abs(x[1, 2, :2, 3:5].max())
+    assert caffe_pb2.NetParameter is caffe_pb2.NetParameter
+    with pytest.raises(AttributeError, match="no message or enum value 'NetParam'"):
+        _ = caffe_pb2.NetParam

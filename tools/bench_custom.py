@@ -1,0 +1,179 @@
+"""What custom layers cost: a call, gemm against numpy, the first image, the start of a process.
+
+    python tools/bench_custom.py [--only gemm]
+
+Each figure is a median and stands beside its goal. Things that are compared take turns; processes are fresh where it
+says so, with numba's cache filled by one before them. One thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
+
+import numpy as np  # noqa: E402
+
+import chai  # noqa: E402
+from chai.graph import Shape  # noqa: E402
+from chai.paths import resource  # noqa: E402
+from chai.plugins import REGISTRY, CustomLayer, CustomParams, load_shipped  # noqa: E402
+from chai.plugins.call import Frame  # noqa: E402
+
+PROCESSES = 10
+SHIPPED: dict[str, tuple[Shape, tuple[float, ...]]] = {  # type: shape of its bottom, float_args
+    "LRN": ((1, 64, 56, 56), (5, 0.0001, 0.75)),
+    "identity": ((1, 64, 56, 56), ()),
+    "Python_passthrough": ((1, 64, 26, 26), ()),
+    "Python": ((1, 64, 26, 26), (2,)),
+    "LeakyReLU": ((1, 64, 56, 56), (0.1,)),
+    "Region": ((1, 125, 13, 13), (20, 4, 5, 1)),
+    "RegionOutput": ((1, 125, 13, 13), (0.24, 0.45, 100, 1.3, 1.7, 3.2, 4.0, 5.1, 8.1, 9.5, 4.8, 11.2, 10.0)),
+    "gemm": ((1, 1024, 1, 1), (1000,)),
+}
+
+
+def say(what: str, found: float, unit: str, goal: float) -> None:
+    """One figure beside its goal."""
+    print(f"{what:62s} {found:8.2f} {unit:5s} goal {goal:g}   {'met' if found <= goal else 'NOT MET'}", flush=True)
+
+
+def turns(rounds: int, *runs: Callable[[], Any]) -> list[float]:
+    """Median microseconds of each, taking turns."""
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(rounds):
+        for kept, run in zip(times, runs):
+            begin = perf_counter()
+            run()
+            kept.append((perf_counter() - begin) * 1e6)
+    return [median(t) for t in times]
+
+
+def layer_of(type: str, floats: Sequence[float] = (), blobs: Sequence[Any] = (), top_dim: Shape = ()) -> CustomLayer:
+    """A layer of a registered type, outside of any network."""
+    custom = REGISTRY.find(type)
+    assert custom is not None
+    params = CustomParams(top_dim, tuple(floats))
+    return CustomLayer(custom, name=type, type=type, bottoms=("x",), tops=("y",), params=params, blobs=list(blobs))
+
+
+def overhead() -> None:
+    """A compiled layer that looks at what layers look at, and does nothing."""
+
+    @chai.custom("nothing", args={"stride": 2, "scale": 0.5})
+    def nothing(x: Any, stride: int, scale: float) -> None:
+        if x.input_dims[0][0] < stride - 2:
+            x.out_ptrs[0][0] = x.in_ptrs[0][0] * scale
+
+    x = np.zeros((1, 8, 4, 4), np.float32)
+    layer = layer_of("nothing", top_dim=x.shape)
+    frame = layer.frame((x.shape,))
+    assert frame.compiled is not None
+    call = chai.xChangeLayer(frame.static)
+    frame._fill(call, [x], [x.copy()])
+    given = frame._given(call)
+    compiled = frame.compiled
+    empty, alone, forward = turns(5000, lambda: None, lambda: compiled(call, given), lambda: layer.forward(x))
+    say("call of a compiled layer that does nothing", alone - empty, "us", 3)
+    say("the same with buffers, guard words and checks (forward)", forward - empty, "us", 3)
+
+
+def gemm() -> None:
+    """GoogLeNet's classifier, 1024 to 1000, against the one matmul it cannot do without."""
+    load_shipped()
+    random = np.random.default_rng(0)
+    weights, bias = (random.standard_normal(s).astype(np.float32) for s in ((1000, 1024), (1000,)))
+    layer = layer_of("gemm", (1000,), (weights, bias))
+    for batch in (1, 8):
+        x = random.standard_normal((batch, 1024, 1, 1)).astype(np.float32)
+        multiply = partial(np.matmul, x.reshape(batch, 1024), weights.T, out=np.empty((batch, 1000), np.float32))
+        for way in layer.custom.implementations:
+            frame = Frame(layer, (x.shape,), layer.shapes(x.shape), None, way)
+            ours, peer = turns(300, partial(frame.run, (x,)), multiply)
+            taken = " (taken)" if frame.implementation is layer.frame((x.shape,)).implementation else ""
+            say(f"gemm, batch {batch}, {way.name}{taken}: {ours:.0f} us, matmul {peer:.0f} us", ours / peer, "x", 1.5)
+
+
+def first() -> None:
+    """GoogLeNet with the custom LRN, twice in each of ten processes: is anything compiled on the first image?"""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "net.prototxt")
+        text = resource("prototxt", "googlenet.prototxt").read_text()
+        path.write_text(text.replace('type: "LRN"', 'type: "LRN" user_defined_layer: true'))
+        found = [tuple(map(float, fresh("once", path))) for _ in range(PROCESSES + 1)][1:]
+    one, two, ratio = (median(v) for v in zip(*((a, b, a / b) for a, b in found)))
+    what = f"first image {one:.1f} ms, second {two:.1f} ms, median ratio of {PROCESSES} processes"
+    say(what, ratio, "x", 1.1)
+
+
+def once(path: str) -> None:
+    """Print the milliseconds of the first two images."""
+    net = chai.Net(path, device="float")
+    data = np.zeros(net.shapes["data"], np.float32)
+    for _ in range(2):
+        begin = perf_counter()
+        net.forward(data)
+        print((perf_counter() - begin) * 1000)
+
+
+def start() -> None:
+    """Loading the files of all shipped layers and their compiled code, in processes that have imported numba."""
+    found = [tuple(map(float, fresh("prepare"))) for _ in range(PROCESSES + 1)][1:]
+    whole, first = (median(v) for v in zip(*found))
+    say(f"start of all {len(SHIPPED)} shipped layers beyond import numba", whole, "ms", 50)
+    say(f"the same without numba's own first function, {first:.0f} ms", whole - first, "ms", 50)
+
+
+def prepare() -> None:
+    """Print the milliseconds until all shipped layers are ready, and those of numba's first function among them."""
+    import numba
+
+    begin = perf_counter()
+    numba.njit("void(int64)")(do_nothing)
+    first = perf_counter()
+    load_shipped()
+    for type, (shape, floats) in SHIPPED.items():
+        blobs = [np.zeros((1000, 1024), np.float32), np.zeros(1000, np.float32)] if type == "gemm" else []
+        layer_of(type, floats, blobs, shape if type == "Python_passthrough" else ()).prepare((shape,), ())
+    print((perf_counter() - begin) * 1000, (first - begin) * 1000)
+
+
+def do_nothing(_: int) -> None:
+    """What numba compiles fastest."""
+
+
+def fresh(*arguments: Any) -> list[str]:
+    """What a process of its own prints, line by line."""
+    command = [sys.executable, __file__, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def main() -> None:
+    """Print one line per figure."""
+    if sys.argv[1:2] == ["once"]:
+        once(sys.argv[2])
+    elif sys.argv[1:2] == ["prepare"]:
+        prepare()
+    else:
+        parts = {"overhead": overhead, "gemm": gemm, "first": first, "start": start}
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--only", choices=parts, help="one of the four")
+        only = parser.parse_args().only
+        for name, part in parts.items():
+            if only in (None, name):
+                part()
+
+
+if __name__ == "__main__":
+    main()
