@@ -144,6 +144,30 @@ def test_scratch(tmp_path: Path, jit: bool) -> None:
         assert np.allclose(net.forward(DATA)["y"], np.broadcast_to(sums, SHAPE), atol=1e-4)
 
 
+def test_everything_follows_sizes_that_change_after_load(tmp_path: Path) -> None:
+    @chai.custom("mine", scratch={"row": lambda x: (int(x.input_dims[0][3]),)}, args={"width": "I.X"}, jit=False)
+    def mine(x: Any, row: Any, width: int) -> None:
+        row[:] = range(width)
+        x.top[0][...] = (x.bottom[0] * row).sum(3)
+
+    mine.shape(lambda x: [tuple(x.input_dims[0][:3])])
+    net = one(tmp_path, flagged(()))
+    for shape in (SHAPE, (1, 3, 4, 9), SHAPE):
+        data = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+        found = net.forward(data)["y"]
+        assert found.shape == net.shapes["y"] == shape[:3]
+        assert np.allclose(found, sum(data[..., i] * i for i in range(shape[3])), atol=1e-4)
+
+
+def test_blobs_are_not_copied_between_custom_layers(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    custom = {"mine": lambda x: (seen.append(x), x.out_ptrs[0].fill(len(seen)))}
+    network(tmp_path, f"a mine data -> a : {flagged()}\nb mine a -> y : {flagged()}", SHAPE, custom=custom).forward(
+        DATA
+    )
+    assert np.shares_memory(seen[-2].top[0], seen[-1].bottom[0])
+
+
 # -- several bottoms, several tops, CHaiDNN's numbering
 
 THREE = "a Power data -> a : power_param { scale: 2 }\nb Pooling data -> b : pooling_param { global_pooling: true }\n"

@@ -80,6 +80,21 @@ def test_between_two_convolutions_nothing_is_converted(tmp_path: Path, jit: bool
     assert np.abs(answer - exact).max() < 0.05 * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("jit", [True, False])
+def test_calibration_runs_custom_layers_like_any_other(tmp_path: Path, jit: bool) -> None:
+    """The quantiser has no list of types of its own: what the layer writes in float sets the format of its top."""
+    if jit:
+        pytest.importorskip("numba")
+    define(jit)
+    net = network(tmp_path, BETWEEN, SHAPE, device="emulator")
+    exact = network(tmp_path, BETWEEN, SHAPE, keep="all")
+    for factor in (3, 0.5):
+        net.calibrate(factor * DATA)
+        exact.forward(factor * DATA)
+        assert net.formats["b"] == Format("Xilinx", 8, float(np.abs(exact.blobs["b"]).max()))
+        assert net.formats["b"].value == float(np.abs(exact.blobs["a"]).max()) / 2
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_what_it_is_told_about_formats(tmp_path: Path, own: bool) -> None:
     seen = []
