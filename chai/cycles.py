@@ -46,8 +46,8 @@ def _conv(task: Conv, overlay: Overlay, source: Shape, out: Shape) -> float:
     # with few channels the taps themselves fill the array's inputs: the host unfolds such a layer when it packs
     taps = ceil(kh * kw * c / array.inputs) if c < array.inputs else kh * kw * ceil(c / array.inputs)
     blocks = ceil(m / task.group / array.outputs) * task.group
-    if c == 1 and task.group == source[1]:  # depthwise: a diagonal of the array, one channel per input
-        taps, blocks = kh * kw, ceil(task.group / min(array.inputs, array.outputs))
+    if c == 1 and task.group == source[1] > 1:  # depthwise: a diagonal of the array, one output per input
+        taps, blocks = kh * kw, ceil(m / min(array.inputs, array.outputs))
     pixels = ceil(out[0] * out[2] * out[3] / array.lanes)
     tiles = ceil(pixels / overlay.buffers.accumulators.depth)
     per_tile = ceil(pixels / tiles)

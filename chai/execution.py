@@ -78,7 +78,7 @@ class Execution:
         formats: Mapping[str, Format],
     ) -> None:
         self.graph = graph
-        self.shapes = shapes
+        self.shapes = {**shapes, **schedule.shapes}
         self.overlay = overlay
         self.schedule = schedule
         self.formats = formats
@@ -87,7 +87,7 @@ class Execution:
             if isinstance(step, DeviceStep):
                 # a check looks at every Task on its own
                 parts = [(task,) for task in step.tasks] if env().check else [step.tasks]
-                self.programs[i] = [device.compile(overlay, part, shapes, schedule.places) for part in parts]
+                self.programs[i] = [device.compile(overlay, part, self.shapes, schedule.places) for part in parts]
             elif isinstance(step, HostStep) and step.codes:
                 self._on_codes(step.layer)  # compiled now, not at the first image
 
@@ -182,8 +182,8 @@ class Execution:
             begin += timed.ms
         slot.done(self._reads[i])
         if isinstance(step, DeviceStep):
-            inside = {top for layer in step.layers for top in layer.tops} - {*step.writes, *slot.keep}
-            for blob in inside:  # nobody outside the segment reads it
+            inside = {top for layer in step.layers for top in layer.tops} | {task.output for task in step.tasks}
+            for blob in inside - {*step.writes, *slot.keep}:  # nobody outside the segment reads it
                 slot.codes.pop(blob, None)
 
     def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
@@ -256,7 +256,10 @@ class Execution:
     def _task(self, task: Task) -> StepTime:
         macs = task.macs(*(self.shapes[b] for b in task.inputs))
         written = prod(self.shapes[task.output])  # a code is a byte
-        return StepTime(task.origin[0], task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
+        parts = [blob for blob, (whole, _) in self.schedule.places.items() if whole == task.output]
+        joint = task.output in self.schedule.shapes  # several layers as one Task
+        name = " & ".join(map(self.graph.caffe_name, parts)) if joint else task.origin[0]
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
 
     def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
         """Compare a Task's codes with its definition; DeviceError at the first that differs."""

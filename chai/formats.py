@@ -121,14 +121,14 @@ def _precision(layer: Layer, side: str) -> Format | None:
     if p is None:
         return None
     _check(layer, p)
-    bits = getattr(p, f"bw_layer_{side}")
-    value = getattr(p, f"{'th' if p.quant_type == 'Xilinx' else 'fl'}_layer_{side}")
-    return None if bits is None or value is None else Format(p.quant_type, bits, value)
+    found = p.side(side)
+    return None if found is None else Format(*found)
 
 
 def _check(layer: Layer, p: Precision) -> None:
-    if p.quant_type not in SCHEMES:
-        problem = f"quant_type {p.quant_type!r}; expected {' or '.join(SCHEMES)}"
+    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in (None, *SCHEMES)]
+    if unknown:
+        problem = f"quant_type {unknown[0]!r}; expected {' or '.join(SCHEMES)}"
     elif any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):
         problem = f"{p.bw_layer_in}, {p.bw_layer_out} and {p.bw_params} bits; expected 8 or 6"
     else:

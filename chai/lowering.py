@@ -44,6 +44,8 @@ class Target:
         """
         p = layer.precision
         scheme = self.formats[layer.tops[0]].scheme
+        if p is not None and p.bw_params:  # its own type: a layer that a pass took in may have given the output another
+            scheme = p.quant_type
         bits = p.bw_params if p is not None and p.bw_params else self.formats[layer.tops[0]].bits
         if scheme == "DynamicFixed":
             given = p.fl_params if p is not None else None

@@ -258,6 +258,7 @@ class Net:
         self.reshape(**{name: array.shape for name, array in feeds.items()})
         if self.overlay is not None:
             self._calibrate(feeds, asked=True)
+            _ = self.offload  # now, not at the first image
 
     def plan(self) -> None:
         """Make the schedule before any data was seen, to look at it.

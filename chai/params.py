@@ -57,7 +57,11 @@ class BlobShape:
 
 @dataclass(frozen=True)
 class Precision:
-    """CHaiDNN's precision_param: formats of a layer's input, output and weights. None: not set."""
+    """CHaiDNN's precision_param: formats of a layer's input, output and weights. None: not set.
+
+    ``quant_type_out`` is no field of the prototxt: it says the type of the output where a pass has put two layers of
+    different types together.
+    """
 
     quant_type: str = "DynamicFixed"
     bw_layer_in: int | None = None
@@ -69,6 +73,14 @@ class Precision:
     th_layer_in: float | None = within(0, 1e30)
     th_layer_out: float | None = within(0, 1e30)
     th_params: tuple[float, ...] = within(0, 1e30, ())
+    quant_type_out: str | None = None
+
+    def side(self, side: str) -> tuple[str, int, float] | None:
+        """Scheme, bits and value of the format of the "in" or "out" side; None where it is not complete."""
+        scheme = self.quant_type_out if side == "out" and self.quant_type_out else self.quant_type
+        bits = getattr(self, f"bw_layer_{side}")
+        value = getattr(self, f"{'th' if scheme == 'Xilinx' else 'fl'}_layer_{side}")
+        return None if bits is None or value is None else (scheme, bits, value)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from .errors import ModelError
 from .fixed import Format
 from .lowering import Target, Unsupported
+from .merge import merge_parallel
 from .plugins import CustomLayer
 from .tasks.copy import Copy
 
 if TYPE_CHECKING:
-    from .graph import Graph, Layer
+    from .graph import Graph, Layer, Shape
     from .partition import Partition
     from .tasks import Task
 
@@ -55,10 +56,13 @@ Step = Convert | HostStep | DeviceStep
 
 @dataclass
 class Schedule:
-    """Steps in order. ``places`` says of a blob that is a part of another: (the other, first channel)."""
+    """Steps in order. ``places`` says of a blob that is a part of another: (the other, first channel); ``shapes`` are
+    those of blobs that no layer has: wholes of merged convolutions.
+    """
 
     steps: list[Step] = field(default_factory=list)
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    shapes: dict[str, Shape] = field(default_factory=dict)
 
     def engines(self) -> list[str]:
         """One word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
@@ -118,9 +122,12 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
             result.steps += _converted("Pack", [b for b in reads if b not in inside], device, target)
             later = {b for s in found.segments[index + 1 :] for layer in s.layers for b in layer.bottoms}
             writes = tuple(t for layer in segment.layers for t in layer.tops if t in later or t in outside)
-            made = tuple(t for layer in segment.layers for t in tasks[layer.name] if not _in_place(t, result.places))
+            made = [t for layer in segment.layers for t in tasks[layer.name] if not _in_place(t, result.places)]
+            merged = merge_parallel(made, result.places, target.shapes, target.overlay)
+            result.places.update(merged.places)
+            result.shapes.update(merged.shapes)
             edge = tuple(b for b in reads if b not in inside)
-            result.steps.append(DeviceStep(made, tuple(segment.layers), edge, writes))
+            result.steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), edge, writes))
             device.update(inside)
     result.steps += _converted("Unpack", graph.outputs, host, target)
     return result

@@ -15,7 +15,7 @@ Formula     for each anchor in turn its channels are x, y, width, height, object
 RegionOutput makes boxes of it.
 """
 
-import numpy as np
+import math
 
 import chai
 
@@ -30,13 +30,13 @@ def region(x, classes, coords, num, softmax):
             v, y = source[anchor, :, pixel], result[anchor, :, pixel]
             for i in range(entries):
                 if i < 2 or i == coords or (i > coords and not softmax):
-                    y[i] = 1 / (1 + np.exp(-v[i]))
+                    y[i] = 0.5 + 0.5 * math.tanh(0.5 * v[i])  # the logistic, which cannot overflow so
                 else:
                     y[i] = v[i]
             if softmax:
                 largest, total = v[coords + 1 :].max(), 0.0
                 for i in range(coords + 1, entries):
-                    y[i] = np.exp(v[i] - largest)
+                    y[i] = math.exp(v[i] - largest)
                     total += y[i]
                 for i in range(coords + 1, entries):
                     y[i] /= total

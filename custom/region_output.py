@@ -17,33 +17,46 @@ width and height, not cut at its border. An image's rows come best first: of box
 more than nms_threshold of their union the best one stays. Rows that are not used are -1.
 """
 
-import numpy as np
+import math
 
 import chai
 
 ARGS = {"confidence_threshold": 0.24, "nms_threshold": 0.45, "keep_top_k": 100, "anchors": ()}
 
 
-@chai.custom("RegionOutput", args=ARGS)
-def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors):
-    batch, channels, height, width = x.input_dims[0]
-    num = len(anchors) // 2
-    entries = channels // num
-    boxes = np.empty((num * height * width, 4), np.float32)
-    scores = np.empty((entries - 5, len(boxes)), np.float32)
+def boxes_of(x, anchors):
+    """How many boxes one image has."""
+    return len(anchors) // 2 * x.input_dims[0][2] * x.input_dims[0][3]
+
+
+def classes_of(x, anchors):
+    """How many classes each of them can have."""
+    return x.input_dims[0][1] // (len(anchors) // 2) - 5
+
+
+SCRATCH = {
+    "boxes": lambda x, anchors: (boxes_of(x, anchors), 4),
+    "scores": lambda x, anchors: (classes_of(x, anchors), boxes_of(x, anchors)),
+}
+
+
+@chai.custom("RegionOutput", args=ARGS, scratch=SCRATCH)
+def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors, boxes, scores):
+    height, width = x.input_dims[0][2], x.input_dims[0][3]
+    classes, entries = len(scores), len(scores) + 5
     x.out_ptrs[0][:] = -1
-    for n in range(batch):
+    for n in range(x.input_dims[0][0]):
         at = 0
-        for anchor in range(num):
+        for anchor in range(len(anchors) // 2):
             v = x.bottom[0][n, anchor * entries : (anchor + 1) * entries]
             for row in range(height):
                 for column in range(width):
-                    half_w = np.exp(v[2, row, column]) * anchors[2 * anchor] / (2 * width)
-                    half_h = np.exp(v[3, row, column]) * anchors[2 * anchor + 1] / (2 * height)
+                    half_w = math.exp(v[2, row, column]) * anchors[2 * anchor] / (2 * width)
+                    half_h = math.exp(v[3, row, column]) * anchors[2 * anchor + 1] / (2 * height)
                     centre_x, centre_y = (column + v[0, row, column]) / width, (row + v[1, row, column]) / height
                     boxes[at, 0], boxes[at, 1] = centre_x - half_w, centre_y - half_h
                     boxes[at, 2], boxes[at, 3] = centre_x + half_w, centre_y + half_h
-                    for c in range(len(scores)):
+                    for c in range(classes):
                         scores[c, at] = v[4, row, column] * v[5 + c, row, column]
                     at += 1
         for k in range(keep_top_k):
@@ -52,8 +65,9 @@ def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors):
             if not scores[c, at] > confidence_threshold:
                 break
             x1, y1, x2, y2 = boxes[at]
-            row = x.top[0][n, 0, k]
-            row[0], row[1], row[2], row[3], row[4], row[5], row[6] = n, c, scores[c, at], x1, y1, x2, y2
+            found = x.top[0][n, 0, k]
+            found[0], found[1], found[2] = n, c, scores[c, at]
+            found[3], found[4], found[5], found[6] = x1, y1, x2, y2
             for i in range(len(boxes)):
                 w = min(x2, boxes[i, 2]) - max(x1, boxes[i, 0])
                 h = min(y2, boxes[i, 3]) - max(y1, boxes[i, 1])

@@ -109,6 +109,19 @@ def test_cycles_by_hand() -> None:
     )
 
 
+def test_one_input_channel_is_no_depthwise_convolution() -> None:
+    """Its 25 taps are two passes, less than the three cycles that draining a pixel takes; four blocks of 24 outputs.
+
+    A depthwise one with four outputs a channel takes 25 passes for each of four blocks of 16.
+    """
+    overlay = load("pynq-z2")
+    over = overlay.overhead
+    shapes = {"x": (1, 1, 20, 20), "y": (1, 96, 20, 20)}
+    assert cycles(conv(96, 1, 5), overlay, shapes) == 4 * (3 * 400 + over.tile_cycles) + over.task_cycles
+    shapes = {"x": (1, 16, 20, 20), "y": (1, 64, 20, 20)}
+    assert cycles(conv(64, 16, 5, 16), overlay, shapes) == 4 * (25 * 400 + over.tile_cycles) + over.task_cycles
+
+
 def test_cycles_grow_with_the_work_and_shrink_with_the_array() -> None:
     shapes = {"x": (1, 64, 28, 28), "y": (1, 96, 28, 28)}
     times = {name: cycles(conv(96, 64, 3), load(name), shapes) / load(name).clock_mhz for name in names()}

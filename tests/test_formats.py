@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai.fixed import Format
 from chai.formats import calibrated, from_precision, given as brings_formats, ranges
+from chai.lowering import Target
 from chai.passes.pipeline import rewrite
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, MAX, make, network
 
@@ -331,6 +332,40 @@ def test_a_networks_own_formats_need_no_images(tmp_path: Path) -> None:
     small = net.formats
     net.calibrate(np.full(SHAPE, 100.0))
     assert net.formats == small == {"data": Format("DynamicFixed", 8, 6), "c": Format("DynamicFixed", 8, 5)}
+
+
+XILINX = precision(quant_type="Xilinx", bw_layer_in=6, bw_layer_out=6, th_layer_in=3.0, th_layer_out=1.5, bw_params=6)
+TYPES = {
+    "DynamicFixed, then Xilinx": (FULL, XILINX, Format("DynamicFixed", 8, 6), Format("Xilinx", 6, 1.5)),
+    "Xilinx, then DynamicFixed": (XILINX, FULL, Format("Xilinx", 6, 3.0), Format("DynamicFixed", 8, 5)),
+}
+
+
+@pytest.mark.parametrize("last", ["Scale", "ReLU"])
+@pytest.mark.parametrize("types", TYPES)
+def test_two_types_in_one_layer(tmp_path: Path, types: str, last: str) -> None:
+    """Input and weights as the convolution says, the output as the layer says that it took in, in its own type."""
+    first, second, source, result = TYPES[types]
+    fields = AFFINE if last == "Scale" else ""
+    lines = f"conv Convolution data -> c : {CONV} {first}\nmore {last} c -> y : {fields} {second}"
+    net = network(tmp_path, lines, device="emulator")
+    data = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype(np.float32)
+    found = net.forward(data)["y"]
+    assert net.formats == {"data": source, "y": result}
+    assert net.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack"]
+    layer = net.offload.graph.layers[-1]
+    weights, _ = Target(net.offload.overlay, net.formats, net.offload.shapes).weight_format(layer, layer.blobs[0])
+    assert (weights.scheme, weights.bits) == (source.scheme, source.bits)
+    wanted = network(tmp_path, lines).forward(data)["y"]
+    within = result.largest * result.step
+    assert np.abs(found - np.clip(wanted, -within, within)).max() < 0.2 * within
+    assert (found != 0).any()
+
+
+def test_an_incomplete_format_of_the_last_layer_leaves_that_of_the_first(tmp_path: Path) -> None:
+    half = precision(quant_type="Xilinx", bw_layer_out=6)
+    lines = f"conv Convolution data -> c : {CONV} {FULL}\nrelu ReLU c -> y : {half}"
+    assert from_precision(rewrite(make(tmp_path, lines), ()))["y"] == Format("DynamicFixed", 8, 5)
 
 
 def test_formats_hold_for_a_folded_scale(tmp_path: Path) -> None:

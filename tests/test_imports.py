@@ -15,10 +15,10 @@ RANKS = {
     3: ["devices", "kernels", "encoding"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "loading", "schedule", "plan", "cycles"],
-    7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report"],
+    6: ["image", "loading", "schedule", "plan", "cycles", "merge"],
+    7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
     8: ["net", "artifact", "compiled", "replay", "custom_check"],
-    9: ["__init__", "__main__", "cli", "check", "pycaffe"],
+    9: ["__init__", "__main__", "cli", "check", "pycaffe", "chaidnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

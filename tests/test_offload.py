@@ -159,6 +159,13 @@ class Sketch:
         self.shapes.update(zip(tops, [(at or c, h, w), (c - at, h, w)]))
         return tops[-1]
 
+    def fork(self, bottom: str) -> str:
+        """Two or three convolutions alike but for their channels; where their shifts agree they are one Task."""
+        last = bottom
+        for outputs in self.draw(st.lists(st.sampled_from([1, 6, 16, 20]), min_size=2, max_size=3)):
+            last = self.conv(bottom, outputs, same=True)
+        return last
+
     def custom(self, bottom: str) -> str:
         c, h, w = self.shapes[bottom]
         fields = f"user_defined_layer: true xcustom_param {{ top_dim: [1, {c}, {h}, {w}] }}"
@@ -178,9 +185,8 @@ KINDS = (
     "affine",
     "sum",
     "concat",
-    "concat",
     "slice",
-    "slice",
+    "fork",
     "custom",
     "identity",
 )

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import chai
-from chai import executor, offload, trace
+from chai import execution, executor, trace
 from chai.devices.base import Device, Program
 from chai.devices.emulator import Emulator
 from chai.env import env
@@ -242,7 +242,7 @@ def test_blobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_shares_of_a_network_by_hand(tmp_path: Path) -> None:
     perf = ran(tmp_path, "three bottoms from the device, a top with three readers").perf
     kinds = {
-        "fpga": ["a", "b", "c", "d", "e"],
+        "fpga": ["a & b & c", "d", "e"],  # three convolutions of one blob are one Task
         "host": ["abs"],
         "custom": ["mix"],
         "unpack": ["Unpack a", "Unpack b", "Unpack c", "Unpack d", "Unpack e"],
@@ -422,7 +422,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
-        for module in (executor, offload):
+        for module in (executor, execution):
             monkeypatch.setattr(module, "perf_counter", lambda: self.seconds)
 
 
@@ -501,7 +501,7 @@ def test_one_program_without_times_makes_the_segment_whole(tmp_path: Path, monke
     def check(*_: Any) -> None:
         clock.seconds += 1
 
-    monkeypatch.setattr(offload.Offload, "_check", check)
+    monkeypatch.setattr(execution.Execution, "_check", check)
     net.forward(X)
     assert fpga(net) == [("a .. b", "segment", 14.0)]
     assert net.perf.wall_ms == pytest.approx(2014)

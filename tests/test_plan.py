@@ -187,7 +187,8 @@ def test_every_blob_has_bytes_of_its_own_when_all_are_kept(name: str) -> None:
 def test_parts_of_a_concat_lie_in_it() -> None:
     offload = network("digits")
     found = plan(offload.schedule, offload.shapes, OVERLAY)
-    assert len(offload.schedule.places) == 8
+    branches = [part for part, (whole, _) in offload.schedule.places.items() if whole not in offload.schedule.shapes]
+    assert len(branches) == 8
     for part, (whole, first) in offload.schedule.places.items():
         placed = found.blobs[part]
         assert (placed.parent, placed.first_channel) == (whole, first)

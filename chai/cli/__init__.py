@@ -15,6 +15,7 @@ COMMANDS = {
     "show": "every layer: type, shape, multiply-accumulates, engine",
     "check": "float against fixed point, layer by layer",
     "compile": "a network for an overlay, as one file for a board",
+    "estimate": "a CHaiDNN layer list (xiEval), timed by the model of an overlay",
     "bench": "time a network, side by side with OpenCV",
     "demo": "the embedded network on real digit images, offline",
     "layers": "the layer types that chai knows",
@@ -54,7 +55,7 @@ def run(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_HELP.format(commands="\n".join(f"  {name:<9}{text}" for name, text in COMMANDS.items())))
+        print(_HELP.format(commands="\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())))
         return 0
     if argv[0] in ("-V", "--version"):
         from .. import __version__

@@ -8,8 +8,9 @@ from collections import Counter
 from typing import Any
 
 from ..cycles import cycles
+from ..fixed import Format
 from ..formats import given
-from ..graph import show as shape_text
+from ..graph import Layer, show as shape_text
 from ..plan import plan
 from ..schedule import Convert, DeviceStep
 from ..table import quantity
@@ -38,6 +39,7 @@ def show(args: argparse.Namespace) -> int:
             layers=layers,
             conversions=[f"{c.kind} {net.graph.caffe_name(c.blob)}" for c in conversions],
             cycles=total,
+            merged=_merged(net),
             activation_bytes={"peak": memory.peak, "total": memory.total},
             modelled_fps=fps,
         )
@@ -50,26 +52,31 @@ def show(args: argparse.Namespace) -> int:
             quantity(layer["macs"]) if layer["macs"] else "-",
             quantity(layer["cycles"]) if layer["cycles"] else "-",
             layer["engine"],
+            layer["format"],
         ]
         for layer in layers
     ]
-    output.table(["layer", "type", "out shape", "MACs", "cycles", "engine"], rows, "lllrrl")
+    output.table(["layer", "type", "out shape", "MACs", "cycles", "engine", "format"], rows, "lllrrll")
     engines = Counter(layer["engine"] for layer in layers)
     macs = sum(layer["macs"] for layer in layers) or 1
     on = sum(layer["macs"] for layer in layers if layer["engine"] == "fpga")
     host = engines["host"] + engines["custom"]
     print(f"summary  {engines['fpga']} layers fpga ({100 * on / macs:.1f} % of {quantity(macs)} MACs), {host} host")
     print(f"convert  {len(conversions)}: {', '.join(f'{c.kind} {net.graph.caffe_name(c.blob)}' for c in conversions)}")
-    for reason, count in Counter(layer["reason"] for layer in layers if layer["reason"]).most_common():
+    merged = _merged(net)
+    if merged:
+        print(f"merge    {len(merged)}: {_some([' + '.join(names) for names in merged])}")
+    for reason, _ in Counter(layer["reason"] for layer in layers if layer["reason"]).most_common():
         names = [layer["name"] for layer in layers if layer["reason"] == reason]
-        print(
-            f"why host {output.printable(reason)}: {', '.join(names[:3])}{f' and {count - 3} more' if count > 3 else ''}"
-        )
+        print(f"why host {output.printable(reason)}: {_some(names)}")
     print(
         f"memory   {memory.peak / 1e6:.2f} MB of activations on the device, {memory.total / 1e6:.2f} MB without reuse"
     )
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
     print(f"formats  {formats}")
+    differ = [layer["name"] for layer in layers if layer["layer_in"]]
+    if differ:
+        print(f"         read in the format they are written in, not in their layer_in: {_some(differ)}")
     print(
         f"speed    {fps:.1f} images/second on the overlay alone, modelled at an assumed {clock:g} MHz ({net.overlay.name})"
     )
@@ -78,12 +85,26 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def _batch(net: Any) -> int:
     return int(next(iter(net.shapes.values()))[0])
 
 
+def _merged(net: Any) -> list[list[str]]:
+    """Layers that run as one Task although none took in the other; the first one has the cycles."""
+    known = {layer.name for layer in net.offload.graph.layers}
+    tasks = (task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks)
+    return [[n for n in task.origin if n in known] for task in tasks if task.output in net.schedule.shapes]
+
+
 def _layers(net: Any) -> list[dict[str, Any]]:
-    """Every layer of the prototxt; one that a pass took in is where the other is, with no cycles of its own."""
+    """Every layer of the prototxt; one that a pass took in is where the other is, with no cycles of its own.
+
+    Its ``format`` is that of what the layers that run as one write; ``layer_in`` what it asks for and does not get.
+    """
     shapes = net.offload.shapes
     times: Counter[str] = Counter()
     for step in net.schedule.steps:
@@ -93,7 +114,9 @@ def _layers(net: Any) -> list[dict[str, Any]]:
     found = []
     partition = net.offload.partition
     known = {layer.name for segment in partition.segments for layer in segment.layers}
-    standing = {name for segment in partition.segments for layer in segment.layers for name in layer.origin}
+    standing = {name: layer for segment in partition.segments for layer in segment.layers for name in layer.origin}
+    packed = {step.blob for step in net.schedule.steps if isinstance(step, Convert) and step.kind == "Pack"}
+    own = given(net.offload.graph)
     for layer in net.graph.layers:
         bottoms = tuple(shapes[b] for b in layer.bottoms)
         tops = tuple(shapes[t] for t in layer.tops if t in shapes)
@@ -106,7 +129,25 @@ def _layers(net: Any) -> list[dict[str, Any]]:
                 "macs": layer.macs(bottoms, tops),
                 "cycles": times[layer.name],
                 "engine": layer.engine if engine == "host" else engine,
+                "format": _format(net, standing.get(layer.name, layer), engine, packed, own),
+                "layer_in": _not_obeyed(net, layer) if own and engine == "fpga" and layer.name in known else None,
                 "reason": partition.reasons.get(layer.name) if layer.name in known else None,
             }
         )
     return found
+
+
+def _format(net: Any, layer: Layer, engine: str, packed: set[str], own: bool) -> str:
+    """How the overlay holds what a layer writes; a network input as it is packed."""
+    if engine == "-":
+        return "-"
+    if engine != "fpga" and packed.isdisjoint(layer.tops if engine == "input" else ()):
+        return "float32"
+    return str(net.formats[layer.tops[0]]) if own else "at first batch"
+
+
+def _not_obeyed(net: Any, layer: Layer) -> str | None:
+    wanted = layer.precision.side("in") if layer.precision is not None else None
+    if wanted is None or Format(*wanted) == net.formats[net.offload.graph.layer(layer.name).bottoms[0]]:
+        return None
+    return str(Format(*wanted))

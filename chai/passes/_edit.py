@@ -34,10 +34,14 @@ def merged(first: Layer, second: Layer) -> Layer:
 
 
 def _joined(first: Precision | None, second: Precision | None) -> Precision | None:
-    if first is None or second is None or second.bw_layer_out is None or second.quant_type != first.quant_type:
+    if first is None or second is None or second.side("out") is None:
         return first or second
     return replace(
-        first, bw_layer_out=second.bw_layer_out, fl_layer_out=second.fl_layer_out, th_layer_out=second.th_layer_out
+        first,
+        bw_layer_out=second.bw_layer_out,
+        fl_layer_out=second.fl_layer_out,
+        th_layer_out=second.th_layer_out,
+        quant_type_out=second.quant_type_out or second.quant_type,
     )
 
 

@@ -192,7 +192,8 @@ class Frame:
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What the function is given before x (self) and behind it (named arguments)."""
         custom, implementation = self.layer.custom, self.implementation
-        values = {**self.layer.named(self.bottoms, self.tops), **self._scratch()}
+        named = self.layer.named(self.bottoms, self.tops)
+        values = {**named, **self._scratch(named)}
         given = custom.call(implementation.function, None, values)
         first = 1 if definition.takes_self(implementation.function) else 0
         before = given[:first]
@@ -200,13 +201,14 @@ class Frame:
             before = (None,) * first  # compiled methods have no self to speak of
         return before, given[first + 1 :]
 
-    def _scratch(self) -> dict[str, Array]:
-        made = {}
-        for name, shape in self.options.scratch.items():
-            x = xChangeLayer(dict(self.static))
-            size = partial(shape, x) if callable(shape) else lambda s=shape: s
-            made[name] = self.layer.run_user_code(lambda s=size: np.zeros(s(), np.float32), shape)
-        return made
+    def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        def zeros(shape: Any) -> Array:
+            if callable(shape):
+                shape = shape(*self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values))
+            return np.zeros(shape, np.float32)
+
+        scratch = self.options.scratch.items()
+        return {name: self.layer.run_user_code(partial(zeros, shape), shape) for name, shape in scratch}
 
     # -- x
 

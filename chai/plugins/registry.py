@@ -163,7 +163,7 @@ def custom(
     ``jit``        compiled by numba; False runs it as it is, for numpy and anything else Python can call. A function that
                    is a numba dispatcher already keeps its own options
     ``args``       named arguments {name: default}; the function asks for them by parameter name after x (arguments.py)
-    ``scratch``    working memory {name: shape or function of x}: float32 arrays, asked for by name in the same way
+    ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, asked for by name
     ``layout``     "NCHW" or "NHWC": what bottoms and tops of four axes are brought into
     ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
     ``inplace``    tops are copies of the bottoms before the call

@@ -226,12 +226,45 @@ def test_show_for_an_overlay(chai_command) -> None:  # type: ignore[no-untyped-d
     assert layers["pool5/drop_7x7_s1"]["engine"] == "-"
     assert content["conversions"][0] == "Pack data"
     assert content["modelled_fps"] > 50
+    assert layers["conv1/7x7_s2"]["format"] == layers["conv1/relu_7x7"]["format"] == "at first batch"
+    assert layers["data"]["format"] == "at first batch"
+    assert layers["pool1/norm1"]["format"] == layers["loss3/classifier"]["format"] == "float32"
+    assert layers["pool5/drop_7x7_s1"]["format"] == "-"
+    assert all(layers[second]["cycles"] == 0 < layers[first]["cycles"] for first, second in content["merged"])
+    assert content["merged"]
     text = chai_command("show", "digits", "--overlay", "pynq-z2", "--engine", "conv1/3x3=host").stdout
+    table = [line.split() for line in text.splitlines()]
+    assert table[0][-3:] == ["cycles", "engine", "format"]
+    assert next(row for row in table if row[0] == "conv1/3x3")[-2:] == ["host", "float32"]
+    assert next(row for row in table if row[0] == "inception_b/3x3")[-4:] == ["fpga", "at", "first", "batch"]
+    assert "formats  8-bit Xilinx, at first batch" in text
+    assert "merge    1: inception_a/3x3_reduce + inception_a/5x5_reduce\n" in text
     assert "why host chosen by the user: conv1/3x3" in text
     assert "assumed 100 MHz" in text
     done = chai_command("show", "digits", "--overlay", "pynq-z3")
     assert done.returncode == 69
     assert "pynq-z2" in done.stderr
+
+
+def test_show_lists_the_formats_a_network_brings(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    common = "convolution_param { num_output: 4 kernel_size: 1 } precision_param { bw_layer_in: 8 bw_layer_out: 8 bw_params: 8"
+    path = tmp_path / "net.prototxt"
+    path.write_text(f"""
+        layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: 1 dim: 3 dim: 5 dim: 7 }} }} }}
+        layer {{ name: "a" type: "Convolution" bottom: "data" top: "a"
+                 {common} quant_type: "Xilinx" th_layer_in: 2 th_layer_out: 3.5 }} }}
+        layer {{ name: "r" type: "ReLU" bottom: "a" top: "a" }}
+        layer {{ name: "b" type: "Convolution" bottom: "a" top: "b" {common} fl_layer_in: 4 fl_layer_out: 5 }} }}
+        layer {{ name: "t" type: "TanH" bottom: "b" top: "t" }}
+        """)
+    rows = as_json(chai_command("show", str(path), "--overlay", "pynq-z2", "--json"), "show")["layers"]
+    first = "Xilinx(8, th 3.5)"
+    assert [row["format"] for row in rows] == ["Xilinx(8, th 2)", first, first, "DynamicFixed(8, fl 5)", "float32"]
+    assert [row["layer_in"] for row in rows] == [None, None, None, "DynamicFixed(8, fl 4)", None]
+    text = chai_command("show", str(path), "--overlay", "pynq-z2").stdout
+    assert "fpga    DynamicFixed(8, fl 5)\n" in text
+    assert "formats  of its precision_param\n" in text
+    assert "in the format they are written in, not in their layer_in: b\n" in text
 
 
 def test_run_on_the_emulator(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

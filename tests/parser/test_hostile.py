@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
@@ -21,58 +21,7 @@ from chai.passes.infer_shapes import infer_shapes
 from chai.plugins import CustomParams, Registry
 
 from .common import DATA, field, floats, graph, layer, number, shape, v2
-
-# -- mutations
-
-
-def flip(data: bytearray, rng: random.Random) -> None:
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-
-
-def delete(data: bytearray, rng: random.Random) -> None:
-    at = rng.randrange(len(data))
-    del data[at : at + rng.choice([1, 1, 2, 8, 40])]
-
-
-def duplicate(data: bytearray, rng: random.Random) -> None:
-    at = rng.randrange(len(data))
-    data[at:at] = data[at : at + rng.choice([1, 4, 30, 200])]
-
-
-def truncate(data: bytearray, rng: random.Random) -> None:
-    del data[rng.randrange(len(data)) :]
-
-
-def swap(data: bytearray, rng: random.Random) -> None:
-    a, b = sorted(rng.randrange(len(data)) for _ in range(2))
-    size = rng.choice([1, 5, 30])
-    data[a : a + size], data[b : b + size] = data[b : b + size], data[a : a + size]
-
-
-def extreme(data: bytearray, rng: random.Random) -> None:
-    """A number of the text becomes one that nobody tested."""
-    digits = [i for i, c in enumerate(data) if 48 <= c < 58]
-    if digits:
-        at = rng.choice(digits)
-        data[at : at + 1] = rng.choice(b"0 -1 99999 2147483647 4294967295 1e9 0x7 nan 1.5".split())
-
-
-def quoted(data: bytearray, rng: random.Random) -> None:
-    """One name of the text takes the place of another."""
-    words = bytes(data).split(b'"')
-    if len(words) > 4:
-        a, b = (rng.randrange(1, len(words), 2) for _ in range(2))
-        words[a] = words[b]
-        data[:] = b'"'.join(words)
-
-
-def mutants(data: bytes, rng: random.Random, ways: list[Callable[[bytearray, random.Random], None]]) -> Iterator[bytes]:
-    while True:
-        changed = bytearray(data)
-        for _ in range(rng.choice([1, 1, 1, 2, 3])):
-            if changed:
-                rng.choice(ways)(changed, rng)
-        yield bytes(changed)
+from .mutate import delete, duplicate, extreme, flip, mutants, quoted, swap, truncate
 
 
 def survives(path: Path) -> Graph | None:

@@ -1,0 +1,103 @@
+"""chai estimate: CHaiDNN's layer list, timed by the model of an overlay."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..estimate import Estimate, estimate, write
+from ..graph import show
+from ..overlay import load
+from ..table import quantity
+from . import output
+
+if TYPE_CHECKING:
+    from ..overlay import Overlay
+
+EPILOG = """a line of LAYERS.csv is a type and its numbers, sizes in pixels:
+  CONV, CONV3D      inH,inW,inC,kernelH,kernelW,strideH,strideW,padH,padW,outH,outW,outC,group,dilation
+  MAXPOOL, AVEPOOL  the same up to outC
+  BN, ELTWISE       inH,inW,inC
+any other type counts as 0 ms, as in CHaiDNN
+
+examples:
+  chai estimate layers.csv
+  chai estimate layers.csv --overlay zcu102 -o times.csv"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.add_argument("layers", type=Path, metavar="LAYERS.csv", help="the list, as CHaiDNN's xiEval takes it")
+    parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("neteval.csv"),
+        metavar="FILE.csv",
+        help="type and milliseconds of every layer (default: neteval.csv)",
+    )
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print what each layer would take, and write CHaiDNN's result file."""
+    overlay = load(args.overlay) if args.overlay else load()
+    found = estimate(args.layers, overlay)
+    write(found, args.output)
+    output.say(f"wrote {args.output}")
+    for e in found:
+        if e.engine == "unknown":
+            output.say(output.printable(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms"))
+    if args.json:
+        output.as_json(
+            "chai.estimate/1",
+            file=str(args.layers),
+            overlay=overlay.name,
+            clock_mhz=overlay.clock_mhz,
+            assumed=list(overlay.assumed),
+            layers=[
+                {
+                    "line": e.line,
+                    "type": e.type,
+                    "engine": e.engine,
+                    "reason": e.reason or None,
+                    "input": e.input,
+                    "output": e.output,
+                    "macs": e.macs,
+                    "cycles": e.cycles,
+                    "ms": e.ms,
+                }
+                for e in found
+            ],
+            cycles=sum(e.cycles for e in found),
+            ms=sum(e.ms for e in found),
+        )
+    else:
+        _print(found, overlay)
+    return 0
+
+
+def _print(found: list[Estimate], overlay: Overlay) -> None:
+    rows = [
+        [
+            str(e.line),
+            e.type,
+            show(e.input[1:]) if e.input else "-",
+            show(e.output[1:]) if e.output else "-",
+            quantity(e.macs) if e.macs else "-",
+            quantity(e.cycles) if e.cycles else "-",
+            f"{e.ms:.3f}" if e.cycles else "-",
+            e.engine,
+        ]
+        for e in found
+    ]
+    output.table(["line", "type", "input", "output", "MACs", "cycles", "ms", "engine"], rows, "rlllrrrl")
+    for reason, times in Counter(e.reason for e in found if e.engine == "host").items():
+        print(f"host     {output.printable(reason)}" + (f" ({times} times)" if times > 1 else ""))
+    total = sum(e.ms for e in found)
+    speed = f"{1000 / total:.1f} images/second" if total else "nothing"
+    clock = f"{'an assumed ' if 'clock_mhz' in overlay.assumed else ''}{overlay.clock_mhz:g} MHz"
+    print(f"total    {total:.3f} ms an image, {speed} on the overlay alone, modelled at {clock} ({overlay.name})")

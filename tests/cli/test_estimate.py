@@ -1,0 +1,363 @@
+"""chai estimate: CHaiDNN's layer list against arithmetic done here, and lists that are none."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from chai.errors import ParseError
+from chai.estimate import COLUMNS, FREE, HOST, estimate, write
+from chai.limits import limits
+from chai.overlay import Overlay, load, names
+
+LIST = """CONV,224,224,3,7,7,2,2,3,3,112,112,64,1,1
+MAXPOOL,112,112,64,3,3,2,2,0,0,56,56,64
+AVEPOOL,7,7,1024,7,7,1,1,0,0,1,1,1024
+CONV3D,14,14,512,3,3,1,1,1,1,14,14,512,512,1
+BN,14,13,64
+ELTWISE,14,13,64
+INNERPROD,1,1,1024,1000
+RELU
+"""
+
+
+@pytest.fixture
+def layers(tmp_path: Path) -> Any:
+    """The estimates of a text."""
+
+    def run(text: str | bytes, overlay: str = "pynq-z2") -> Any:
+        path = tmp_path / "layers.csv"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return estimate(path, load(overlay))
+
+    return run
+
+
+# -- the cycle model once more, from the numbers of a line and of the manifest
+
+
+ROUNDING = 1  # the model divides in floats: bytes that take whole cycles may come out a hair above, and round up
+
+
+def streamed(overlay: Overlay, *blobs: tuple[int, int, int]) -> int:
+    """A word of channels a cycle, or what the memory can move, whichever is longer."""
+    elements = sum(h * w * c for h, w, c in blobs)
+    moved = elements * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
+    return ceil(max(Fraction(elements, overlay.layout.channels_per_word), moved)) + overlay.overhead.task_cycles
+
+
+def convolved(overlay: Overlay, n: list[int]) -> int:
+    """A cycle for each pixel, kernel tap, block of inputs and block of outputs; draining; loading of weights."""
+    h, w, c, kh, kw, _, _, _, _, oh, ow, m, group, _ = n
+    ins, outs = overlay.array.inputs, overlay.array.outputs
+    if group == c > 1:  # depthwise: one output an input
+        passes, blocks = kh * kw, ceil(m / min(ins, outs))
+    else:
+        inside = c // group
+        passes = kh * kw * ceil(inside / ins) if inside >= ins else ceil(kh * kw * inside / ins)
+        blocks = group * ceil(m // group / outs)
+    pixels = ceil(oh * ow / overlay.array.lanes)
+    tiles = ceil(pixels / overlay.buffers.accumulators.depth)
+    tile = ceil(pixels / tiles)
+    busy = max(passes * max(tile, ins), tile * ceil(outs / overlay.requant.lanes))
+    computed = tiles * blocks * (busy + overlay.overhead.tile_cycles)
+    bytes_moved = h * w * c + oh * ow * m + m * (c // group) * kh * kw
+    moved = bytes_moved * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
+    return ceil(max(computed, moved)) + overlay.overhead.task_cycles
+
+
+def test_three_layers_by_hand(layers: Any) -> None:
+    """16 x 24 array, 8 results a cycle, 512 accumulators; 64 cycles a Task, 8 a tile; a word is 16 channels; 100 MHz."""
+    conv, pool, average, depthwise, bn, add, fc, relu = layers(LIST)
+    # 147 taps of 3 channels are 10 passes; 3 blocks of outputs; 12544 pixels are 25 tiles of 502
+    assert conv.cycles == 25 * 3 * (10 * 502 + 8) + 64
+    assert conv.macs == 112 * 112 * 64 * 147
+    assert pool.cycles == (112 * 112 + 56 * 56) * 64 // 16 + 64
+    assert average.cycles == (49 + 1) * 1024 // 16 + 64
+    # 32 blocks of 16 channels, 9 passes over 196 pixels
+    assert depthwise.cycles == 32 * (9 * 196 + 8) + 64
+    # one pass over 182 pixels; draining 24 outputs takes three cycles a pixel; 4 blocks
+    assert bn.cycles == 4 * (3 * 182 + 8) + 64
+    assert add.cycles == 3 * 14 * 13 * 64 // 16 + 64
+    assert conv.ms == pytest.approx(conv.cycles / 100_000)
+    assert (fc.engine, fc.ms, fc.cycles, relu.engine, relu.ms) == ("host", 0, 0, "free", 0)
+    assert (pool.input, pool.output) == ((1, 64, 112, 112), (1, 64, 56, 56))
+
+
+PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+@given(
+    st.sampled_from(names()),
+    st.tuples(st.integers(1, 90), st.integers(1, 90), st.sampled_from([1, 1, 2, 3])),
+    st.tuples(st.integers(9, 60), st.integers(9, 60)),
+    st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    PAIR,
+    PAIR,
+)
+@settings(deadline=None)
+def test_convolutions_of_all_sizes(
+    tmp_path_factory: Any, overlay: str, channels: Any, size: Any, kernel: Any, stride: Any, pad: Any
+) -> None:
+    """Against the arithmetic above, which shares no code with the model."""
+    c, m, group = channels
+    out = [(s + 2 * p - k) // t + 1 for s, p, k, t in zip(size, pad, kernel, stride)]
+    numbers = [*size, c * group, *kernel, *stride, *pad, *out, m * group, group, 1]
+    path = tmp_path_factory.getbasetemp() / "one.csv"
+    path.write_text("CONV," + ",".join(map(str, numbers)) + "\n")
+    (found,) = estimate(path, load(overlay))
+    assert found.engine == "fpga"
+    assert 0 <= found.cycles - convolved(load(overlay), numbers) <= ROUNDING
+    assert found.macs == out[0] * out[1] * m * group * c * kernel[0] * kernel[1]
+
+
+@given(
+    st.sampled_from(names()),
+    st.sampled_from(["MAXPOOL", "AVEPOOL"]),
+    st.tuples(st.integers(3, 70), st.integers(3, 70), st.integers(1, 300)),
+    st.integers(1, 3),
+)
+@settings(deadline=None)
+def test_layers_that_stream(tmp_path_factory: Any, overlay: str, kind: str, size: Any, k: int) -> None:
+    h, w, c = size
+    oh, ow = h - k + 1, w - k + 1
+    path = tmp_path_factory.getbasetemp() / "two.csv"
+    path.write_text(f"{kind},{h},{w},{c},{k},{k},1,1,0,0,{oh},{ow},{c}\nELTWISE,{h},{w},{c}\n")
+    pool, add = estimate(path, load(overlay))
+    assert 0 <= pool.cycles - streamed(load(overlay), (h, w, c), (oh, ow, c)) <= ROUNDING
+    assert 0 <= add.cycles - streamed(load(overlay), (h, w, c), (h, w, c), (h, w, c)) <= ROUNDING
+
+
+def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None:
+    """Every convolution and pooling of GoogLeNet, as a list, against the model's cycles of the compiled network."""
+    import chai
+    from chai.cycles import cycles
+    from chai.layers.convolution import Convolution
+    from chai.lowering import Target
+    from chai.schedule import DeviceStep, lower
+
+    net = chai.Net("googlenet", device="null")
+    net.plan()
+    assert net.overlay is not None
+    shapes, tasks, lines = net.offload.shapes, [], []
+    for step in net.schedule.steps:
+        for layer in step.layers if isinstance(step, DeviceStep) else ():
+            if layer.type not in ("Convolution", "Pooling"):
+                continue
+            (_, c, h, w), (_, m, oh, ow) = shapes[layer.bottoms[0]], shapes[layer.tops[0]]
+            window = layer.window if isinstance(layer, Convolution) else layer.window(shapes[layer.bottoms[0]])  # type: ignore[attr-defined]
+            kind = "CONV" if isinstance(layer, Convolution) else layer.params.pool + "POOL"
+            last = [1, 1] if kind == "CONV" else []
+            lines.append(
+                ",".join(map(str, [kind, h, w, c, *window.kernel, *window.stride, *window.pad, oh, ow, m, *last]))
+            )
+    lowered = lower(net.offload.partition, Target(net.overlay, net.offload.formats, shapes))  # before some are merged
+    assert isinstance(lowered, dict)
+    for task in (task for listed in lowered.values() for task in listed if task.kind in ("conv", "pool")):
+        tasks.append(cycles(task, net.overlay, shapes))
+    assert len(lines) == len(tasks) > 60
+    assert sum(e.cycles for e in layers("\n".join(lines))) == sum(tasks)
+
+
+# -- what a list may look like
+
+
+CHAIDNN = """NMS PERMUTE SOFTMAX L2NORM INNERPROD PRIORBOX CROP
+    DECONV DROPOUT CRELU RELU RESHAPE POWER ARGMAX SCALE CONCAT FLATTEN"""
+
+
+def test_every_type_of_chaidnn_is_known(layers: Any) -> None:
+    found = {e.type: e.engine for e in layers("\n".join([*FREE, *HOST]))}
+    assert {*found.values()} == {"free", "host"}
+    assert set(found) == set(CHAIDNN.split())
+    assert set(COLUMNS) == {"CONV", "CONV3D", "MAXPOOL", "AVEPOOL", "BN", "ELTWISE"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BN,14,13,64",  # no end of line: CHaiDNN drops such a line
+        "\ufeffBN,14,13,64\r\n",  # a spreadsheet's mark and line end
+        'BN, 14 ,\t13,"64"\n',
+        "\n\n  \n,,,\nBN,14,13,64,,,,\n",
+        "BN,14,13,64,1,1,what,ever\n",  # CHaiDNN leaves these unread
+        "BN,14,13,64" + ",9" * 100_000,
+    ],
+)
+def test_forms_of_a_line(layers: Any, text: str) -> None:
+    (found,) = layers(text)
+    assert (found.type, found.numbers, found.line) == ("BN", (14, 13, 64), 5 if text.startswith("\n") else 1)
+
+
+@pytest.mark.parametrize("oh", [3, 4])
+def test_poolings_may_round_either_way(layers: Any, oh: int) -> None:
+    (found,) = layers(f"MAXPOOL,8,8,16,3,3,2,2,0,0,{oh},{oh},16")
+    assert found.output == (1, 16, oh, oh)
+
+
+def test_what_the_overlay_cannot_run_counts_as_nothing(layers: Any) -> None:
+    (found,) = layers("CONV,40,40,16,13,13,1,1,6,6,40,40,24,1,1")
+    assert (found.engine, found.reason, found.ms) == ("host", "kernel 13 is more than the overlay's 11", 0)
+    assert found.macs == 40 * 40 * 24 * 16 * 169
+
+
+def test_an_unknown_type_has_a_neighbour(layers: Any) -> None:
+    found = layers("LRN,1\nCONVV,2\n")
+    assert [e.engine for e in found] == ["unknown", "unknown"]
+    assert found[0].reason == "no type 'LRN' is known"
+    assert found[1].reason == "no type 'CONVV' is known, did you mean CONV?"
+
+
+# -- lists that are none
+
+CONV = "CONV,20,20,32,3,3,1,1,1,1,20,20,48,1,1"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        ("CONV,20,20,32,3,3,1,1,1,1,20,20,48", "1:1", "CONV has 12 numbers, expected 14 (hint: missing: group, dilation)"),
+        (f"{CONV}\nBN,14,13", "2:1", "BN has 2 numbers, expected 3 (hint: missing: input channels)"),
+        (f"{CONV}\n\nBN,14,x13,64", "3:7", "BN: input width: expected a whole number from 1 to 65535, found 'x13'"),
+        ("BN,14,,64", "1:7", "input width: expected a whole number from 1 to 65535, found ''"),
+        ("BN,14,-3,64", "1:7", "found '-3'"),
+        ("BN,14,3.5,64", "1:7", "found '3.5'"),
+        ("BN,14,0,64", "1:7", "found '0'"),
+        ("BN,14,65536,64", "1:7", "found '65536'"),
+        ("BN,14," + "9" * 5000, "1:7", "found '9999999999999999999999999999999999999999'"),
+        ("BN,14,\u0663,64", "1:7", "input width: expected"),
+        ("CONV;20;20;32", "1:1", "expected a layer type, found 'CONV;20;20;32' (hint: columns are separated by commas"),
+        ("=cmd(),1", "1:1", "expected a layer type, found '=cmd()'"),
+        (" ,3", "1:1", "expected a layer type, found ''"),
+        ("A" * 65, "1:1", "expected a layer type"),
+        (CONV.replace("20,20,48", "20,19,48"), "1:1", "its output is listed as 1x48x20x19; this window gives 1x48x20x20"),
+        (CONV.replace("48,1,1", "48,5,1"), "1:1", "channels 32 cannot be divided into 5 groups"),
+        ("CONV,2,2,32,5,5,1,1,1,1,1,1,48,1,1", "1:1", "kernel 5x5 (dilation 1x1) is larger than the padded input 2x2"),
+        ("MAXPOOL,8,8,16,3,3,2,2,0,0,5,5,16", "1:1", "its output is listed as 1x16x5x5; this window gives 1x16x4x4"),
+        ("MAXPOOL,8,8,16,3,3,2,2,0,0,4,4,17", "1:1", "its output is listed as 1x17x4x4"),
+        ("MAXPOOL,8,8,16,3,3,2,2,3,3,6,6,16", "1:1", "pad 3x3 is not smaller than the kernel 3x3"),
+        ("BN,65535,65535,65535", "1:1", "top of shape 1x65535x65535x65535: "),
+        ("CONV,1,1,65535,1,1,1,1,0,0,1,1,65535,1,1", "1:1", "its weights are larger than any blob can be"),
+    ],
+)  # fmt: skip
+def test_a_wrong_line_is_named(layers: Any, text: str, place: str, words: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        layers(text)
+    assert f"layers.csv:{place}: " in str(caught.value)
+    assert words in str(caught.value)
+    assert caught.value.excerpt
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "there is no layer in it"),
+        (b"\n\n , ,\r\n", "there is no layer in it"),
+        (b"\xff\xfeC\x00O\x00", "this is no text"),
+        (b"BN,1,2,3\n\x00,\x00", "expected a layer type"),
+    ],
+)
+def test_no_list_at_all(layers: Any, data: bytes, words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        layers(data)
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"), [("layers=3", "BN,1,2,3\n\n\nBN,1,2,3\n"), ("text_bytes=20", "BN,1,2,3\n" * 3)]
+)
+def test_lists_are_bounded(layers: Any, monkeypatch: pytest.MonkeyPatch, limit: str, text: str) -> None:
+    from chai.env import env
+
+    monkeypatch.setenv("CHAI_LIMITS", limit)
+    env.cache_clear()
+    limits.cache_clear()
+    try:
+        with pytest.raises(ParseError, match=f"exceeds the limit {limit}"):
+            layers(text)
+    finally:
+        monkeypatch.undo()
+        env.cache_clear()
+        limits.cache_clear()
+
+
+@given(st.text(alphabet='CONVBMAXPL,0123456789-.\n\r"; \t\0\u0663', max_size=80))
+@settings(deadline=None)
+def test_any_text_is_a_list_or_an_error(tmp_path_factory: Any, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_bytes(text.encode())
+    try:
+        assert estimate(path, load())
+    except ParseError as error:
+        assert str(path) in str(error)
+
+
+# -- the command
+
+
+def test_the_command(chai_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "layers.csv").write_text(LIST + "LRN,5\n")
+    done = chai_command("estimate", "layers.csv")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["line", "type", "input", "output", "MACs", "cycles", "ms", "engine"]
+    assert lines[1].split() == ["1", "CONV", "3x224x224", "64x112x112", "118", "M", "377", "k", "3.772", "fpga"]
+    assert lines[7].split() == ["7", "INNERPROD", "-", "-", "-", "-", "-", "host"]
+    assert lines[10] == "host     no INNERPROD unit"
+    assert "images/second on the overlay alone, modelled at an assumed 100 MHz (pynq-z2)" in lines[-1]
+    assert max(map(len, lines[:-1])) <= 80
+    assert done.stderr.splitlines() == [
+        "wrote neteval.csv",
+        "warning: layers.csv:9: no type 'LRN' is known: counted as 0 ms",
+    ]
+    written = [line.split(", ") for line in (tmp_path / "neteval.csv").read_text().splitlines()]
+    assert [kind for kind, _ in written] == [line.split(",")[0] for line in (LIST + "LRN,5").splitlines()]
+    assert [ms for _, ms in written][:2] == ["3.771640", "0.627840"]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_the_command_as_json_for_another_overlay(chai_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "layers.csv").write_text(LIST)
+    done = chai_command("estimate", "layers.csv", "--overlay", "ultra96", "-o", "times.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    content = json.loads(done.stdout)
+    assert content["schema"] == "chai.estimate/1"
+    assert (content["overlay"], "clock_mhz" in content["assumed"]) == ("ultra96", True)
+    first = content["layers"][0]
+    assert first["cycles"] == convolved(load("ultra96"), [int(n) for n in LIST.splitlines()[0].split(",")[1:]])
+    assert first["ms"] == pytest.approx(first["cycles"] / content["clock_mhz"] / 1000)
+    assert content["ms"] == pytest.approx(sum(layer["ms"] for layer in content["layers"]))
+    assert (tmp_path / "times.csv").exists()
+    assert not (tmp_path / "neteval.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["bad.csv"], 65, "error: bad.csv:2:7: BN: input width: expected a whole number from 1 to 65535, found 'x'"),
+        (["none.csv"], 74, "error: none.csv: No such file or directory"),
+        ([], 2, "required: LAYERS.csv"),
+        (["bad.csv", "--overlay", "zu9"], 69, "there is no overlay 'zu9'"),
+        (["good.csv", "-o", "nowhere/x.csv"], 74, "nowhere/x.csv"),
+    ],
+)
+def test_the_command_s_errors(chai_command: Any, tmp_path: Path, args: list[str], code: int, words: str) -> None:
+    (tmp_path / "bad.csv").write_text("BN,1,2,3\nBN,14,x,64\n")
+    (tmp_path / "good.csv").write_text("BN,1,2,3\n")
+    done = chai_command("estimate", *args)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert not done.stdout
+    assert not (tmp_path / "neteval.csv").exists()
+    if code == 65:
+        assert done.stderr.splitlines()[1:] == ["    2 | BN,14,x,64", "      |       ^"]
+
+
+def test_nothing_but_times_is_written(layers: Any, tmp_path: Path) -> None:
+    write(layers("SOFTMAX,1\nBN,14,13,64"), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == f"SOFTMAX, 0.000000\nBN, {(4 * (3 * 182 + 8) + 64) / 1e5:f}\n"

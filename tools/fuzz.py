@@ -1,0 +1,208 @@
+"""Damaged networks and caffemodels for as long as you like: each is refused in words, or runs.
+
+    python tools/fuzz.py [--minutes 10] [--seed 0] [--found FOLDER] [FILE.prototxt|FILE.caffemodel|FOLDER ...]
+
+Seeds are the shipped networks and what is named. Every case is one number: the same number makes the same file again
+(--only NUMBER). A worker process reads the file, infers shapes, and runs small networks once with random weights. A case
+has failed when anything but a ChaiError comes out, when reading it takes more than 2 s or 300 MB above the file's own
+bytes, or when the worker dies or hangs; its file is kept in --found. Exit code 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.parser.mutate import BINARY, TEXT, mutants  # noqa: E402 - from the checkout
+
+SECONDS = 2.0  # to read a file
+MEMORY = 300 << 20  # bytes above the file's own
+RUNNING = 60.0  # seconds until a worker counts as hung
+SMALL = 50_000_000  # multiply-accumulates of a network that is run
+
+
+def main() -> int:
+    """Fuzz until the time is over."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seeds", nargs="*", type=Path)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", type=int, metavar="NUMBER")
+    parser.add_argument("--found", type=Path, default=Path("fuzz-found"))
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        return work()
+    seeds = find(args.seeds)
+    counts: Counter[str] = Counter()
+    end = time.monotonic() + 60 * args.minutes
+    number = args.seed if args.only is None else args.only
+    with tempfile.TemporaryDirectory() as folder:
+        worker = Worker()
+        while time.monotonic() < end:
+            path = write(number, seeds, Path(folder))
+            verdict = worker.ask(path)
+            counts[verdict.split(":")[0]] += 1
+            if not verdict.startswith(("refused", "read", "ran")):
+                args.found.mkdir(exist_ok=True)
+                kept = args.found / f"{number}{path.suffix}"
+                kept.write_bytes(path.read_bytes())
+                print(f"case {number}: {verdict}   kept as {kept}", flush=True)
+            if args.only is not None:
+                print(verdict)
+                break
+            number += 1
+            if sum(counts.values()) % 500 == 0:
+                print(f"{sum(counts.values())} cases, {dict(counts)}", file=sys.stderr, flush=True)
+        worker.close()
+    print(f"{sum(counts.values())} cases: {', '.join(f'{n} {what}' for what, n in counts.most_common())}")
+    return int(any(not what.startswith(("refused", "read", "ran")) for what in counts))
+
+
+def find(given: list[Path]) -> list[bytes]:
+    """Contents of all seeds."""
+    files = sorted((ROOT / "prototxt").glob("*.prototxt")) + sorted((ROOT / "prototxt").glob("*.caffemodel"))
+    for place in given:
+        files += (
+            sorted(f for f in place.rglob("*") if f.suffix in (".prototxt", ".caffemodel"))
+            if place.is_dir()
+            else [place]
+        )
+    return [f.read_bytes() for f in files if f.stat().st_size < 2 << 20]
+
+
+def write(number: int, seeds: list[bytes], folder: Path) -> Path:
+    """The file of a case."""
+    rng = random.Random(number)
+    data = rng.choice(seeds)
+    text = data[:200].isascii()
+    path = folder / f"case{'.prototxt' if text else '.caffemodel'}"
+    path.write_bytes(next(mutants(data, rng, TEXT if text else BINARY)))
+    return path
+
+
+class Worker:
+    """A process that reads files; started again when it dies or hangs."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+
+    def ask(self, path: Path) -> str:
+        """What became of a file."""
+        import select
+
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{path}\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], RUNNING)
+        line = self.process.stdout.readline() if ready else ""
+        if line:
+            return str(json.loads(line))
+        self.process.kill()
+        code = self.process.wait()
+        self.process = None
+        return "hang: no answer" if not ready else f"crash: the worker ended with {code}"
+
+    def close(self) -> None:
+        """End the process."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            self.process.wait()
+
+
+def work() -> int:
+    """Read the names of files from stdin, answer in JSON, one line each."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    import numpy  # noqa: F401 - is no part of what a file costs
+
+    import chai.net  # noqa: F401
+
+    for line in sys.stdin:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        begin = time.monotonic()
+        try:
+            verdict, run = look(Path(line.strip()))
+        except BaseException as error:
+            verdict, run = f"traceback: {type(error).__name__}: {str(error)[:200]}", None
+        seconds = time.monotonic() - begin
+        grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        if seconds > SECONDS:
+            verdict = f"slow: {seconds:.1f} s ({verdict})"
+        elif grown > MEMORY + os.path.getsize(line.strip()):
+            verdict = f"memory: {grown / 1e6:.0f} MB ({verdict})"
+        elif run is not None:
+            verdict = run()
+        print(json.dumps(verdict), flush=True)
+    return 0
+
+
+def look(path: Path):  # type: ignore[no-untyped-def]
+    """Read a file; the verdict, and what is left to run."""
+    from chai.errors import ChaiError
+    from chai.loading import read_graph
+    from chai.parser.caffemodel import Weights
+    from chai.passes.infer_shapes import infer_shapes
+
+    try:
+        if path.suffix == ".caffemodel":
+            weights = Weights(path)
+            for name in weights.layers:
+                weights.load(name)
+            return "read", None
+        graph = read_graph(path)
+        shapes = infer_shapes(graph, {b: s for b, s in graph.inputs.items() if s})
+    except ChaiError:
+        return "refused", None
+    macs = sum(
+        layer.macs(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops))
+        for layer in graph.layers
+    )
+    if macs > SMALL or sum(map(size, shapes.values())) > SMALL or any(s is None for s in graph.inputs.values()):
+        return "read", None
+    return "read", lambda: run(path)
+
+
+def size(shape: tuple[int, ...]) -> int:
+    """Elements of a blob."""
+    from math import prod
+
+    return prod(shape)
+
+
+def run(path: Path) -> str:
+    """One forward pass with random weights."""
+    import numpy as np
+
+    import chai
+
+    try:
+        net = chai.Net(path, device="float")
+        net.forward(**{b: np.zeros(net.shapes[b], np.float32) for b in net.inputs})
+    except chai.ChaiError:
+        return "refused while running"
+    except BaseException as error:
+        return f"traceback: {type(error).__name__}: {str(error)[:200]}"
+    return "ran"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
