@@ -30,7 +30,8 @@ def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
     if len(custom.implementations) == 1:
         return chosen.name
     others = [i.name for i in custom.implementations if i is not chosen]
-    why = f"priority {chosen.priority}" if available() or chosen.jit else "no numba here"
+    passed_over = any(i.priority >= chosen.priority and i.jit > chosen.jit for i in fit)
+    why = "no numba here" if passed_over and not available() else f"priority {chosen.priority}"
     return f"{chosen.name} ({why}; others: {', '.join(others)})"
 
 
