@@ -51,7 +51,7 @@ def run_layer(
 
 def _bottoms(net: Net, layer: Layer, inputs: Sequence[Any] | str | Path | None) -> Sequence[Any]:
     if isinstance(inputs, (str, Path)):
-        return [read_dump(Path(inputs), blob, _writer(net, blob)) for blob in layer.bottoms]
+        return [_dumped(net, Path(inputs), blob) for blob in layer.bottoms]
     if inputs is not None:
         return inputs
     values = net.values
@@ -65,5 +65,10 @@ def _bottoms(net: Net, layer: Layer, inputs: Sequence[Any] | str | Path | None) 
     return [values[b] for b in layer.bottoms]
 
 
-def _writer(net: Net, blob: str) -> str:
-    return next(layer.name for layer in net.graph.layers if blob in layer.tops)
+def _dumped(net: Net, folder: Path, blob: str) -> Array:
+    if blob in net.graph.inputs:
+        raise UsageError(
+            f"blob {blob!r} is an input of the network, which a dump does not have",
+            hint="give the arrays: run_layer(net, name, inputs=[...])",
+        )
+    return read_dump(folder, blob, next(layer.name for layer in net.graph.layers if blob in layer.tops))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..errors import PluginError
 from ..graph import Shape, show
 from ..lazy import np
 from ..xchange import dims, qformat, read_only, xChangeLayer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("chai.custom")
 GUARD = 64  # elements before and behind every top that nobody may write
+SECOND_RUN = 5.0  # seconds of plain Python that a better error is worth
 XCUSTOM = 11  # CHaiDNN's number of the layer type
 
 
@@ -140,14 +141,16 @@ class Frame:
         codes = self.formats is not None
         fit = candidates(layer, self.bottoms, self.tops, codes)
         if layer.autotune and len(fit) > 1 and not codes:
-            return selection.Tuner().fastest(self._key(custom, fit), fit, self._timed)
+            rng = np.random.default_rng(0)
+            noise = [rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms]
+            with np.errstate(all="ignore"):
+                return selection.Tuner().fastest(self._key(custom, fit), fit, lambda i: self._try(i, noise))
         return fit[0], selection.reason(custom, fit)
 
-    def _timed(self, implementation: Implementation) -> None:
+    def _try(self, implementation: Implementation, noise: Sequence[Array]) -> None:
         if getattr(self, "implementation", None) is not implementation:
             self._use(implementation)
-        rng = np.random.default_rng(0)
-        self.run(tuple(rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms))
+        self._computed(noise, self.compiled)
 
     def _key(self, custom: CustomType, fit: Sequence[Implementation]) -> str:
         codes = " ".join(compiling.digest(i.function)[:8] for i in fit)
@@ -161,7 +164,7 @@ class Frame:
         self.compiled: compiling.Compiled | None = None
         if self._shall_compile():
             if compiling.available():
-                self.compiled = self._compile(self.options)
+                self.compiled = self._compile()
             else:
                 _warn_without_numba()
 
@@ -169,7 +172,7 @@ class Frame:
         chosen = self.implementation
         return self.layer.jit and (chosen.jit or hasattr(chosen.function, "py_func"))
 
-    def _compile(self, options: Any) -> compiling.Compiled:
+    def _compile(self) -> compiling.Compiled:
         function = self.implementation.function
         x = xChangeLayer(dict(self.static))
         small = [
@@ -178,7 +181,7 @@ class Frame:
         self._fill(x, *small)
         given = self._given(x)
         made: compiling.Compiled = self.layer.run_user_code(
-            lambda: compiling.Compiled(function, options, x, given), function, compiled=True
+            lambda: compiling.Compiled(function, self.options, x, given), function, compiled=True
         )
         return made
 
@@ -199,13 +202,13 @@ class Frame:
         return before, given[first + 1 :]
 
     def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        made = {}
-        for name, shape in self.options.scratch.items():
+        def zeros(shape: Any) -> Array:
             if callable(shape):
-                given = self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values)
-                shape = self.layer.run_user_code(partial(shape, *given), shape)
-            made[name] = np.zeros(shape, np.float32)
-        return made
+                shape = shape(*self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values))
+            return np.zeros(shape, np.float32)
+
+        scratch = self.options.scratch.items()
+        return {name: self.layer.run_user_code(partial(zeros, shape), shape) for name, shape in scratch}
 
     # -- x
 
@@ -240,9 +243,27 @@ class Frame:
 
     def run(self, bottoms: Sequence[Array]) -> tuple[Array, ...]:
         """Tops (float32, or codes) from bottoms of this frame's shapes. Raises PluginError."""
-        return self._run(bottoms, self.compiled)
+        layout, dtype = self.implementation.layout, self.implementation.dtype
+        try:
+            inputs, guarded = self._computed(bottoms, self.compiled)
+        except PluginError as error:
+            if self.compiled is None or not isinstance(error.__cause__, IndexError):
+                raise
+            raise self._outside("it reads or writes outside of an array", bottoms) from error.__cause__
+        if any(g.broken for g in guarded):
+            raise self._outside("it wrote outside of its top", bottoms)
+        outputs = [g.array for g in guarded]
+        if dtype != "int8":
+            self._check_numbers(inputs, outputs)
+        tops = tuple(_back(o, layout) for o in outputs)
+        if self.formats is not None:
+            return tuple(np.maximum(t, 0) for t in tops) if self.layer.slope == 0 and not self.layer.clamps else tops
+        return tuple(np.asarray(t, np.float32) for t in tops)
 
-    def _run(self, bottoms: Sequence[Array], compiled: compiling.Compiled | None) -> tuple[Array, ...]:
+    def _computed(
+        self, bottoms: Sequence[Array], compiled: compiling.Compiled | None
+    ) -> tuple[list[Array], list[_Guarded]]:
+        """Bottoms as the function sees them and the tops that it wrote, nothing checked."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
         guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
@@ -255,14 +276,7 @@ class Frame:
                 self._call(self._image(inputs, n), self._image(outputs, n), compiled)
         else:
             self._call(inputs, outputs, compiled)
-        if any(g.broken for g in guarded):
-            raise self._past_the_end(bottoms)
-        if dtype != "int8":
-            self._check_numbers(inputs, outputs)
-        tops = tuple(_back(o, layout) for o in outputs)
-        if self.formats is not None:
-            return tuple(np.maximum(t, 0) for t in tops) if self.layer.slope == 0 and not self.layer.clamps else tops
-        return tuple(np.asarray(t, np.float32) for t in tops)
+        return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
         """Image n of blobs that have one per image; others whole."""
@@ -283,20 +297,19 @@ class Frame:
 
     # -- checks
 
-    def _past_the_end(self, bottoms: Sequence[Array]) -> Exception:
-        """The error for a broken guard; from a second run with bounds checks it knows the line."""
-        function = self.implementation.function
-        what = "it wrote outside of its top"
+    def _outside(self, what: str, bottoms: Sequence[Array]) -> Exception:
+        """The error for an index that is out of bounds; from a second run, in plain Python, it knows the line."""
+        place = place_of(self.implementation.function)
         hint = f"tops are {', '.join(map(show, self.tops))}: " + ", ".join(f"{prod(t)} elements" for t in self.tops)
-        if self.compiled is not None and not hasattr(function, "py_func"):
+        if self.compiled is not None:
             try:
-                self._run(bottoms, self._compile(replace(self.options, boundscheck=True)))
+                with failure.at_most(SECOND_RUN):
+                    self._computed(bottoms, None)
             except Exception as error:
-                cause = error.__cause__ if error.__cause__ is not None else error
-                if isinstance(cause, IndexError):
-                    place = failure.place_inside(cause, self.layer.custom.place)
-                    return failure.report(self.layer, place, f"{what} ({cause})", hint)
-        return failure.report(self.layer, place_of(function), what, hint)
+                if isinstance(error.__cause__, IndexError):
+                    place = failure.place_inside(error.__cause__, place)
+                    what += f" ({error.__cause__})"
+        return failure.report(self.layer, place, what, hint)
 
     def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         bad = next((i for i, o in enumerate(outputs) if o.size and np.isnan(o.min())), None)

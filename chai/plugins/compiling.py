@@ -11,8 +11,9 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from enum import Enum, EnumMeta
 from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any
@@ -56,6 +57,7 @@ class Compiled:
         self.function = function
         self.options = options
         self.fields = tuple(name for name in COMPILED if name in _names(function))
+        self.parallel = options.parallel or any(_is_parallel(f) for f, _, _ in _reached(function))
         self.dispatcher = _dispatcher(function, options)
         try:
             self._entry = self._overload(x, given)
@@ -77,7 +79,8 @@ class Compiled:
     def __call__(self, x: Any, given: tuple[Any, ...]) -> None:
         fields = x.__dict__
         fields["_fields"] = tuple([fields[name] for name in self.fields])
-        with _threads(self.options):
+        # one at a time, unless numba's threading layer allows more: its workqueue would abort
+        with _one_at_a_time(self.options.max_threads) if self.parallel else nullcontext():
             self._entry(*given)
 
 
@@ -94,7 +97,8 @@ def _dispatcher(function: Any, options: Any) -> Any:
         "parallel": options.parallel,
         "boundscheck": options.boundscheck or env().debug >= 1 or env().check,
     }
-    return _made(function, digest(function, repr(settings)), tuple(settings.items()))
+    chosen = tuple(settings.items())
+    return _made(function, digest(function, chosen), chosen)
 
 
 @lru_cache(maxsize=256)
@@ -146,9 +150,8 @@ def _one_at_a_time(most: int | None) -> Iterator[None]:
         yield
 
 
-def _threads(options: Any) -> Any:
-    """Parallel kernels run one at a time, unless numba's threading layer allows more: its workqueue would abort."""
-    return _one_at_a_time(options.max_threads) if options.parallel else nullcontext()
+def _is_parallel(function: Any) -> bool:
+    return bool(getattr(function, "targetoptions", {}).get("parallel"))
 
 
 def _threadsafe() -> bool:
@@ -161,28 +164,28 @@ def _threadsafe() -> bool:
 # -- what a function's machine code depends on
 
 
-def digest(function: Any, settings: str = "") -> str:
+def digest(function: Any, settings: tuple[Any, ...] = ()) -> str:
     """Hash of a function's code, of every function it calls and every constant it reads, and of how x reaches it."""
-    state = hashlib.sha256(f"{HANDOVER} {COMPILED} {settings}".encode())
-    for code, outside in _reached(function):
+    state = hashlib.sha256(_constant((HANDOVER, COMPILED, settings)))
+    for _, code, outside in _reached(function):
         for part in (*_code(code), *(f"{name}=".encode() + _constant(value) for name, value in outside)):
             state.update(part)
     return state.hexdigest()[:24]
 
 
-def _reached(function: Any) -> Iterator[tuple[CodeType, list[tuple[str, Any]]]]:
-    """The code of a function and of every function it calls, each with what it names outside of itself."""
+def _reached(function: Any) -> Iterator[tuple[Any, CodeType, list[tuple[str, Any]]]]:
+    """A function and every function it calls, each with its code and what that names outside of itself."""
     seen: set[CodeType] = set()
     waiting = [function]
     while waiting:
-        python = getattr(waiting[0], "py_func", waiting[0])
-        del waiting[0]
+        found = waiting.pop(0)
+        python = getattr(found, "py_func", found)
         code = getattr(python, "__code__", None)
         if code is None or code in seen:
             continue
         seen.add(code)
         outside = list(_outside(python, code))
-        yield code, outside
+        yield found, code, outside
         waiting += [value for _, value in outside if hasattr(getattr(value, "py_func", value), "__code__")]
 
 
@@ -192,26 +195,30 @@ def _code(code: CodeType) -> Iterator[bytes]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _code(constant)
-        elif isinstance(constant, frozenset):  # its order changes from process to process
-            yield repr(sorted(constant, key=repr)).encode()
         else:
-            yield repr(constant).encode()
+            yield _constant(constant)
 
 
 def _outside(function: Any, code: CodeType) -> Iterator[tuple[str, Any]]:
-    """Globals, closure cells and attributes of modules that a function's code names."""
-    names = sorted(_all_names(code))
-    cells = zip(code.co_freevars, getattr(function, "__closure__", None) or ())
-    known = {**getattr(function, "__globals__", {}), **dict(filter(None, (_content(*cell) for cell in cells)))}
-    names = sorted({*names, *code.co_freevars})
-    for name in names:
-        if name in known:
-            yield name, known[name]
-    for name in names:
-        if isinstance(known.get(name), ModuleType) and known[name].__name__.partition(".")[0] not in ("numpy", "math"):
-            for attribute in names:
-                if attribute in vars(known[name]):
-                    yield f"{name}.{attribute}", vars(known[name])[attribute]
+    """Default values, globals, closure cells, and what of modules and enums a function's code names."""
+    yield "defaults", function.__defaults__ or ()
+    yield "keywords", tuple(sorted((function.__kwdefaults__ or {}).items()))
+    cells = zip(code.co_freevars, function.__closure__ or ())
+    known = {**function.__globals__, **dict(filter(None, (_content(*cell) for cell in cells)))}
+    names = sorted({*_all_names(code), *code.co_freevars})
+    waiting = [(name, known[name]) for name in names if name in known]
+    seen = set()
+    while waiting:
+        name, value = waiting.pop(0)
+        yield name, value
+        if isinstance(value, (ModuleType, EnumMeta)) and id(value) not in seen:
+            seen.add(id(value))
+            inside = value.__members__ if isinstance(value, EnumMeta) else _members(value)
+            waiting += [(f"{name}.{n}", inside[n]) for n in names if n in inside]
+
+
+def _members(module: ModuleType) -> Mapping[str, Any]:
+    return {} if module.__name__.partition(".")[0] in ("math", "numpy", "numba") else vars(module)
 
 
 def _content(name: str, cell: Any) -> tuple[str, Any] | None:
@@ -227,16 +234,20 @@ def _all_names(code: CodeType) -> set[str]:
 
 
 def _constant(value: Any) -> bytes:
-    if isinstance(value, (bool, int, float, complex, str, bytes, tuple)):
-        return repr(value).encode()
+    if isinstance(value, tuple):
+        return b"(" + b",".join(map(_constant, value)) + b")"
+    if isinstance(value, frozenset):  # in an order that is the same in every process
+        return b"{" + b",".join(sorted(map(_constant, value))) + b"}"
     if isinstance(value, np.ndarray):
         return repr((value.shape, value.dtype)).encode() + value.tobytes()
-    return type(value).__qualname__.encode()
+    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic, Enum)):
+        return repr(value).encode()
+    return (value if isinstance(value, type) else type(value)).__qualname__.encode()
 
 
 def _names(function: Any) -> set[str]:
     """Every name that a function or what it calls can ask an object for."""
     found: set[str] = set()
-    for code, _ in _reached(function):
+    for _, code, _ in _reached(function):
         found |= _all_names(code) | {c for c in code.co_consts if isinstance(c, str)}
     return found

@@ -189,6 +189,11 @@ class CustomType:
         strange = [f for f in o.fuse if f != "ReLU"]
         if strange:
             raise self._bad(f"fuse: {strange[0]!r} cannot be fused, only 'ReLU'")
+        if o.dtype == "int8":
+            raise self._bad(
+                "dtype 'int8': it has to take float32 or float16: inputs may come from the host",
+                '@f.impl("codes", dtype="int8") takes codes of the overlay',
+            )
         if o.ports not in (1, 2):
             raise self._bad(f"ports {o.ports}: expected 1, or 2 for CHaiDNN's numbering")
         if o.max_threads is not None and o.max_threads < 1:

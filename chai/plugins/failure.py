@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PluginError
 from ..xchange import COMPILED, FIELDS
+from .definition import takes_self
 
 if TYPE_CHECKING:
     from .layer import CustomLayer
@@ -53,6 +58,24 @@ def place_inside(error: BaseException, place: str) -> str:
     return f"{file}:{line}"
 
 
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Plain Python code of this block that takes longer ends with TimeoutError."""
+    end = perf_counter() + seconds
+
+    def watch(_frame: Any, _event: str, _argument: Any) -> Any:
+        if perf_counter() > end:
+            raise TimeoutError(f"it takes more than {seconds:g} s")
+        return watch
+
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
 def _where(error: BaseException, place: str) -> tuple[str, int | str]:
     loc = getattr(error, "loc", None)  # numba's place of a typing error
     if loc is not None:
@@ -74,6 +97,10 @@ def _reason(layer: CustomLayer, error: BaseException) -> tuple[str, str | None]:
             "compiled code has no np.dot without SciPy",
             "write the loop, or use numpy with @chai.custom(..., jit=False)",
         )
+    if "of type none" in text and takes_self(layer.custom.function):
+        return "compiled methods have no self", "take values by name (args=), or: @chai.custom(..., jit=False)"
+    if "No definition for lowering xChangeLayer" in text:
+        return "it assigns to a field of x; compiled code can only read them", "write into x.out_ptrs or x.top"
     if "Cannot modify readonly array" in text:
         return "it writes into an input or a parameter; these are read-only", "write into x.out_ptrs or x.top"
     return _first(text), None

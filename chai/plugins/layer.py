@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PluginError
@@ -79,6 +80,16 @@ class CustomLayer(Layer):
     # -- shapes
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        tops = self._shapes(bottoms)
+        for bottom, top in zip(bottoms, tops):
+            if self.custom.options.inplace and prod(bottom) != prod(top):
+                raise self.wrong(
+                    f"inplace: its bottom of {show(bottom)} cannot be copied into its top of {show(top)}",
+                    hint="without inplace, tops may have any size",
+                )
+        return tops
+
+    def _shapes(self, bottoms: tuple[Shape, ...]) -> tuple[Shape, ...]:
         count = max(len(self.tops), 1)
         if self.strict:
             self._check_strict()
@@ -107,7 +118,7 @@ class CustomLayer(Layer):
         found = self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
         try:
             tops = tuple(tuple(int(d) for d in shape) for shape in found)
-        except TypeError:
+        except (TypeError, ValueError):
             raise self.wrong(
                 f"its shape rule returned {found!r}, expected one shape per top", hint="return [(n, c, h, w)]"
             ) from None

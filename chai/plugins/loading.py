@@ -42,7 +42,8 @@ class Extension:
     def reload(self) -> Extension:
         """Run the files again, changed or not. Networks that are loaded keep what they have."""
         for file in _files(self.path):
-            registry.REGISTRY.files.pop(file, None)
+            if file in registry.REGISTRY.files:
+                registry.REGISTRY.files[file] = -1, registry.REGISTRY.files[file][1]
         return load_custom(self.path)
 
     def unload(self) -> None:
@@ -95,7 +96,7 @@ def _load_file(file: Path) -> tuple[str, ...]:
     log.info("custom layers: running %s", file)
     name = f"chai_custom.{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py" or spec is None or spec.loader is None:
         raise PluginError(f"custom layers: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
@@ -109,6 +110,10 @@ def _load_file(file: Path) -> tuple[str, ...]:
         line = getattr(error, "lineno", None) or (lines[-1] if lines else 1)
         raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
     types = tuple(t for t, custom in registry.REGISTRY.types.items() if before.get(t) is not custom)
+    for gone in set(known[1] if known else ()).difference(types):
+        custom = registry.REGISTRY.types.get(gone)
+        if custom is not None and custom.place.startswith(f"{file}:"):
+            registry.REGISTRY.unregister(gone)
     registry.REGISTRY.files[file] = stamp, types
     return types
 

@@ -165,7 +165,7 @@ def custom(
     ``args``       named arguments {name: default}; the function asks for them by parameter name after x (arguments.py)
     ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, asked for by name
     ``layout``     "NCHW" or "NHWC": what bottoms and tops of four axes are brought into
-    ``dtype``      "float32", "float16" (with jit=False) or "int8" (codes of the overlay, where inputs are there)
+    ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
     ``inplace``    tops are copies of the bottoms before the call
     ``fuse``       ("ReLU",): the function itself applies a ReLU behind the layer where ``x.custom_reluflag`` is 1
     ``override``   also stands in for a built-in type that is not flagged user_defined_layer

@@ -30,7 +30,8 @@ def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
     if len(custom.implementations) == 1:
         return chosen.name
     others = [i.name for i in custom.implementations if i is not chosen]
-    why = f"priority {chosen.priority}" if available() or chosen.jit else "no numba here"
+    passed_over = any(i.priority >= chosen.priority and i.jit > chosen.jit for i in fit)
+    why = "no numba here" if passed_over and not available() else f"priority {chosen.priority}"
     return f"{chosen.name} ({why}; others: {', '.join(others)})"
 
 
@@ -50,13 +51,13 @@ class Tuner:
         """The fastest of ``fit``, and the words for it; ``run`` computes once, on buffers of its own."""
         known = self._read()
         names = {i.name: i for i in fit}
-        entry = known.get(key)
-        if not isinstance(entry, dict) or entry.get("fastest") not in names:
+        entry: Any = known.get(key)
+        if not _sound(entry, list(names)):
             times = {i.name: _median(lambda i=i: run(i)) for i in fit}  # type: ignore[misc]
             entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
             self._write({**known, key: entry})
         chosen = names[entry["fastest"]]
-        figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry.get("ms", {}).items())
+        figures = ", ".join(f"{name} {ms:.3f} ms" for name, ms in entry["ms"].items())
         return chosen, f"{chosen.name} (fastest: {figures})"
 
     def _read(self) -> dict[str, Any]:
@@ -74,6 +75,14 @@ class Tuner:
             part.replace(self.file)
         except OSError as error:
             log.warning("%s cannot be written, the next process tunes again: %s", self.file, error)
+
+
+def _sound(entry: Any, names: list[str]) -> bool:
+    """Whether an entry of the file is one that this class wrote, for these implementations."""
+    if not isinstance(entry, dict) or entry.get("fastest") not in names:
+        return False
+    times = entry.get("ms")
+    return isinstance(times, dict) and all(isinstance(ms, float) for ms in times.values())
 
 
 def _median(run: Callable[[], Any]) -> float:

@@ -1,0 +1,30 @@
+"""Every test has the shipped types and a cache folder of its own session; what it registers is forgotten after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chai import plugins
+
+
+@pytest.fixture(scope="session")
+def machine_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where this session keeps what numba made."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _cache(_clean_environment: None, machine_code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAI_CACHE", str(machine_code))
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[plugins.Registry]:
+    """The global registry."""
+    plugins.load_shipped()
+    types, files = dict(plugins.REGISTRY.types), dict(plugins.REGISTRY.files)
+    yield plugins.REGISTRY
+    plugins.REGISTRY.types, plugins.REGISTRY.files = types, files
