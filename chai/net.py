@@ -23,6 +23,7 @@ from .passes.cut import cut
 from .passes.infer_shapes import infer_shapes
 from .perf import PerfInfo
 from .plugins import CustomLayer
+from .plugins.failure import NO_PARAMETERS
 
 if TYPE_CHECKING:
     from .graph import Array
@@ -342,8 +343,8 @@ class Net:
     def _prepare(self, layer: Layer, shapes: Mapping[str, Shape]) -> None:
         try:
             layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
-        except PluginError:
-            if self.weights is not None or layer.blobs:
+        except PluginError as error:
+            if self.weights is not None or error.hint != NO_PARAMETERS:
                 raise
             # its function may need parameters that are not there: whoever runs it will be told, a plan needs none
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .layer import CustomLayer
 
 
+NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"
+
+
 def frames(error: BaseException) -> list[tuple[str, int]]:
     """(file, line) of every frame an exception passed, outermost first."""
     found = []
@@ -91,7 +94,7 @@ def _reason(layer: CustomLayer, error: BaseException) -> tuple[str, str | None]:
     if found:
         return _no_field(found.group(1) or found.group(2), compiled=bool(found.group(1)))
     if not layer.blobs and "index out of range" in text:
-        return _first(text), "this layer has no trained parameters: was the network loaded without its caffemodel?"
+        return _first(text), NO_PARAMETERS
     if "scipy" in text and "linear algebra" in text:
         return (
             "compiled code has no np.dot without SciPy",
