@@ -256,9 +256,10 @@ class Execution:
     def _task(self, task: Task) -> StepTime:
         macs = task.macs(*(self.shapes[b] for b in task.inputs))
         written = prod(self.shapes[task.output])  # a code is a byte
-        parts = [blob for blob, (whole, _) in self.schedule.places.items() if whole == task.output]
         joint = task.output in self.schedule.shapes  # several layers as one Task
-        name = " & ".join(map(self.graph.caffe_name, parts)) if joint else task.origin[0]
+        parts = {blob for blob, (whole, _) in self.schedule.places.items() if joint and whole == task.output}
+        together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
+        name = " & ".join(together) or task.origin[0]
         return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
 
     def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
