@@ -31,6 +31,8 @@ def run_layer(
         if layer.slope is not None:
             slope = np.float32(layer.slope)
             tops = tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+        if layer.ceiling is not None:
+            tops = tuple(np.minimum(t, np.float32(layer.ceiling)) for t in tops)
     except MemoryError as error:
         what = f"layer {layer.name!r} ({layer.type}): not enough memory"
         raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
