@@ -1,4 +1,5 @@
-"""Which networks of a collection run: every prototxt of a folder or tar file, forward once with random weights.
+"""Which networks of a collection run: every prototxt of a folder or tar file, forward once with random weights in
+float32.
 
     python tools/corpus.py FOLDER|FILE.tar.xz [--timeout 120]
 
@@ -22,7 +23,7 @@ import numpy as np
 logging.disable(logging.CRITICAL)
 import chai
 try:
-    net = chai.Net(sys.argv[1], batch=1)
+    net = chai.Net(sys.argv[1], device="float", batch=1)
     known = {b: net.shapes.get(b) or (1, 3, 224, 224) for b in net.inputs}
     if not net.shapes:
         net.reshape(**known)
