@@ -37,7 +37,8 @@ def read_graph(
     phase: str = "TEST",
     level: int = 0,
     stages: Sequence[str] = (),
+    strict: bool = False,
 ) -> Graph:
-    """The Graph of a prototxt, with the custom layers of all standing places known."""
+    """The Graph of a prototxt, with the custom layers of all standing places known; ``strict``: no unknown fields."""
     plugins.load_all()
-    return load_graph(path, plugins.Registry(custom, plugins.REGISTRY), phase, level, stages)
+    return load_graph(path, plugins.Registry(custom, plugins.REGISTRY), phase, level, stages, strict)

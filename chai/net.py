@@ -50,6 +50,7 @@ class Net:
     ``batch``       images per forward pass, instead of the file's
     ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass
     ``phase``, ``level``, ``stages``   what include and exclude rules are asked about
+    ``strict``      refuse fields that Caffe's schema does not have, instead of a warning
     ``shapes``      input sizes, {blob: shape}, for files that do not say them
 
     Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
@@ -76,12 +77,13 @@ class Net:
         calibrate: Any = None,
         bits: int = 8,
         scheme: str = "Xilinx",
+        strict: bool = False,
     ) -> None:
         if bits not in (8, 6) or scheme not in SCHEMES:
             raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         self.device = devices.open(device or env().device)
         path, weights = locate(prototxt, caffemodel)
-        self.graph: Graph = read_graph(path, custom, phase, level, stages)
+        self.graph: Graph = read_graph(path, custom, phase, level, stages, strict)
         if start_layer or end_layer:
             self.graph = _part(self.graph, start_layer, end_layer, shapes or {})
             shapes = {b: s for b, s in (shapes or {}).items() if b in self.graph.inputs}

@@ -4,12 +4,14 @@ float32.
     python tools/corpus.py FOLDER|FILE.tar.xz [--timeout 120]
 
 Networks run at their own input size, batch 1; those that do not say a size (data layers without crop_size) get
-1x3x224x224. Each runs in a process of its own. Prints a line per file and a count of reasons.
+1x3x224x224. Each runs in a process of its own. Prints a line per file, then the files that do not run with their reasons, and the missing types by the
+number of files that wait for them.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tarfile
@@ -47,6 +49,7 @@ def main() -> None:
                 tar.extractall(folder, filter="data")
             place = Path(folder)
         counts: Counter[str] = Counter()
+        refused: list[str] = []
         files = sorted(place.rglob("*.prototxt"))
         for file in files:
             try:
@@ -61,7 +64,13 @@ def main() -> None:
             except subprocess.TimeoutExpired:
                 said = f"error timeout after {args.timeout:.0f} s"
             counts[" ".join(said.split()[:2]) if said.startswith("error") else said.split()[0]] += 1
-            print(f"{file.name:24s} {said}", flush=True)
+            line = f"{file.name:24s} {said}"
+            refused += [] if said.startswith("runs") else [line]
+            print(line, flush=True)
+    print("\nThese do not run:", *refused, sep="\n")
+    missing = Counter(re.findall(r"type '(\w+)' has no definition", "\n".join(refused)))
+    if missing:
+        print("\nMissing types:", ", ".join(f"{name} ({n})" for name, n in missing.most_common()))
     reasons = ", ".join(f"{n} {what}" for what, n in counts.most_common() if what != "runs")
     print(f"\n{counts['runs']} of {len(files)} run; {reasons}")
 

@@ -79,6 +79,22 @@ def test_filter(run: Run) -> None:
             same(found, np.array(picked, np.float32).reshape(-1, *bottom.shape[1:]))
 
 
+def test_layers_behind_a_filter_have_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        """
+        layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 4 dim: 3 } } }
+        layer { name: "s" type: "Input" top: "s" input_param { shape { dim: 4 } } }
+        layer { name: "filter" type: "Filter" bottom: "x" bottom: "s" top: "f" }
+        layer { name: "abs" type: "AbsVal" bottom: "f" top: "a" }
+        layer { name: "tile" type: "Tile" bottom: "a" top: "y" tile_param { tiles: 2 } }
+        """
+    )
+    x = numbers(4, 3, seed=20)
+    found = chai.Net(path, device="float").forward(x=x, s=np.array([0, 1, 0, 1], np.float32))["y"]
+    same(found, np.tile(np.abs(x[[1, 3]]), (1, 2)))
+
+
 def test_parameter(tmp_path: Path) -> None:
     path = tmp_path / "net.prototxt"
     path.write_text(

@@ -110,6 +110,14 @@ CASES = [
     of("Embed", "embed_param", "num_output: 4", [(2,)], "input_dim is missing"),
     of("InnerProduct", "", "", [IMAGE], "num_output is missing"),
     of("InnerProduct", "inner_product_param", "num_output: 4 axis: 4", [IMAGE], "axis 4", "4 axes", "2x3x5x7"),
+    of("LSTM", "", "", [(4, 2, 3), (4, 2)], "num_output is missing"),
+    of("LSTM", "recurrent_param", "num_output: 5 expose_hidden: true", [(4, 2, 3), (4, 2)], "2 bottoms", "2 blobs", tops=3),
+    of("RNN", "recurrent_param", "num_output: 5", [(4, 2, 3), (2, 4)], "4x2x3 and 2x4"),
+    of("RNN", "recurrent_param", "num_output: 5", [(4, 2, 3), (4, 2), (3, 2)], "3x2", "2 sequences"),
+    of(
+        "RNN", "recurrent_param", "num_output: 5 expose_hidden: true", [(4, 2, 3), (4, 2), (1, 5, 2)],
+        "1x5x2", "1x2x5", tops=2,
+    ),
     # -- element by element
     of("PReLU", "", "", [(4,)], "no channel axis"),
     of("Bias", "", "", [IMAGE, (5,)], "second bottom 5", "2x3x5x7", "axis 1"),

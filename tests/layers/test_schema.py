@@ -27,6 +27,7 @@ IGNORED = {
     "FillerParameter": {"sparse", "variance_norm"},  # random weights only
     "LRNParameter": {"engine"},
     "PoolingParameter": {"engine"},
+    "RecurrentParameter": {"debug_info"},
     "ReLUParameter": {"engine"},
     "SoftmaxParameter": {"engine"},
     "SPPParameter": {"engine"},
@@ -187,7 +188,9 @@ def test_shared_messages_are_the_ones_meant() -> None:
         "AnnotatedData": "data_param",
         "Deconvolution": "convolution_param",
         "DepthwiseConvolution": "convolution_param",
+        "LSTM": "recurrent_param",
         "Normalize": "norm_param",
+        "RNN": "recurrent_param",
     }
 
 

@@ -45,6 +45,10 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Local": [("local_param { num_output: 3 kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
     "Log": [("", [(2, 3)], 1)],
     "Mul": [("", [(2, 3), (3,)], 1)],
+    "LSTM": [
+        ("recurrent_param { num_output: 3 }", [(4, 2, 5), (4, 2), (2, 3)], 1),
+        ("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3), (1, 2, 3)], 3),
+    ],
     "MVN": [("", [(2, 3, 4, 5)], 1)],
     "Pad": [("pad_param { paddings: 1 paddings: 0 paddings: 2 paddings: 3 }", [(2, 3)], 1)],
     "Parameter": [("parameter_param { shape { dim: 2 dim: 3 } }", [], 1)],
@@ -61,6 +65,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 }", [(2, 4, 5, 3)], 1),
         ('resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 data_format: "NCHW" }', [(2, 3, 4, 5)], 1),
     ],
+    "RNN": [("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3)], 2)],
     "ROIPooling": [("roi_pooling_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 5)], 1)],
     "ShuffleChannel": [("shuffle_channel_param { group: 2 }", [(2, 4, 3)], 1)],
     "SPP": [

@@ -188,6 +188,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "Input": {"shape": "{ dim: [1, 3, 4, 4] }"},
     "Interp": {"zoom_factor": "2"},
     "Local": {"num_output": "4", "kernel_size": "3"},
+    "LSTM": {"num_output": "4"},
     "MemoryData": {"batch_size": "1", "channels": "3", "height": "4", "width": "4"},
     "Pad": {"paddings": "[0, 0, 0, 0, 1, 1, 1, 1]"},
     "Parameter": {"shape": "{ dim: [1, 3, 4, 4] }"},
@@ -197,6 +198,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "PSROIPooling": {"spatial_scale": "1", "output_dim": "3", "group_size": "1"},
     "Reorg": {"stride": "1"},
     "Reshape": {"shape": "{ dim: [0, -1] }"},
+    "RNN": {"num_output": "4"},
     "ROIPooling": {"pooled_h": "2", "pooled_w": "2"},
     "SPP": {"pyramid_height": "1"},
     "Tile": {"tiles": "2"},
@@ -208,6 +210,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
 }  # fmt: skip
 BOTTOMS = {
     "Crop": "data data", "Eltwise": "data data", "PriorBox": "data data", "DetectionOutput": "loc conf priors",
+    "LSTM": "steps marks", "RNN": "steps marks",
     "ROIPooling": "data rois", "PSROIPooling": "data rois", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
 }  # fmt: skip
 INPUTS = {  # for bottoms that are not of DATA
@@ -215,6 +218,7 @@ INPUTS = {  # for bottoms that are not of DATA
         'input: ["loc", "conf", "priors"] input_shape [{ dim: [1, 8] }, { dim: [1, 4] }, { dim: [1, 2, 8] }]\n'
     ),
     "data rois": 'input: ["data", "rois"] input_shape [{ dim: [1, 3, 8, 8] }, { dim: [2, 5] }]\n',
+    "steps marks": 'input: ["steps", "marks"] input_shape [{ dim: [4, 2, 3] }, { dim: [4, 2] }]\n',
     "grid": 'input: "grid" input_shape { dim: [1, 12, 4, 4] }\n',
 }
 EXTREMES = [0, -1, 2**31 - 1]

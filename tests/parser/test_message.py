@@ -162,6 +162,7 @@ def test_values_have_the_places_of_their_text() -> None:
         ('layer { name: "conv1" convolution_param { num_output: x } }', "conv1"),
         ('layer { convolution_param { num_output: x } name: "later" }', "later"),
         ('layers { name: "old" type: LOCALLY }', "old"),
+        ('layer { name: "fork" pooling_param { pool: MEDIAN } }', "fork"),
         ('layers { layer { name: "oldest" num_output: -1 } }', "oldest"),
         ("layer { type: 5 }", None),
         ("layer { name: 5 }", "5"),
@@ -207,6 +208,27 @@ def test_unknown_fields_give_one_warning_with_their_lines(tmp_path: Path, caplog
     assert words.startswith(f"{path}: ")
     listed = sorted(words.partition(" are ignored: ")[2].replace("), ", ")|").split("|"))
     assert listed == ["debug (line 1)", "own_param (lines 4, 5)", "pad_l (lines 6, 9, 10, 11, ...)"]
+
+
+def test_strict_reading_refuses_an_unknown_field(tmp_path: Path) -> None:
+    path = tmp_path / "n.prototxt"
+    for text, line, words, name in (
+        (UNKNOWN, 1, "debug is no field", None),
+        (UNKNOWN.partition("\n")[2], 3, "layer 'r': own_param is no field", "r"),
+        (DATA + layer("s", "ReLU", "data", "s", "relu_param {\n pad_l: 1 }"), 3, "layer 's': pad_l is no field", "s"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ParseError) as info:
+            load_graph(path, Registry(), strict=True)
+        assert words in info.value.message
+        assert (info.value.line, info.value.layer) == (line, name)
+        assert "without strict" in str(info.value.hint)
+
+
+def test_strict_reading_takes_what_the_schema_has(tmp_path: Path) -> None:
+    path = tmp_path / "n.prototxt"
+    path.write_text(DATA + layer("r", "ReLU", "data", "r", "relu_param { relu6: true }"))
+    assert load_graph(path, Registry(), strict=True).layers
 
 
 def test_a_file_within_the_schema_gives_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
