@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..fillers import EXACT
 from ..graph import Shape, show
 from ..lazy import np
 from ..params import Filler, choice, nested, within
@@ -57,9 +58,12 @@ class BN(AffineLayer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         p = self.params
-        if self._stored:
-            return p.slope_filler or Filler(), p.bias_filler, None, Filler(value=1.0)
-        return p.scale_filler or Filler(), p.shift_filler
+        given = (
+            (p.slope_filler, p.bias_filler, None, Filler(value=1.0))
+            if self._stored
+            else (p.scale_filler, p.shift_filler)
+        )
+        return tuple(replace(f or Filler(), type=EXACT) for f in given)  # vectors, though they have four axes
 
     def affine(self) -> tuple[Array, Array] | None:
         if not self._stored and self.params.bn_mode == "LEARN":

@@ -152,5 +152,17 @@ def test_bn_as_one_factor_and_addend(tmp_path: Path, text: str) -> None:
     close(net.forward(X)["y0"], ref.bn(X, factor, addend, [0] * 3, [1] * 3))
 
 
+def test_bn_starts_from_its_fillers(tmp_path: Path) -> None:
+    """Vectors of four axes are not drawn at random: a variance would be negative."""
+    segnet = "bn_param { scale_filler { value: 2 } shift_filler { value: 0.5 } }"
+    assert [b.ravel().tolist() for b in build(tmp_path, "BN", segnet, [X.shape]).params["probe"]] == [
+        [2] * 3,
+        [0.5] * 3,
+    ]
+    pspnet = "bn_param { slope_filler { value: 3 } frozen: true }"
+    found = [b.ravel().tolist() for b in build(tmp_path, "BN", pspnet, [X.shape]).params["probe"]]
+    assert found == [[3] * 3, [0] * 3, [0] * 3, [1] * 3]
+
+
 def test_bn_that_learns_is_no_factor(tmp_path: Path) -> None:
     assert build(tmp_path, "BN", "", [X.shape]).graph.layer("probe").affine() is None
