@@ -46,6 +46,11 @@ def double(x: Any) -> None:
         x.out_ptrs[0][i] = x.in_ptrs[0][i] * x.float_args[0]
 
 
+@pytest.mark.parametrize("type", ["Softmax", "Reorg", "BN"])
+def test_a_user_defined_layer_comes_before_a_built_in_type(tmp_path: Path, data: np.ndarray, type: str) -> None:
+    assert np.allclose(make(tmp_path, double, type).forward(data)["out"], 2.5 * data)
+
+
 def test_a_plain_function_is_run_as_it_is(tmp_path: Path, data: np.ndarray) -> None:
     seen = []
 

@@ -96,7 +96,9 @@ def _make(message: Message, custom: Registry) -> Layer:
             layer = custom.make(name, type, params, flagged=bool(message.get("user_defined_layer")))
             if layer is None:
                 raise UnknownLayer(
-                    f"layer {name!r}: type {type!r} has no definition here", layer=name, hint=_near(type)
+                    f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
+                    layer=name,
+                    hint=_near(type),
                 )
         else:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
@@ -112,6 +114,14 @@ def _make(message: Message, custom: Registry) -> Layer:
         raise
     layer.place = f"{source.path}:{source.where(start)[0]}"
     return layer
+
+
+def _code(message: Message) -> str:
+    """Where a Python layer's definition is."""
+    code = message.get("python_param")
+    return (
+        f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""
+    )
 
 
 def _near(type: str) -> str:

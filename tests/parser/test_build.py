@@ -392,3 +392,11 @@ def test_a_flagged_built_in_type_that_nobody_registered_is_not_replaced_in_silen
 def test_custom_parameters_are_checked() -> None:
     error = refused(DATA + layer("x", "mine", "data", "x", "xcustom_param { top_dim: 0 }"), custom={"mine": nothing})
     assert "layer 'x' (mine): top_dim: 0 is outside 1" in error.headline
+
+
+def test_a_python_layer_says_where_its_code_is() -> None:
+    param = 'python_param { module: "yolov2" layer: "darknet_reorg" }'
+    error = refused(DATA + layer("r", "Python", "data", "r", param))
+    assert isinstance(error, UnknownLayer)
+    assert "layer 'r': type 'Python'" in error.message
+    assert "darknet_reorg of the Python module 'yolov2'" in error.message
