@@ -65,6 +65,8 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
     for message in messages:
         if state.includes(message):
             wiring.add(message, _make(message, custom))
+        else:
+            wiring.left_out.update(dict.fromkeys(message.all("top"), message.get("name", "")))
     wiring.finish()
     return graph
 
@@ -140,6 +142,7 @@ class _Wiring:
         self.written: dict[str, Layer] = {}
         self.read: set[str] = set()
         self.dropped: dict[str, str] = {}  # Caffe name of a dropped top -> its layer
+        self.left_out: dict[str, str] = {}  # the same for layers whose include and exclude rules do not hold
         self.names: set[str] = set()
 
     def add(self, message: Message, layer: Layer) -> None:
@@ -216,6 +219,8 @@ class _Wiring:
     def _missing(self, name: str) -> str:
         if name in self.dropped:
             return f"layer {self.dropped[name]!r} would write, but losses and measures are dropped in phase TEST"
+        if name in self.left_out:
+            return f"layer {self.left_out[name]!r} would write, but its rules leave it out in phase {self.state.phase}"
         near = get_close_matches(name, self.graph.latest, 1)
         return "no layer above writes" + (f" (did you mean {near[0]!r}?)" if near else "")
 

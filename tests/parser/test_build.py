@@ -400,3 +400,10 @@ def test_a_python_layer_says_where_its_code_is() -> None:
     assert isinstance(error, UnknownLayer)
     assert "layer 'r': type 'Python'" in error.message
     assert "darknet_reorg of the Python module 'yolov2'" in error.message
+
+
+def test_what_reads_a_layer_of_another_phase_is_told_so() -> None:
+    train = layer("images", "Data", "", "data", "include { phase: TRAIN } data_param { batch_size: 2 }")
+    error = refused(train + layer("r", "ReLU", "data", "r"))
+    assert "layer 'r' reads blob 'data', which layer 'images' would write" in error.message
+    assert "leave it out in phase TEST" in error.message
