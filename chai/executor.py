@@ -36,9 +36,13 @@ def run_layer(
         what = f"layer {layer.name!r} ({layer.type}): not enough memory"
         raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
     ms = (perf_counter() - begin) * 1000
-    for blob, top in zip(layer.tops, tops):
-        if top.shape != shapes[blob] and not layer.dynamic:
-            raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shapes[blob])}")
+    given = tuple(b.shape for b in bottoms)
+    wanted = tuple(shapes[t] for t in layer.tops)
+    if given != tuple(shapes[b] for b in layer.bottoms):  # behind a layer whose tops have any number of rows
+        wanted = layer.shapes(*given)
+    for blob, top, shape in zip(layer.tops, tops, wanted):
+        if top.shape != shape and not layer.dynamic:
+            raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shape)}")
         dump(blob, layer.name, top)
     macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
     written = sum(t.nbytes for t in tops)
@@ -49,10 +53,12 @@ def run_layer(
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
     # numpy 1 makes float64 of scalars; a blob is float32 whatever its size
     tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
-    if layer.slope is None or layer.clamps:
-        return tops
-    slope = np.float32(layer.slope)
-    return tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+    if layer.slope is not None and not layer.clamps:
+        slope = np.float32(layer.slope)
+        tops = tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+    if layer.ceiling is not None:
+        tops = tuple(np.minimum(t, np.float32(layer.ceiling)) for t in tops)
+    return tops
 
 
 def alive(blobs: Iterable[Array]) -> int:

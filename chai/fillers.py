@@ -12,12 +12,15 @@ from .params import Filler
 if TYPE_CHECKING:
     from .graph import Array, Shape
 
+EXACT = "exact"  # for a layer's own use: a constant that random weights may not stand for, as a variance
+
 
 def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ...]) -> list[Array]:
     """One float32 blob per shape.
 
     Weights (two axes or more) are drawn as Caffe's xavier does, uniform in +-sqrt(3 / fan_in), so that signals keep
-    their size from layer to layer; a bilinear filler is obeyed; everything else gets its filler's constant, or 0.
+    their size from layer to layer; a bilinear filler is obeyed; everything else, and what has a filler of the type
+    EXACT, gets its filler's constant, or 0.
     """
     random = np.random.default_rng(crc32(layer.encode()))
     blobs = []
@@ -25,7 +28,7 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
         filler = fillers[i] if i < len(fillers) else None
         if filler is not None and filler.type == "bilinear" and len(shape) == 4:
             blobs.append(bilinear(shape))
-        elif len(shape) >= 2:
+        elif len(shape) >= 2 and (filler is None or filler.type != EXACT):
             limit = sqrt(3 / max(1, prod(shape[1:])))
             blobs.append(random.uniform(-limit, limit, shape).astype(np.float32))
         else:

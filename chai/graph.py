@@ -67,6 +67,7 @@ class Layer:
         self.origin: tuple[str, ...] = (name,)  # prototxt layers this one stands for
         self.precision: Precision | None = None  # its precision_param
         self.slope: float | None = None  # of a ReLU taken in by a pass: 0 plain, else leaky
+        self.ceiling: float | None = None  # of such a ReLU: its largest value
         self.place: str | None = None  # path:line of its definition
 
     def __repr__(self) -> str:

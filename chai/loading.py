@@ -44,9 +44,9 @@ def read_graph(
     stages: Sequence[str] = (),
     strict: bool = False,
 ) -> Graph:
-    """The Graph of a prototxt, with the custom layers of all standing places known."""
+    """The Graph of a prototxt, with the custom layers of all standing places known; ``strict``: see Net."""
     if env().custom:
         from .plugins.loading import load_named
 
         load_named()
-    return load_graph(path, registry.Registry(custom, registry.REGISTRY, strict), phase, level, stages)
+    return load_graph(path, registry.Registry(custom, registry.REGISTRY, strict), phase, level, stages, strict)

@@ -82,12 +82,19 @@ class Target:
             raise Unsupported(f"a sum could reach {bound:,}, beyond the accumulator's {ACCUMULATOR:,}")
         return codes, added, steps
 
-    def requantization(self, steps: Array, top: str, slope: float | None) -> Requantization:
-        """From accumulators of these steps to the codes of blob ``top``, with a ReLU of this slope if not None."""
+    def requantization(
+        self, steps: Array, top: str, slope: float | None, ceiling: float | None = None
+    ) -> Requantization:
+        """From accumulators of these steps to the codes of blob ``top``, with a ReLU of this slope if not None.
+
+        ``ceiling`` is the ReLU's largest value: codes stop at its code.
+        """
         format = self.formats[top]
         if not format.step:
             raise Unsupported(f"its output's format is {format}: every value is 0")
         low, high = format.range
+        if ceiling is not None:
+            high = min(high, int(round_half_away(np.array(ceiling / format.step))))
         requant = self.overlay.requant
         ratios = np.asarray(steps, np.float64) / format.step
         found = multipliers(ratios, requant.mult_bits, requant.shift_max)

@@ -51,10 +51,11 @@ class Net:
     ``custom``      custom layers of this network alone, {type: function}
     ``autotune``    custom layers with several implementations take the fastest on this machine, measured once
     ``jit``         False: custom layers run as plain Python, under a debugger if you like
-    ``strict``      custom layers keep to CHaiDNN's limits: one top, not in place
     ``batch``       images per forward pass, instead of the file's
     ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass
     ``phase``, ``level``, ``stages``   what include and exclude rules are asked about
+    ``strict``      refuse fields that Caffe's schema does not have, and custom layers beyond CHaiDNN's limits (one
+                    top, not in place)
     ``shapes``      input sizes, {blob: shape}, for files that do not say them
 
     Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that

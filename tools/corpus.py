@@ -1,14 +1,16 @@
-"""Which networks of a collection run: every prototxt of a folder or tar file, forward once with random weights.
+"""Which networks of a collection run: every prototxt of a folder or tar file, forward once with random weights in float32.
 
     python tools/corpus.py FOLDER|FILE.tar.xz [--timeout 120]
 
 Networks run at their own input size, batch 1; those that do not say a size (data layers without crop_size) get
-1x3x224x224. Each runs in a process of its own. Prints a line per file and a count of reasons.
+1x3x224x224. Each runs in a process of its own. Prints a line per file, then the files that do not run with their
+reasons, and the missing types by the number of files that wait for them.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tarfile
@@ -22,7 +24,7 @@ import numpy as np
 logging.disable(logging.CRITICAL)
 import chai
 try:
-    net = chai.Net(sys.argv[1], batch=1)
+    net = chai.Net(sys.argv[1], device="float", batch=1)
     known = {b: net.shapes.get(b) or (1, 3, 224, 224) for b in net.inputs}
     if not net.shapes:
         net.reshape(**known)
@@ -46,6 +48,7 @@ def main() -> None:
                 tar.extractall(folder, filter="data")
             place = Path(folder)
         counts: Counter[str] = Counter()
+        refused: list[str] = []
         files = sorted(place.rglob("*.prototxt"))
         for file in files:
             try:
@@ -60,7 +63,13 @@ def main() -> None:
             except subprocess.TimeoutExpired:
                 said = f"error timeout after {args.timeout:.0f} s"
             counts[" ".join(said.split()[:2]) if said.startswith("error") else said.split()[0]] += 1
-            print(f"{file.name:24s} {said}", flush=True)
+            line = f"{file.name:24s} {said}"
+            refused += [] if said.startswith("runs") else [line]
+            print(line, flush=True)
+    print("\nThese do not run:", *refused, sep="\n")
+    missing = Counter(re.findall(r"type '(\w+)' has no definition", "\n".join(refused)))
+    if missing:
+        print("\nMissing types:", ", ".join(f"{name} ({n})" for name, n in missing.most_common()))
     reasons = ", ".join(f"{n} {what}" for what, n in counts.most_common() if what != "runs")
     print(f"\n{counts['runs']} of {len(files)} run; {reasons}")
 

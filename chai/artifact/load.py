@@ -204,8 +204,9 @@ class _Reader:
         layer.blobs = blobs
         if "precision" in entry:
             layer.precision = restore(Precision, entry["precision"], where)
-        if "slope" in entry:
-            layer.slope = float(self._of(entry["slope"], float, where))
+        for relu in ("slope", "ceiling"):
+            if relu in entry:
+                setattr(layer, relu, restore(float, entry[relu], f"{where}: {relu}"))
         self._check_layer(layer, shapes)
         return layer
 

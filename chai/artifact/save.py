@@ -85,8 +85,9 @@ def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, An
     entry["reason"] = step.reason
     entry["params"] = plain(layer.params)
     entry["blobs"] = [weights.add(blob) for blob in layer.blobs]
-    if layer.slope is not None:
-        entry["slope"] = layer.slope
+    for name in ("slope", "ceiling"):  # of a ReLU taken in
+        if getattr(layer, name) is not None:
+            entry[name] = getattr(layer, name)
     if layer.precision is not None:
         entry["precision"] = plain(layer.precision)
     if isinstance(layer, CustomLayer):

@@ -40,7 +40,7 @@ def execute(args: argparse.Namespace) -> int:
         module = inspect.getmodule(cls)
         summary = (module.__doc__ or "").strip().splitlines()[0].partition(": ")[2] if module else ""
         kind = (
-            f"fork: {cls.fork}"
+            f"fork: {cls.fork}, no reference run"
             if cls.fork
             else "input"
             if cls.source
@@ -48,6 +48,7 @@ def execute(args: argparse.Namespace) -> int:
             if cls.training_only
             else "caffe"
         )
+        summary += f" [{kind}]" if cls.fork else ""
         found.append({"type": name, "kind": kind, "parameters": cls.message, "summary": summary})
     for name in plugins.REGISTRY.known():
         custom = plugins.REGISTRY.find(name)

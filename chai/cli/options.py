@@ -38,6 +38,7 @@ def network(parser: argparse.ArgumentParser, default: str | None = None) -> None
     parser.add_argument(
         "--phase", choices=("TEST", "TRAIN"), default="TEST", help="which phase's layers (default: TEST)"
     )
+    parser.add_argument("--strict", action="store_true", help="refuse fields that Caffe's schema does not have")
     parser.add_argument(
         "--stage", action="append", default=[], help="a stage for include and exclude rules; may be repeated"
     )
@@ -121,7 +122,8 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
     from ..net import Net
 
     load_custom(args)
-    return Net(args.net, args.weights, phase=args.phase, stages=args.stage, shapes=shapes(args.shape), **options)
+    options = {"phase": args.phase, "stages": args.stage, "strict": args.strict, **options}
+    return Net(args.net, args.weights, shapes=shapes(args.shape), **options)
 
 
 def _size(text: str) -> tuple[int, int]:

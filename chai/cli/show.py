@@ -44,7 +44,7 @@ def execute(args: argparse.Namespace) -> int:
         return split.show(args)
     options.load_custom(args)
     path, weights = locate(args.net, args.weights)
-    graph = read_graph(path, phase=args.phase, stages=args.stage)
+    graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
     sizes = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
     sizes.update(options.shapes(args.shape))
     shapes = infer_shapes(graph, {b: s for b, s in sizes.items() if s})

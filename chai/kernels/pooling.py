@@ -25,16 +25,36 @@ def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     return _reduce(x, window, out, np.add, 0.0)
 
 
-def areas(window: Window, size: Shape, out: Shape) -> Array:
-    """Elements of each window as Caffe's average counts them: clipped at size + pad, padding inside counted.
+def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Array]:
+    """``max_pool``, and for each maximum row * W + column of the first pixel that has it; -1 for an empty window."""
+    n, c, h, w = x.shape
+    best = np.full((n, c, *out), np.finfo(np.float32).min, np.float32)
+    place = np.full((n, c, *out), -1, np.float32)
+    rows, columns = (np.arange(out[i]) * window.stride[i] - window.pad[i] for i in range(2))
+    for i in range(window.kernel[0]):
+        for j in range(window.kernel[1]):
+            down, right = rows + i, columns + j
+            seen = np.logical_and.outer((down >= 0) & (down < h), (right >= 0) & (right < w))
+            pixel = np.add.outer(np.clip(down, 0, h - 1) * w, np.clip(right, 0, w - 1))
+            value = x.reshape(n, c, h * w)[:, :, pixel]
+            better = seen & (value > best)
+            best = np.where(better, value, best)
+            place = np.where(better, pixel.astype(np.float32), place)
+    return best, place
 
-    float32 (OH, OW); a window that begins behind the image counts as 1, its sum being 0.
+
+def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
+    """Elements of each window clipped to the rows and columns that count: from ``first`` to before ``last``.
+
+    float32 (OH, OW); a window outside of them counts as 1, its sum being 0.
     """
     sides = []
     for i in range(2):
         start = np.arange(out[i]) * window.stride[i] - window.pad[i]
-        sides.append(np.maximum(np.minimum(start + window.kernel[i], size[i] + window.pad[i]) - start, 1))
-    return np.multiply.outer(*sides).astype(np.float32)
+        stop = np.minimum(start + window.kernel[i], last[i])
+        sides.append(np.maximum(stop - np.maximum(start, first[i]), 1))
+    found: Array = np.multiply.outer(*sides).astype(np.float32)
+    return found
 
 
 def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: float) -> Array:

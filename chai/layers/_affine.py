@@ -40,6 +40,6 @@ class AffineLayer(Layer):
         steps = np.maximum(np.abs(factor) / 127, largest / 127 / 256) if largest else np.full(len(factor), source.step)
         codes = round_half_away(factor / steps).astype(np.int8).reshape(-1, 1, 1, 1)
         codes, added, steps = target.checked(codes, addend, steps * source.step, source)
-        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope)
+        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         window = Window((1, 1), (1, 1), (0, 0))
         return [Affine(self.bottoms, self.tops[0], self.origin, codes, added, window, len(codes), r)]

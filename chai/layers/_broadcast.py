@@ -1,8 +1,9 @@
-"""What Scale and Bias share: a small blob laid over the axes of a large one."""
+"""What Scale and Bias share: a small blob laid over the axes of a large one. What Add and Mul share: numpy's rule."""
 
 from __future__ import annotations
 
 from ..graph import Layer, Shape, show
+from ..lazy import np
 
 
 class BroadcastLayer(Layer):
@@ -36,3 +37,17 @@ class BroadcastLayer(Layer):
         if not operand:
             return ()
         return operand + (1,) * (len(shape) - self.axis(self.params.axis, shape) - len(operand))
+
+
+class PairLayer(Layer):
+    """Two bottoms; their last axes face each other, and an axis of length 1 or none is repeated."""
+
+    bottoms_allowed = (2, 2)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        try:
+            return (tuple(map(int, np.broadcast_shapes(*bottoms))),)
+        except ValueError:
+            raise self.wrong(
+                f"{show(bottoms[0])} and {show(bottoms[1])} do not face each other: axes must be equal or 1"
+            ) from None

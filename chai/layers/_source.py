@@ -25,7 +25,7 @@ class Transform:
     crop_size: int = within(0, SIZE, 0)
     crop_h: int = within(0, SIZE, 0)
     crop_w: int = within(0, SIZE, 0)
-    resize_param: Resize | None = nested(Resize)
+    resize_param: tuple[Resize, ...] = nested(Resize, repeated=True)
     mean_file: str = ""
     mean_value: tuple[float, ...] = ()
     force_color: bool = False
@@ -40,9 +40,9 @@ class Transform:
 
     @property
     def resize(self) -> tuple[int, int] | None:
-        """Height and width that images are resized to."""
-        size = self.resize_param
-        return (size.height, size.width) if size and size.height and size.width else None
+        """Height and width that images are resized to; None too when training draws them from several."""
+        sizes = {(r.height, r.width) for r in self.resize_param}
+        return next(iter(sizes)) if len(sizes) == 1 and all(next(iter(sizes))) else None
 
 
 class Source(Layer):

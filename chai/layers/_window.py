@@ -1,17 +1,27 @@
-"""What convolution and deconvolution share: parameters and the window they describe."""
+"""What convolution and deconvolution share: parameters and the window they describe; and padding by sides."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..graph import Layer, Shape
+from ..lazy import np
 from ..params import Filler, margin, nested, size, within
 from ..window import Window
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+    Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class ConvolutionParams:
-    """kernel_size, stride, pad and dilation take one value or (h, w); kernel_h, kernel_w ... say the same."""
+    """kernel_size, stride, pad and dilation take one value or (h, w); kernel_h, kernel_w ... say the same.
+
+    pad_l, pad_r, pad_t and pad_b are the Synopsys fork's: a padding for each side.
+    """
 
     num_output: int = within(0, 2**31 - 1, 0)
     bias_term: bool = True
@@ -21,6 +31,10 @@ class ConvolutionParams:
     dilation: tuple[int, ...] = size(())
     pad_h: int | None = margin()
     pad_w: int | None = margin()
+    pad_l: int = margin(0)
+    pad_r: int = margin(0)
+    pad_t: int = margin(0)
+    pad_b: int = margin(0)
     kernel_h: int | None = size()
     kernel_w: int | None = size()
     stride_h: int | None = size()
@@ -31,8 +45,23 @@ class ConvolutionParams:
     axis: int = within(-32, 31, 1)
 
 
+def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
+    """The paddings (top, left) and (bottom, right): pad_t and so on where the layer has them, else ``pad`` twice."""
+    p = layer.params
+    given = (p.pad_t, p.pad_l), (p.pad_b, p.pad_r)
+    if given == ((0, 0), (0, 0)):
+        return pad, pad
+    if any(pad):
+        raise layer.wrong("pad and pad_t / pad_b / pad_l / pad_r are both given")
+    return given
+
+
 class WindowLayer(Layer):
-    """Reads the window; the subclass knows which side of the weights is which."""
+    """Reads the window; the subclass knows which side of the weights is which.
+
+    A padding that is not the same on both sides is an even one under a larger kernel: rows and columns of zeros
+    (``_zeros``) stand where less is padded. So an overlay, which pads evenly, runs these layers too.
+    """
 
     message = "convolution_param"
     Params = ConvolutionParams
@@ -43,13 +72,48 @@ class WindowLayer(Layer):
     def window(self) -> Window:
         """The window of this layer. Raises ShapeError when it is given twice, by half or not at all."""
         p = self.params
-        kernel = self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
+        (h, w), (rows, columns), (before, after) = self.kernel, self._zeros, self._sides
         return Window(
-            kernel,
+            (h + sum(rows), w + sum(columns)),
             self._pair("stride", p.stride, p.stride_h, p.stride_w, 1),
-            self._pair("pad", p.pad, p.pad_h, p.pad_w, 0),
-            self._pair("dilation", p.dilation, None, None, 1),
+            (max(before[0], after[0]), max(before[1], after[1])),
+            self._dilation,
         )
+
+    @property
+    def kernel(self) -> Pair:
+        """Height and width of the trained kernel."""
+        p = self.params
+        return self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
+
+    @property
+    def _dilation(self) -> Pair:
+        return self._pair("dilation", self.params.dilation, None, None, 1)
+
+    @property
+    def _sides(self) -> tuple[Pair, Pair]:
+        p = self.params
+        return sides(self, self._pair("pad", p.pad, p.pad_h, p.pad_w, 0))
+
+    @property
+    def _zeros(self) -> tuple[Pair, Pair]:
+        """Zeros before and after the trained kernel's rows, and its columns."""
+        before, after = self._sides
+        found = []
+        for i, dilation in enumerate(self._dilation):
+            more = after[i] - before[i]
+            if more % dilation:
+                raise self.wrong(
+                    f"paddings of {before[i]} and {after[i]} with dilation {dilation}; "
+                    "they may differ by a multiple of it"
+                )
+            found.append((max(more, 0) // dilation, max(-more, 0) // dilation))
+        return found[0], found[1]
+
+    def evened(self, weights: Array) -> Array:
+        """Trained weights as the kernel of ``window``."""
+        zeros = self._zeros
+        return weights if zeros == ((0, 0), (0, 0)) else np.pad(weights, ((0, 0), (0, 0), *zeros))
 
     def _pair(
         self, what: str, values: tuple[int, ...], h: int | None, w: int | None, default: int | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..graph import Shape
 from ..lazy import np
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchNormParams:
-    """use_global_stats follows the phase when it is not given: true at TEST."""
+    """use_global_stats follows the phase when it is not given: true at TEST.
+
+    add_eps_before_sqrt: false, of the Synopsys fork, divides by sqrt(variance) + eps.
+    """
 
     use_global_stats: bool | None = None
     eps: float = within(0, 1e30, 1e-5)
+    add_eps_before_sqrt: bool = True
 
 
 class BatchNorm(AffineLayer):
@@ -49,11 +53,15 @@ class BatchNorm(AffineLayer):
         factor = np.float32(0 if divisor[0] == 0 else 1 / divisor[0])
         return total * factor, squares * factor
 
+    def _deviation(self, variance: Array, eps: Any) -> Array:
+        found: Array = np.sqrt(variance + eps) if self.params.add_eps_before_sqrt else np.sqrt(variance) + eps
+        return found
+
     def affine(self) -> tuple[Array, Array] | None:
         if self.params.use_global_stats is False:
             return None
         mean, variance = (v.astype(np.float64) for v in self.statistics())
-        factor = 1 / np.sqrt(variance + self.params.eps)
+        factor = 1 / self._deviation(variance, self.params.eps)
         return factor, -mean * factor
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
@@ -65,5 +73,5 @@ class BatchNorm(AffineLayer):
             variance = ((x - mean.reshape(lead)) ** 2).mean(axes, dtype=np.float32)
         else:
             mean, variance = self.statistics()
-        factor = 1 / np.sqrt(variance + np.float32(self.params.eps))
+        factor = 1 / self._deviation(variance, np.float32(self.params.eps))
         return ((x - mean.reshape(lead)) * factor.reshape(lead),)

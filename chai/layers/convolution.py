@@ -32,7 +32,7 @@ class Convolution(WindowLayer):
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         m = self.params.num_output
-        weights = (m, bottoms[0][1] // self.params.group, *self.window.kernel)
+        weights = (m, bottoms[0][1] // self.params.group, *self.kernel)
         return (weights, (m,)) if self.params.bias_term else (weights,)
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
@@ -65,10 +65,10 @@ class Convolution(WindowLayer):
         from ..tasks.conv import Conv  # float networks need no Tasks
 
         bias = self.blobs[1] if self.params.bias_term else None
-        codes, added, steps = target.weights(self, self.blobs[0], bias)
-        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope)
+        codes, added, steps = target.weights(self, self.evened(self.blobs[0]), bias)
+        r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        weights, bias = self.blobs[0], self.blobs[1] if self.params.bias_term else None
+        weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         return tuple(conv2d(x, weights, bias, self.window, self.params.group) for x in bottoms)

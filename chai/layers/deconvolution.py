@@ -28,7 +28,7 @@ class Deconvolution(WindowLayer):
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         m = self.params.num_output
-        weights = (bottoms[0][1], m // self.params.group, *self.window.kernel)
+        weights = (bottoms[0][1], m // self.params.group, *self.kernel)
         return (weights, (m,)) if self.params.bias_term else (weights,)
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
@@ -36,5 +36,5 @@ class Deconvolution(WindowLayer):
         return sum(count(bottom) for bottom in bottoms) * per_input
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        weights, bias = self.blobs[0], self.blobs[1] if self.params.bias_term else None
+        weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         return tuple(deconv2d(x, weights, bias, self.window, self.params.group) for x in bottoms)

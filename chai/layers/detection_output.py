@@ -25,7 +25,10 @@ class NonMaximumSuppression:
 
 @dataclass(frozen=True)
 class DetectionOutputParams:
-    """keep_top_k: boxes kept per image over all classes, -1 for all."""
+    """keep_top_k: boxes kept per image over all classes, -1 for all.
+
+    no_permute and nbottom, the number of feature maps, are the Synopsys fork's.
+    """
 
     num_classes: int = within(0, SIZE, 0)
     share_location: bool = True
@@ -35,6 +38,8 @@ class DetectionOutputParams:
     keep_top_k: int = within(-1, 2**31 - 1, -1)
     variance_encoded_in_target: bool = False
     confidence_threshold: float | None = None
+    no_permute: bool = False
+    nbottom: int = within(1, 64, 6)
 
 
 class DetectionOutput(Layer):
@@ -43,17 +48,24 @@ class DetectionOutput(Layer):
     Top: (1, 1, found, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; by image, then label, then
     falling score. Nothing found gives one row per image: its number and six times -1. The number of rows is known
     only at run time; the shape rule says 1, as SSD does.
+
+    With no_permute the bottoms are, per feature map, scores (N, classes, boxes of a pixel, H * W), then as many locations
+    (N, boxes of a pixel * 4, H, W), then the priors; boxes go by map, box of a pixel, and pixel.
     """
 
     message = "detection_output_param"
     Params = DetectionOutputParams
-    bottoms_allowed = (3, 4)
+    bottoms_allowed = (3, None)
     dynamic = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
         if p.num_classes < 1:
             raise self.wrong("num_classes is missing")
+        if p.no_permute:
+            bottoms = self._together(*bottoms)
+        elif len(bottoms) > 4:
+            raise self.wrong(f"{len(bottoms)} bottoms; expected locations, scores and priors, or no_permute")
         location, score, prior = bottoms[:3]
         if len(prior) != 3 or prior[1] != 2 or prior[2] % 4:
             raise self.wrong(f"the priors must be (1, 2, boxes * 4), found {show(prior)}")
@@ -73,8 +85,39 @@ class DetectionOutput(Layer):
                 raise self.wrong("too many boxes: " + limits().exceeded(limit, size))
         return ((1, 1, 1, 7),) if images else ((1, 1, 0, 7),)
 
+    def _together(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        """Shapes of the usual bottoms that those of no_permute make."""
+        maps, p = self.params.nbottom, self.params
+        if len(bottoms) != 2 * maps + 1:
+            raise self.wrong(f"{len(bottoms)} bottoms for {maps} feature maps; expected {2 * maps + 1}")
+        boxes = 0
+        for scores, locations in zip(bottoms[:maps], bottoms[maps:]):
+            n, c, h, w = self.spatial(locations)
+            if c % 4 or scores != (n, p.num_classes, c // 4, h * w):
+                raise self.wrong(f"scores {show(scores)} and locations {show(locations)} are not of the same boxes")
+            boxes += c // 4 * h * w
+        n = bottoms[0][0]
+        return (n, boxes * 4), (n, boxes * p.num_classes), bottoms[-1]
+
+    def _gathered(self, *bottoms: Array) -> tuple[Array, ...]:
+        """The usual bottoms from those of no_permute."""
+        maps, n = self.params.nbottom, len(bottoms[0])
+        given = bottoms[-1].reshape(-1)[: bottoms[-1].shape[2] * 2].reshape(2, -1)
+        scores, locations, priors = [], [], []
+        first = 0
+        for score, location in zip(bottoms[:maps], bottoms[maps:]):
+            _, c, h, w = location.shape
+            scores.append(score.transpose(0, 2, 3, 1).reshape(n, -1))
+            locations.append(location.reshape(n, c // 4, 4, h * w).transpose(0, 1, 3, 2).reshape(n, -1))
+            part = given[:, first : first + c * h * w].reshape(2, h * w, c // 4, 4)
+            priors.append(part.transpose(0, 2, 1, 3).reshape(1, 2, -1))
+            first += c * h * w
+        return np.concatenate(locations, 1), np.concatenate(scores, 1), np.concatenate(priors, 2)
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params
+        if p.no_permute:
+            bottoms = self._gathered(*bottoms)
         priors, variances = bottoms[2].reshape(-1)[: bottoms[2].shape[2] * 2].reshape(2, -1, 4)
         images, boxes = len(bottoms[0]), len(priors)
         groups = 1 if p.share_location else p.num_classes

@@ -58,7 +58,7 @@ class Eltwise(Layer):
 
         coeff = self.params.coeff or (1.0,) * len(self.bottoms)
         steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
-        r = target.requantization(steps, self.tops[0], self.slope)
+        r = target.requantization(steps, self.tops[0], self.slope, self.ceiling)
         negative = None if r.negative is None else tuple(map(int, r.negative))
         one = Requantization(np.array(1), r.shift, r.low, r.high)
         return [EltwiseTask(self.bottoms, self.tops[0], self.origin, tuple(map(int, r.multiplier)), negative, one)]

@@ -47,7 +47,9 @@ class LRN(Layer):
             half = (p.local_size - 1) // 2
             window = Window((p.local_size, p.local_size), (1, 1), (half, half))
             size = x.shape[2:]
-            mean = pooling.sum_pool(x * x, window, size) / pooling.areas(window, size, size)
+            mean = pooling.sum_pool(x * x, window, size) / pooling.areas(
+                window, size, (-half, -half), (size[0] + half, size[1] + half)
+            )
             return (x * _negative_power(1 + p.alpha * mean, p.beta),)
         y = np.empty_like(x)
         for image, result in zip(x, y):

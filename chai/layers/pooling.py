@@ -1,4 +1,4 @@
-"""Pooling: maximum or average of a window."""
+"""Pooling: maximum or average of a window, or what stochastic pooling expects of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..kernels import pooling
 from ..lazy import np
 from ..params import choice, margin, size
 from ..window import Window
+from ._window import sides
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -20,12 +21,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PoolingParams:
-    """Square sizes, or the _h and _w pair; global_pooling takes the whole map."""
+    """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
 
-    pool: str = choice("MAX", "AVE", default="MAX")
+    The Synopsys fork has AVE_EXC_PAD, a padding for each side, and ceil_mode, which is another round_mode.
+    """
+
+    pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
     pad: int = margin(0)
     pad_h: int = margin(0)
     pad_w: int = margin(0)
+    pad_l: int = margin(0)
+    pad_r: int = margin(0)
+    pad_t: int = margin(0)
+    pad_b: int = margin(0)
     kernel_size: int | None = size()
     kernel_h: int | None = size()
     kernel_w: int | None = size()
@@ -34,16 +42,20 @@ class PoolingParams:
     stride_w: int | None = size()
     global_pooling: bool = False
     round_mode: str = choice("CEIL", "FLOOR", default="CEIL")
+    ceil_mode: bool = True
 
 
 class Pooling(Layer):
     """Sizes round up; with padding, a last window that would begin behind the padded image is dropped.
 
-    MAX never sees the padding. AVE divides by the window clipped at size + pad, so padding inside it counts.
+    MAX never sees the padding; its second top, if there is one, says where in the map each maximum lies. AVE divides by
+    the window clipped at size + pad, so padding inside it counts; AVE_EXC_PAD by the pixels. STOCHASTIC at TEST is the
+    mean of a pixel drawn with a probability equal to its share of the sum: sum of squares / sum.
     """
 
     message = "pooling_param"
     Params = PoolingParams
+    tops_allowed = (1, 2)
 
     def window(self, shape: Shape) -> Window:
         """The window over a map of this shape."""
@@ -51,7 +63,15 @@ class Pooling(Layer):
         if p.global_pooling:
             if p.kernel_size or p.kernel_h or p.kernel_w:
                 raise self.wrong("global_pooling takes no kernel size")
-            if p.pad or p.pad_h or p.pad_w or p.stride != 1 or (p.stride_h or 1) != 1 or (p.stride_w or 1) != 1:
+            if (
+                p.pad
+                or p.pad_h
+                or p.pad_w
+                or any(sum(self._sides, ()))
+                or p.stride != 1
+                or (p.stride_h or 1) != 1
+                or (p.stride_w or 1) != 1
+            ):
                 raise self.wrong("global_pooling needs pad 0 and stride 1")
             return Window((shape[2], shape[3]), (1, 1), (0, 0))
         if p.kernel_size and (p.kernel_h or p.kernel_w):
@@ -61,32 +81,46 @@ class Pooling(Layer):
             raise self.wrong(
                 "kernel_size is missing", hint="kernel_size: 3, or kernel_h: 3 kernel_w: 1, or global_pooling: true"
             )
-        pad = (p.pad_h or p.pad, p.pad_w or p.pad)
-        if pad[0] >= kernel[0] or pad[1] >= kernel[1]:
-            raise self.wrong(f"pad {show(pad)} is not smaller than the kernel {show(kernel)}")
-        return Window(kernel, (p.stride_h or p.stride, p.stride_w or p.stride), pad)
+        for pad in self._sides:
+            if pad[0] >= kernel[0] or pad[1] >= kernel[1]:
+                raise self.wrong(f"pad {show(pad)} is not smaller than the kernel {show(kernel)}")
+            if any(pad) and p.pool == "STOCHASTIC":
+                raise self.wrong("STOCHASTIC takes no padding")
+        return Window(kernel, (p.stride_h or p.stride, p.stride_w or p.stride), self._sides[0])
+
+    @property
+    def _sides(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        p = self.params
+        return sides(self, (p.pad_h or p.pad, p.pad_w or p.pad))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, *size = self.spatial(bottoms[0])
-        window = self.window(bottoms[0])
+        window, p, (before, after) = self.window(bottoms[0]), self.params, self._sides
+        if len(self.tops) > 1 and p.pool != "MAX":
+            raise self.wrong(f"only MAX has a second top, this is {p.pool}")
+        down = p.round_mode == "FLOOR" or not p.ceil_mode
         out = []
         for i in range(2):
-            span = size[i] + 2 * window.pad[i] - window.kernel[i]
-            steps = span // window.stride[i] if self.params.round_mode == "FLOOR" else -(-span // window.stride[i])
+            span = size[i] + before[i] + after[i] - window.kernel[i]
+            steps = span // window.stride[i] if down else -(-span // window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding behind the image
-            if any(window.pad) and steps * window.stride[i] >= size[i] + window.pad[i]:
+            if any(before + after) and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
             if steps < 0:
                 raise self.wrong(f"kernel {show(window.kernel)} is larger than the padded input {show(tuple(size))}")
             out.append(steps + 1)
-        return ((n, c, *out),)
+        return ((n, c, *out),) * len(self.tops)
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         window = self.window(bottoms[0])
         if self.slope is not None:
             return "a ReLU behind a pooling"
+        if len(self.tops) > 1:
+            return "the overlay does not say where a maximum was"
+        if self.params.pool == "STOCHASTIC":
+            return "the overlay has no STOCHASTIC"
         area = window.kernel[0] * window.kernel[1]
-        if self.params.pool == "AVE" and area << 7 >= overlay.accumulator_bound:
+        if self.params.pool != "MAX" and area << 7 >= overlay.accumulator_bound:
             return f"an average over {area} pixels could leave the accumulator"
         out = self.shapes(*bottoms)[0][2:]
         if any((out[i] - 1) * window.stride[i] - window.pad[i] >= bottoms[0][2 + i] for i in range(2)):
@@ -101,17 +135,28 @@ class Pooling(Layer):
         shape = target.shapes[self.bottoms[0]]
         window, out = self.window(shape), self.shapes(shape)[0][2:]
         r = None
-        if self.params.pool == "AVE":
-            step = target.formats[self.bottoms[0]].step
-            r = target.requantization(
-                step / pooling.areas(window, shape[2:], out).astype(np.float64), self.tops[0], None
-            )
+        if self.params.pool != "MAX":
+            steps = target.formats[self.bottoms[0]].step / self._areas(shape, window, out).astype(np.float64)
+            r = target.requantization(steps, self.tops[0], None)
         return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
         window = self.window(x.shape)
         out = self.shapes(x.shape)[0][2:]
+        if len(self.tops) > 1:
+            return pooling.max_pool_and_place(x, window, out)
         if self.params.pool == "MAX":
             return (pooling.max_pool(x, window, out),)
-        return (pooling.sum_pool(x, window, out) / pooling.areas(window, x.shape[2:], out),)
+        total = pooling.sum_pool(x, window, out)
+        if self.params.pool == "STOCHASTIC":  # Caffe adds FLT_MIN, so that nothing is divided by 0
+            return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
+        return (total / self._areas(x.shape, window, out),)
+
+    def _areas(self, shape: Shape, window: Window, out: Shape) -> Array:
+        """What an average divides by, for each window."""
+        if self.params.pool == "AVE_EXC_PAD":
+            return pooling.areas(window, out, (0, 0), shape[2:])
+        before, after = self._sides
+        first = -before[0], -before[1]
+        return pooling.areas(window, out, first, (shape[2] + after[0], shape[3] + after[1]))

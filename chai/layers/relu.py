@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..graph import Layer
 from ..lazy import np
@@ -15,16 +15,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReLUParams:
-    """negative_slope 0 is the plain ReLU."""
+    """negative_slope 0 is the plain ReLU; relu6, of the Synopsys fork, cuts off at 6."""
 
     negative_slope: float = 0.0
+    relu6: bool = False
 
 
 class ReLU(Layer):
     """Element by element."""
 
     message = "relu_param"
-    Params = ReLUParams
+    Params: ClassVar[type] = ReLUParams
+
+    @property
+    def most(self) -> float | None:
+        """The value at which it is cut off."""
+        return 6.0 if self.params.relu6 else None
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         return "nothing before it on the overlay could take it in"
@@ -34,4 +40,4 @@ class ReLU(Layer):
         y = np.maximum(x, 0)
         if self.params.negative_slope:
             y += np.float32(self.params.negative_slope) * np.minimum(x, 0)
-        return (y,)
+        return (y if self.most is None else np.minimum(y, np.float32(self.most)),)

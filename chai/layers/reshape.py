@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..graph import Layer, Shape, count, show
-from ..params import BlobShape, axis_index, nested, within
+from ..params import BlobShape, axis_index, nested, size, within
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -14,21 +14,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReshapeParams:
-    """shape replaces ``num_axes`` axes (-1: all) from ``axis`` on."""
+    """shape replaces ``num_axes`` axes (-1: all) from ``axis`` on.
+
+    pixelshuffler is the Synopsys fork's: another operation, which the other fields do not concern.
+    """
 
     shape: BlobShape | None = nested(BlobShape)
     axis: int = axis_index(0)
     num_axes: int = within(-1, 32, -1)
+    pixelshuffler: int = size(1)
 
 
 class Reshape(Layer):
-    """A dim of 0 copies the bottom's, one dim of -1 takes what is left. A view; nothing is moved."""
+    """A dim of 0 copies the bottom's, one dim of -1 takes what is left. A view; nothing is moved.
+
+    pixelshuffler r above 1: channel (c * r + i) * r + j becomes pixel (i, j) of the r x r squares of channel c.
+    """
 
     message = "reshape_param"
     Params = ReshapeParams
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         bottom, p = bottoms[0], self.params
+        if p.pixelshuffler > 1:
+            n, c, h, w = self.spatial(bottom)
+            r = p.pixelshuffler
+            if c % (r * r):
+                raise self.wrong(f"the {c} channels of {show(bottom)} cannot be made into squares of {r}x{r}")
+            return ((n, c // (r * r), h * r, w * r),)
         if p.shape is None:
             raise self.wrong("shape is missing")
         first = self.axis(p.axis, bottom, end=True)
@@ -59,4 +72,8 @@ class Reshape(Layer):
         return (top,)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (bottoms[0].reshape(self.shapes(bottoms[0].shape)[0]),)
+        x, r = bottoms[0], self.params.pixelshuffler
+        if r > 1:
+            n, c, h, w = x.shape
+            x = x.reshape(n, c // (r * r), r, r, h, w).transpose(0, 1, 4, 2, 5, 3)
+        return (x.reshape(self.shapes(bottoms[0].shape)[0]),)

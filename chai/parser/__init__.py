@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..graph import Graph
 from ..plugins.registry import Registry
 from .build import State, build
 from .message import Message, read
-from .text import parse, read_source
+from .text import Field, parse, read_source
 from .upgrade import upgrade
 
 log = logging.getLogger("chai.parser")
 
 
 def load_graph(
-    path: str | Path, custom: Registry, phase: str = "TEST", level: int = 0, stages: Sequence[str] = ()
+    path: str | Path,
+    custom: Registry,
+    phase: str = "TEST",
+    level: int = 0,
+    stages: Sequence[str] = (),
+    strict: bool = False,
 ) -> Graph:
     """The network of a prototxt in one phase, wired, without shapes and weights.
 
+    Fields that the schema does not have are named in a warning; with ``strict`` the first one is refused.
     Raises ParseError or ModelError (naming file, line and layer) and OSError when the file cannot be opened.
     """
     source = read_source(path)
     net = read(parse(source), "NetParameter", source)
     unknown = unknown_fields(net)
+    if unknown and strict:
+        field, layer = next(_unknown(net))
+        what = f"layer {layer!r}: {field.name}" if layer else field.name
+        start, hint = field.start, "without strict reading such fields are ignored"
+        message = f"{what} is no field of Caffe's schema"
+        raise source.error(message, start, start + len(field.name), layer=layer, hint=hint)
     if unknown:
         shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
         log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
@@ -38,17 +50,21 @@ def load_graph(
 def unknown_fields(net: Message) -> list[str]:
     """Fields outside the schema, as ``name (lines 3, 8)``, in order of appearance."""
     found: dict[str, list[int]] = {}
-
-    def visit(message: Message) -> None:
-        for field in message.unknown:
-            found.setdefault(field.name, []).append(message.source.where(field.start)[0])
-        for values in message.values.values():
-            for v in values:
-                if isinstance(v.value, Message):
-                    visit(v.value)
-
-    visit(net)
+    for field, _ in _unknown(net):
+        found.setdefault(field.name, []).append(net.source.where(field.start)[0])
     return [
         f"{name} (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:4]))}{', ...' * (len(lines) > 4)})"
         for name, lines in found.items()
     ]
+
+
+def _unknown(message: Message, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
+    """Each of them, with the name of the layer that it stands in."""
+    if "Layer" in message.type:
+        layer = message.get("name", layer)
+    for field in message.unknown:
+        yield field, layer
+    for values in message.values.values():
+        for v in values:
+            if isinstance(v.value, Message):
+                yield from _unknown(v.value, layer)

@@ -67,6 +67,8 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
     for message in messages:
         if state.includes(message):
             wiring.add(message, _make(message, custom, graph.name or Path(source.path).stem))
+        else:
+            wiring.left_out.update(dict.fromkeys(message.all("top"), message.get("name", "")))
     wiring.finish()
     return graph
 
@@ -101,7 +103,9 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
             layer = custom.make(name, type, params, flagged, partial(parameters, message), network)
             if layer is None:
                 raise UnknownLayer(
-                    f"layer {name!r}: type {type!r} has no definition here", layer=name, hint=_near(type)
+                    f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
+                    layer=name,
+                    hint=_near(type),
                 )
         else:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
@@ -117,6 +121,14 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
         raise
     layer.place = f"{source.path}:{source.where(start)[0]}"
     return layer
+
+
+def _code(message: Message) -> str:
+    """Where a Python layer's definition is."""
+    code = message.get("python_param")
+    return (
+        f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""
+    )
 
 
 def _near(type: str) -> str:
@@ -135,6 +147,7 @@ class _Wiring:
         self.written: dict[str, Layer] = {}
         self.read: set[str] = set()
         self.dropped: dict[str, str] = {}  # Caffe name of a dropped top -> its layer
+        self.left_out: dict[str, str] = {}  # the same for layers whose include and exclude rules do not hold
         self.names: set[str] = set()
 
     def add(self, message: Message, layer: Layer) -> None:
@@ -211,6 +224,8 @@ class _Wiring:
     def _missing(self, name: str) -> str:
         if name in self.dropped:
             return f"layer {self.dropped[name]!r} would write, but losses and measures are dropped in phase TEST"
+        if name in self.left_out:
+            return f"layer {self.left_out[name]!r} would write, but its rules leave it out in phase {self.state.phase}"
         near = get_close_matches(name, self.graph.latest, 1)
         return "no layer above writes" + (f" (did you mean {near[0]!r}?)" if near else "")
 

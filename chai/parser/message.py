@@ -221,7 +221,8 @@ def _enum(node: Scalar, definition: FieldType, source: Source) -> str:
             if value == number:
                 return name
     elif node.kind == "name" and node.text in definition.enum:
-        return node.text
+        number = definition.enum[node.text]
+        return next(name for name, value in definition.enum.items() if value == number)  # of two names the first
     near = get_close_matches(node.text.upper(), definition.enum, 1)
     raise _bad(node, definition, source, f"did you mean {near[0]}?" if near else "a value of another Caffe fork?")
 

@@ -16,7 +16,10 @@ CLAMPING = (Convolution, AffineLayer, Eltwise, CustomLayer)
 
 
 def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
-    """Plain and leaky (0 <= slope <= 1); the layer's output then has the ReLU's format, if it gave one."""
+    """Plain and leaky (0 <= slope <= 1), cut off at a value or not; the layer's output then has the ReLU's format, if it
+
+    gave one.
+    """
     found = readers(graph)
     layers: list[Layer] = []
     writer: dict[str, int] = {}
@@ -27,7 +30,7 @@ def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
             alone = only_reader(graph, blob, found) is layer and blob not in keep
             if alone and isinstance(first, CLAMPING) and first.slope is None and len(first.tops) == 1:
                 fused = merged(first, layer)
-                fused.slope = float(layer.params.negative_slope)
+                fused.slope, fused.ceiling = float(layer.params.negative_slope), layer.most
                 layers[source] = fused
                 writer[fused.tops[0]] = source
                 continue

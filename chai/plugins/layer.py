@@ -157,13 +157,14 @@ class CustomLayer(Layer):
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         """Whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
-        if not any(i.dtype == "int8" for i in self.custom.implementations) or self.slope not in (None, 0.0):
+        coded = any(i.dtype == "int8" for i in self.custom.implementations)
+        if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
         from .call import candidates
 
         tops = self.shapes(*bottoms)
-        coded, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
-        return bool(coded) and coded[0].priority >= plain[0].priority
+        fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
+        return bool(fit) and fit[0].priority >= plain[0].priority
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Which implementation float32 inputs of these shapes get, and why."""

@@ -1,4 +1,4 @@
-"""Convolution and DepthwiseConvolution against the loop over pixels."""
+"""Convolution, DepthwiseConvolution and Local against the loop over pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 import chai.kernels.convolution as kernel
-from tests.reference.window import convolution
+from tests.reference.window import bordered, convolution, local
 
 from .common import GEOMETRY, Pair, Run, Shape, close, numbers
 
@@ -134,3 +134,33 @@ def test_any_geometry(run: Run, g: dict[str, Any]) -> None:
         y,
         convolution(x, weights[0], weights[1] if g["bias"] else None, g["stride"], g["pad"], g["dilation"], g["group"]),
     )
+
+
+# text, kernel, stride, dilation, (top, left), (bottom, right)
+SIDES = [
+    ("kernel_size: 3 stride: 2 pad_t: 0 pad_b: 1 pad_l: 0 pad_r: 1", (3, 3), (2, 2), (1, 1), (0, 0), (1, 1)),
+    ("kernel_h: 3 kernel_w: 2 stride: 2 pad_t: 2 pad_b: 1 pad_r: 3", (3, 2), (2, 2), (1, 1), (2, 0), (1, 3)),
+    ("kernel_size: 2 dilation: 2 dilation: 3 pad_t: 4 pad_l: 3", (2, 2), (1, 1), (2, 3), (4, 3), (0, 0)),
+    ("kernel_size: 1 pad_t: 1 pad_b: 1 pad_l: 2 pad_r: 2", (1, 1), (1, 1), (1, 1), (1, 2), (1, 2)),
+    ("kernel_h: 5 kernel_w: 7 pad_b: 1", (5, 7), (1, 1), (1, 1), (0, 0), (1, 0)),
+]
+
+
+@pytest.mark.parametrize(("groups", "m"), [(1, 4), (3, 6), (3, 3)])
+@pytest.mark.parametrize(("text", "kernel", "stride", "dilation", "before", "after"), SIDES)
+def test_a_padding_for_each_side(
+    run: Run, text: str, kernel: Pair, stride: Pair, dilation: Pair, before: Pair, after: Pair, groups: int, m: int
+) -> None:
+    w, b = numbers(m, 3 // groups, *kernel, seed=2), numbers(m, seed=3)
+    (y,) = run("Convolution", body(m, f"{text} group: {groups}"), X, weights=(w, b))
+    close(y, convolution(bordered(X, before, after), w, b, stride, (0, 0), dilation, groups))
+
+
+@pytest.mark.parametrize(("kernel", "stride", "pad"), [(3, 1, 0), (2, 2, 1), (5, 3, 2), (1, 2, 0)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_local(run: Run, kernel: int, stride: int, pad: int, bias: bool) -> None:
+    places = ((5 + 2 * pad - kernel) // stride + 1) * ((7 + 2 * pad - kernel) // stride + 1)
+    w, b = numbers(4, 1, 3 * kernel * kernel, places, seed=2), numbers(1, 1, 4, places, seed=3)
+    text = f"num_output: 4 kernel_size: {kernel} stride: {stride} pad: {pad} bias_term: {str(bias).lower()}"
+    (y,) = run("Local", f"local_param {{ {text} }}", X, weights=(w, b) if bias else (w,))
+    close(y, local(X, w, b if bias else None, kernel, stride, pad))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 
 import chai.kernels.convolution as kernel
-from tests.reference.window import deconvolution
+from tests.reference.window import deconvolution, trimmed
 
 from .common import GEOMETRY, Pair, Run, Shape, close, numbers
 from .test_convolution import body, text, windows
@@ -81,3 +81,20 @@ def test_any_geometry(run: Run, g: dict[str, Any]) -> None:
         (y,) = run("Deconvolution", text(g), x, weights=weights)
     bias = weights[1] if g["bias"] else None
     close(y, deconvolution(x, weights[0], bias, g["stride"], g["pad"], g["dilation"], g["group"]))
+
+
+@pytest.mark.parametrize(("groups", "m"), [(1, 4), (2, 4), (6, 6)])
+@pytest.mark.parametrize(
+    ("more", "kernel", "stride", "dilation", "before", "after"),
+    [
+        ("kernel_size: 3 stride: 2 pad_b: 1 pad_r: 1", (3, 3), (2, 2), (1, 1), (0, 0), (1, 1)),
+        ("kernel_h: 4 kernel_w: 2 stride: 2 pad_t: 2 pad_b: 1 pad_r: 3", (4, 2), (2, 2), (1, 1), (2, 0), (1, 3)),
+        ("kernel_size: 2 dilation: 2 dilation: 3 pad_t: 2 pad_l: 3", (2, 2), (1, 1), (2, 3), (2, 3), (0, 0)),
+    ],
+)
+def test_a_padding_for_each_side(
+    run: Run, more: str, kernel: Pair, stride: Pair, dilation: Pair, before: Pair, after: Pair, groups: int, m: int
+) -> None:
+    w, b = numbers(6, m // groups, *kernel, seed=2), numbers(m, seed=3)
+    (y,) = run("Deconvolution", body(m, f"{more} group: {groups}"), X, weights=(w, b))
+    close(y, trimmed(deconvolution(X, w, b, stride, (0, 0), dilation, groups), before, after))

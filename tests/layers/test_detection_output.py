@@ -141,3 +141,47 @@ def test_a_fourth_bottom_changes_nothing(run: Run) -> None:
     (three,) = run("DetectionOutput", body, *given)
     (four,) = run("DetectionOutput", body, *given, numbers(2, 3, 6, 8))
     assert np.array_equal(three, four)
+
+
+MAPS = [(3, 4, 2), (2, 3, 5)]  # height, width, boxes of a pixel
+
+
+def of_maps(values: Array, size: int) -> list[Array]:
+    """(N, boxes, size), boxes by map, box of a pixel, row and column, as a (N, boxes of a pixel, size, H, W) per map."""
+    found, first = [], 0
+    for h, w, r in MAPS:
+        part = values[:, first : first + h * w * r].reshape(2, r, h, w, size)
+        found.append(part.transpose(0, 1, 4, 2, 3))
+        first += h * w * r
+    return found
+
+
+def test_a_bottom_per_feature_map(run: Run) -> None:
+    """no_permute: the same boxes, laid out by map."""
+    boxes = sum(h * w * r for h, w, r in MAPS)
+    loc = numbers(2, boxes, 4, seed=1)
+    conf = np.abs(numbers(2, boxes, CLASSES, seed=2))
+    priors = numbers(2, boxes, 4, seed=3, low=0, high=1)  # corners, and variances that differ from box to box
+    priors[0, :, 2:] = priors[0, :, :2] + np.float32(0.2) + priors[0, :, 2:] / 2
+    scores = [
+        np.ascontiguousarray(p.transpose(0, 2, 1, 3, 4).reshape(2, CLASSES, p.shape[1], -1))
+        for p in of_maps(conf, CLASSES)
+    ]
+    places = [np.ascontiguousarray(p.reshape(2, -1, *p.shape[3:])) for p in of_maps(loc, 4)]
+    # the priors of a map go by pixel, then box of the pixel
+    given = np.concatenate([p.transpose(0, 3, 4, 1, 2).reshape(2, -1) for p in of_maps(priors, 4)], 1)
+    text = f"num_classes: {CLASSES} code_type: CENTER_SIZE nms_param {{ nms_threshold: 0.4 }} confidence_threshold: 0.7"
+    (y,) = run(
+        "DetectionOutput",
+        f"detection_output_param {{ {text} no_permute: true nbottom: 2 }}",
+        *scores,
+        *places,
+        given.reshape(1, 2, -1),
+    )
+    wanted = detection_output(
+        loc.reshape(2, -1), conf.reshape(2, -1), priors.reshape(1, 2, -1), CLASSES,
+        code="CENTER_SIZE", nms=0.4, confidence=0.7,
+    )  # fmt: skip
+    assert y.shape[2] > 2 * CLASSES
+    assert np.array_equal(y[..., :2], wanted[..., :2])
+    close(y, wanted)

@@ -1,13 +1,15 @@
-"""BatchNorm, LRN, Normalize and Softmax."""
+"""BatchNorm, BN, LRN, MVN, Normalize and Softmax."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.reference import normalization as ref
 
-from .common import Run, close, numbers
+from .common import Run, build, close, numbers
 
 X = numbers(2, 3, 5, 7, seed=1)
 MEAN = np.array([0.5, -3.0, 7.0], np.float32)
@@ -93,3 +95,74 @@ def test_softmax_of_large_numbers(run: Run) -> None:
     (y,) = run("Softmax", "", x)
     close(y, ref.softmax(x, 1))
     assert np.allclose(y.sum(1), 1)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_batch_norm_with_eps_behind_the_root(run: Run, stored: bool) -> None:
+    """y = (x - mean) / (sqrt(variance) + eps)."""
+    text = f"batch_norm_param {{ eps: 0.5 add_eps_before_sqrt: false use_global_stats: {str(stored).lower()} }}"
+    (y,) = run("BatchNorm", text, X, weights=(MEAN, VARIANCE, np.ones(1, np.float32)))
+    means, variances = (MEAN, VARIANCE) if stored else ref.batch_statistics(X)
+    close(y, ref.bn(X, [1] * 3, [0] * 3, means, [np.sqrt(v) + 0.5 for v in variances]))
+
+
+@pytest.mark.parametrize("across", [True, False])
+@pytest.mark.parametrize("variance", [True, False])
+@pytest.mark.parametrize("eps", [1e-9, 0.5])
+def test_mvn(run: Run, across: bool, variance: bool, eps: float) -> None:
+    text = f"normalize_variance: {str(variance).lower()} across_channels: {str(across).lower()} eps: {eps}"
+    (y,) = run("MVN", f"mvn_param {{ {text} }}", X)
+    close(y, ref.mvn(X, variance, across, eps))
+
+
+SCALE = np.array([0.5, -2.0, 3.0], np.float32)
+SHIFT = np.array([1.0, 0.25, -4.0], np.float32)
+
+
+def column(values: np.ndarray) -> np.ndarray:
+    """As BN stores it."""
+    return values.reshape(1, -1, 1, 1)
+
+
+def test_bn_of_segnet_in_use(run: Run) -> None:
+    (y,) = run("BN", "bn_param { bn_mode: INFERENCE }", X, weights=(column(SCALE), column(SHIFT)))
+    close(y, ref.bn(X, SCALE, SHIFT, [0] * 3, [1] * 3))
+
+
+def test_bn_of_segnet_with_the_statistics_of_the_batch(run: Run) -> None:
+    (y,) = run("BN", "bn_param { scale_filler { value: 1 } }", X, weights=(column(SCALE), column(SHIFT)))
+    means, variances = ref.batch_statistics(X)
+    close(y, ref.bn(X, SCALE, SHIFT, means, [np.sqrt(v + 1e-9) for v in variances]))
+
+
+@pytest.mark.parametrize("text", ["frozen: true", "momentum: 0.9", "slope_filler { value: 1 }", "bias_filler { }"])
+def test_bn_of_pspnet(run: Run, text: str) -> None:
+    weights = tuple(map(column, (SCALE, SHIFT, MEAN, VARIANCE)))
+    (y,) = run("BN", f"bn_param {{ {text} eps: 0.125 }}", X, weights=weights)
+    close(y, ref.bn(X, SCALE, SHIFT, MEAN, [np.sqrt(v + 0.125) for v in VARIANCE]))
+
+
+@pytest.mark.parametrize("text", ["bn_mode: INFERENCE", "frozen: true eps: 0.125"])
+def test_bn_as_one_factor_and_addend(tmp_path: Path, text: str) -> None:
+    """What passes fold into a convolution is what forward computes."""
+    net = build(tmp_path, "BN", f"bn_param {{ {text} }}", [X.shape])
+    for i, blob in enumerate(net.params["probe"]):
+        blob[...] = column(np.abs(MEAN + i))
+    factor, addend = net.graph.layer("probe").affine()
+    close(net.forward(X)["y0"], ref.bn(X, factor, addend, [0] * 3, [1] * 3))
+
+
+def test_bn_starts_from_its_fillers(tmp_path: Path) -> None:
+    """Vectors of four axes are not drawn at random: a variance would be negative."""
+    segnet = "bn_param { scale_filler { value: 2 } shift_filler { value: 0.5 } }"
+    assert [b.ravel().tolist() for b in build(tmp_path, "BN", segnet, [X.shape]).params["probe"]] == [
+        [2] * 3,
+        [0.5] * 3,
+    ]
+    pspnet = "bn_param { slope_filler { value: 3 } frozen: true }"
+    found = [b.ravel().tolist() for b in build(tmp_path, "BN", pspnet, [X.shape]).params["probe"]]
+    assert found == [[3] * 3, [0] * 3, [0] * 3, [1] * 3]
+
+
+def test_bn_that_learns_is_no_factor(tmp_path: Path) -> None:
+    assert build(tmp_path, "BN", "", [X.shape]).graph.layer("probe").affine() is None

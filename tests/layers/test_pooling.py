@@ -15,6 +15,14 @@ from .common import GEOMETRY, Pair, Run, close, numbers
 X = numbers(2, 3, 5, 7, seed=1)
 
 # text, kernel, stride, pad
+# text, kernel, stride, (top, left), (bottom, right)
+SIDES = [
+    ("kernel_size: 3 stride: 2 pad_t: 0 pad_b: 1 pad_l: 0 pad_r: 1", (3, 3), (2, 2), (0, 0), (1, 1)),
+    ("kernel_h: 3 kernel_w: 4 stride: 2 pad_t: 2 pad_b: 1 pad_l: 1 pad_r: 3", (3, 4), (2, 2), (2, 1), (1, 3)),
+    ("kernel_h: 2 kernel_w: 3 stride_h: 3 stride_w: 1 pad_r: 2", (2, 3), (3, 1), (0, 0), (0, 2)),
+    ("kernel_size: 2 stride: 2 pad_t: 1", (2, 2), (2, 2), (1, 0), (0, 0)),
+]
+
 FORMS = [
     ("kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1", (3, 2), (2, 1), (0, 0)),
     ("kernel_size: 2 stride: 2", (2, 2), (2, 2), (0, 0)),  # rounds up: the last windows are clipped
@@ -36,6 +44,43 @@ def test_window(run: Run, kind: str, text: str, kernel: Pair, stride: Pair, pad:
     mode = "" if up else "round_mode: FLOOR"
     (y,) = run("Pooling", f"pooling_param {{ pool: {kind} {text} {mode} }}", X)
     close(y, pooling(X, kind, kernel, stride, pad, up))
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["CEIL", "FLOOR"])
+@pytest.mark.parametrize("kind", ["MAX", "AVE", "AVE_EXC_PAD"])
+@pytest.mark.parametrize(("text", "kernel", "stride", "before", "after"), SIDES)
+def test_a_padding_for_each_side(
+    run: Run, kind: str, text: str, kernel: Pair, stride: Pair, before: Pair, after: Pair, up: bool
+) -> None:
+    (y,) = run("Pooling", f"pooling_param {{ pool: {kind} {text} ceil_mode: {str(up).lower()} }}", X)
+    close(y, pooling(X, kind, kernel, stride, before, up, after))
+
+
+@pytest.mark.parametrize("name", ["AVE_EXC_PAD", "AVE_TF"])
+@pytest.mark.parametrize(("text", "kernel", "stride", "pad"), FORMS)
+def test_an_average_without_the_padding(run: Run, text: str, kernel: Pair, stride: Pair, pad: Pair, name: str) -> None:
+    (y,) = run("Pooling", f"pooling_param {{ pool: {name} {text} }}", X)
+    close(y, pooling(X, "AVE_EXC_PAD", kernel, stride, pad))
+
+
+@pytest.mark.parametrize(("text", "kernel", "stride", "pad"), [f for f in FORMS if not any(f[3])])
+def test_stochastic_expects_the_mean_weighted_by_itself(
+    run: Run, text: str, kernel: Pair, stride: Pair, pad: Pair
+) -> None:
+    x = np.maximum(X, 0)  # it stands behind a ReLU
+    x[0, 0, :3, :3] = 0
+    (y,) = run("Pooling", f"pooling_param {{ pool: STOCHASTIC {text} }}", x)
+    close(y, pooling(x, "STOCHASTIC", kernel, stride, pad))
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["CEIL", "FLOOR"])
+@pytest.mark.parametrize(("text", "kernel", "stride", "pad"), FORMS)
+def test_the_places_of_maxima(run: Run, text: str, kernel: Pair, stride: Pair, pad: Pair, up: bool) -> None:
+    x = np.round(X)  # with equal numbers, of which the first counts
+    mode = "" if up else "round_mode: FLOOR"
+    y, places = run("Pooling", f"pooling_param {{ {text} {mode} }}", x, tops=2)
+    close(y, pooling(x, "MAX", kernel, stride, pad, up))
+    assert np.array_equal(places, pooling(x, "PLACE", kernel, stride, pad, up))
 
 
 def test_the_default_is_max(run: Run) -> None:

@@ -50,6 +50,20 @@ def detect(text: str, shapes: list[Shape], *words: str) -> Refused:
     return of("DetectionOutput", "detection_output_param", text, shapes, *words)
 
 
+GRID = (2, 16, 4, 4)
+
+
+def yolo3(text: str, shapes: list[Shape], *words: str) -> Refused:
+    biases = "num_box: 2 num_classes: 3 biases: 1 biases: 2 biases: 3 biases: 4"
+    return of("Yolov3DetectionOutput", "yolov3_detection_output_param", f"{biases} {text}", shapes, *words)
+
+
+def yolo2(text: str, shapes: list[Shape], *words: str) -> Refused:
+    body = text if "num_classes" in text else f"num_classes: 3 {text}"
+    biases = "biases: 1 biases: 2 biases: 3 biases: 4"
+    return of("YoloDetectionOutput", "yolo_detection_output_param", f"{biases} {body}", shapes, *words)
+
+
 CASES = [
     # -- windows
     conv("num_output: 4 kernel_size: 3 kernel_h: 2", "kernel_size", "kernel_h"),
@@ -80,9 +94,30 @@ CASES = [
     pool("kernel_h: 2 kernel_w: 3 pad: 2", "pad 2x2", "kernel 2x3"),
     pool("kernel_h: 6 kernel_w: 8", "6x8", "5x7"),
     of("Pooling", "pooling_param", "kernel_size: 2", [(2, 3, 5)], "4-axis", "2x3x5"),
+    pool("kernel_size: 3 pad: 1 pad_l: 2", "pad", "pad_t"),
+    pool("kernel_size: 3 pad_b: 3", "pad 3x0", "kernel 3x3"),
+    pool("global_pooling: true pad_r: 1", "pad 0 and stride 1"),
+    pool("pool: STOCHASTIC kernel_size: 3 pad_t: 1", "STOCHASTIC", "no padding"),
+    of("Pooling", "pooling_param", "pool: AVE kernel_size: 3", [IMAGE], "only MAX", "AVE", tops=2),
+    conv("num_output: 4 kernel_size: 3 pad: 1 pad_l: 2", "pad", "pad_t"),
+    conv("num_output: 4 kernel_size: 3 dilation: 2 pad_t: 1 pad_b: 4", "paddings of 1 and 4", "dilation 2"),
+    of("Local", "local_param", "kernel_size: 3", [IMAGE], "num_output", "missing"),
+    of("Local", "local_param", "num_output: 3", [IMAGE], "kernel_size", "missing"),
+    of("Local", "local_param", "num_output: 3 kernel_size: 6 pad: 4", [IMAGE], "kernel 6", "5x7"),
+    of("SPP", "", "", [IMAGE], "pyramid_height is missing"),
+    of("SPP", "spp_param", "pyramid_height: 4", [IMAGE], "pad 2x1", "kernel 2x2"),
     # -- dense
+    of("Embed", "embed_param", "num_output: 4", [(2,)], "input_dim is missing"),
     of("InnerProduct", "", "", [IMAGE], "num_output is missing"),
     of("InnerProduct", "inner_product_param", "num_output: 4 axis: 4", [IMAGE], "axis 4", "4 axes", "2x3x5x7"),
+    of("LSTM", "", "", [(4, 2, 3), (4, 2)], "num_output is missing"),
+    of("LSTM", "recurrent_param", "num_output: 5 expose_hidden: true", [(4, 2, 3), (4, 2)], "2 bottoms", "2 blobs", tops=3),
+    of("RNN", "recurrent_param", "num_output: 5", [(4, 2, 3), (2, 4)], "4x2x3 and 2x4"),
+    of("RNN", "recurrent_param", "num_output: 5", [(4, 2, 3), (4, 2), (3, 2)], "3x2", "2 sequences"),
+    of(
+        "RNN", "recurrent_param", "num_output: 5 expose_hidden: true", [(4, 2, 3), (4, 2), (1, 5, 2)],
+        "1x5x2", "1x2x5", tops=2,
+    ),
     # -- element by element
     of("PReLU", "", "", [(4,)], "no channel axis"),
     of("Bias", "", "", [IMAGE, (5,)], "second bottom 5", "2x3x5x7", "axis 1"),
@@ -93,7 +128,16 @@ CASES = [
     of("Eltwise", "", "", [IMAGE, IMAGE, (2, 3, 7, 5)], "bottom 2 is 2x3x7x5", "bottom 0 is 2x3x5x7"),
     of("Eltwise", "eltwise_param", "coeff: 1 coeff: 2 coeff: 3", [IMAGE, IMAGE], "3 coeff", "2 bottoms"),
     of("Eltwise", "eltwise_param", "operation: PROD coeff: 1 coeff: 2", [IMAGE, IMAGE], "SUM", "PROD"),
+    of("Clip", "clip_param", "max: 6", [IMAGE], "min or max is missing"),
+    of("Exp", "exp_param", "base: 0", [IMAGE], "base 0"),
+    of("Log", "log_param", "base: 1", [IMAGE], "base 1"),
+    of("Log", "log_param", "base: -2", [IMAGE], "base -2"),
+    of("Add", "", "", [IMAGE, (3, 1)], "2x3x5x7 and 3x1", "equal or 1"),
+    of("Axpy", "", "", [(2, 3, 1), IMAGE, IMAGE], "2x3x1 * 2x3x5x7", "per image and channel"),
+    of("Axpy", "", "", [(2, 3), IMAGE, (2, 3, 7, 5)], "2x3x5x7 + 2x3x7x5"),
     # -- normalization
+    of("MVN", "", "", [(2, 3)], "4-axis", "2x3"),
+    of("BN", "", "", [(2, 3)], "4-axis", "2x3"),
     of("LRN", "lrn_param", "local_size: 4", [IMAGE], "local_size 4", "odd"),
     of("LRN", "", "", [(2, 3)], "4-axis", "2x3"),
     of("Softmax", "softmax_param", "axis: 2", [(2, 3)], "axis 2", "2 axes", "2x3"),
@@ -120,7 +164,51 @@ CASES = [
     of("Crop", "crop_param", "offset: 0 offset: 4", [IMAGE, (1, 1, 2, 4)], "axis 3", "4 elements from 4", "has 7"),
     of("ArgMax", "argmax_param", "axis: 1 top_k: 4", [IMAGE], "top_k 4", "3 values"),
     of("ArgMax", "argmax_param", "top_k: 106", [IMAGE], "top_k 106", "105 values"),
+    of("Tile", "", "", [IMAGE], "tiles is missing"),
+    of("Reduction", "reduction_param", "axis: 4", [IMAGE], "axis 4", "4 axes"),
+    of("BatchReindex", "", "", [IMAGE, (2, 1)], "2x3x5x7 and 2x1", "one axis"),
+    of("Filter", "", "", [IMAGE, (2,)], "1 bottoms", "2 tops", tops=2),
+    of("Filter", "", "", [IMAGE, (2, 3)], "one number per image", "2x3"),
+    of("Filter", "", "", [IMAGE, (3,)], "bottom 0 is 2x3x5x7", "selector 3"),
+    of("Squeeze", "squeeze_param", "axis: 1", [IMAGE], "axis 1", "3 long"),
+    of("Pad", "pad_param", "paddings: 1 paddings: 1", [IMAGE], "2 paddings", "2x3x5x7"),
+    of("ShuffleChannel", "shuffle_channel_param", "group: 2", [IMAGE], "2x3x5x7", "2 groups"),
+    of("DepthToSpace", "", "", [IMAGE], "block_size is missing"),
+    of("DepthToSpace", "depth_to_space_param", 'block_size: 1 data_format: "CHW"', [IMAGE], "'CHW'", "NHWC"),
+    of("DepthToSpace", "depth_to_space_param", 'block_size: 2 data_format: "NCHW"', [IMAGE], "3 channels", "2x2"),
+    reshape("pixelshuffler: 2", "3 channels", "2x2"),
+    of("Reorg", "", "", [IMAGE], "stride is missing"),
+    of("Reorg", "reorg_param", "stride: 2", [(2, 4, 5, 6)], "2x4x5x6", "stride 2"),
+    # -- sizes
+    of("Upsample", "upsample_param", "upsample_h: 9 upsample_w: 9", [IMAGE], "one bottom", "scale"),
+    of("Upsample", "", "", [IMAGE, (2, 3, 5, 6)], "2x3x5x6", "2x3x5x7"),
+    of("Upsample", "upsample_param", "scale: 3 pad_out_h: true", [IMAGE, IMAGE], "scale 2", "found 3"),
+    of(
+        "ResizeNearestNeighbor", "resize_nearest_neighbor_param", "align_corners: true half_pixel_centers: true",
+        [IMAGE], "align_corners", "half_pixel_centers",
+    ),
+    of("ResizeNearestNeighbor", "resize_nearest_neighbor_param", "scale_width: 0.1", [IMAGE], "nothing is left", "0.1"),
+    of("Interp", "", "", [IMAGE], "size is missing"),
+    of("Interp", "interp_param", "zoom_factor: 2 pad_beg: -5", [IMAGE], "pad_beg -5", "5x7"),
+    of("ICNetSubgraph", "", "", [(2, 3, 1, 1)], "17x33", "1x1"),
+    # -- regions
+    of("ROIPooling", "", "", [IMAGE, (4, 5)], "pooled_h", "missing"),
+    of("ROIPooling", "roi_pooling_param", "pooled_h: 2 pooled_w: 2", [IMAGE, (4, 6)], "5 numbers", "4x6"),
+    of("PSROIPooling", "psroi_pooling_param", "output_dim: 3 group_size: 1", [IMAGE, (4, 5)], "spatial_scale", "missing"),
+    of("PSROIPooling", "psroi_pooling_param", "output_dim: 3 group_size: 2 spatial_scale: 1", [IMAGE, (4, 5)], "12 channels"),
+    # -- YOLO
+    yolo3("mask_group_num: 2 anchors_scale: 8", [GRID], "1 bottoms", "1 anchors_scale", "mask_group_num 2"),
+    yolo3("mask_group_num: 1 anchors_scale: 8 mask: 0", [GRID], "[0]", "2 of 2 anchors", "1 grids"),
+    yolo3("mask_group_num: 1 anchors_scale: 8 mask: 0 mask: 2", [GRID], "[0, 2]", "2 of 2 anchors"),
+    yolo2("num_box: 3", [GRID], "4 biases", "3 boxes", "6"),
+    yolo2("num_box: 2 num_classes: 2", [GRID], "16 channels", "2 classes", "14"),
+    yolo2("num_box: 2", [(2, 16, 4, 5)], "square", "2x16x4x5"),
+    yolo2("num_box: 2", [GRID, (1, 16, 4, 4)], "same images", "1x16x4x4"),
+    yolo2("num_box: 2", [(1, 16, 5000, 5000)], "150,000,000", "scores"),
     # -- SSD
+    detect("num_classes: 3", [(2, 24), (2, 18), (1, 2, 24), (2, 1), (2, 1)], "5 bottoms", "no_permute"),
+    detect("num_classes: 3 no_permute: true", [(2, 24), (2, 18), (1, 2, 24)], "3 bottoms", "6 feature maps", "13"),
+    detect("num_classes: 3 no_permute: true nbottom: 1", [(2, 3, 1, 20), (2, 4, 3, 5), (1, 2, 60)], "2x3x1x20", "2x4x3x5"),
     prior("", "min_size is missing"),
     prior("min_size: 20 min_size: 30 max_size: 40", "1 max_size", "2 min_size"),
     prior("min_size: 20 max_size: 20", "max_size 20", "min_size 20"),
@@ -160,6 +248,7 @@ SOURCES = [
         'type: "DummyData" top: "x" top: "y" dummy_data_param { num: 1 num: 2 num: 3 channels: 1 height: 1 width: 1 }',
         ("given once or 2 times",),
     ),
+    Declared('type: "Parameter" top: "x" parameter_param { shape { dim: 2 dim: 0 } }', ("at least 1",)),
     Declared('type: "MemoryData" top: "x" memory_data_param { batch_size: 2 channels: 3 height: 5 }', ("width",)),
 ]
 
@@ -214,7 +303,9 @@ def test_what_exceeds_a_limit_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("type", "body", "words"),
     [
-        ("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 }", ("STOCHASTIC", "MAX, AVE")),
+        ("BN", "bn_param { eps: -1 }", ("eps", "-1")),
+        ("Tile", "tile_param { tiles: 0 }", ("tiles", "0")),
+        ("Interp", "interp_param { pad_beg: 1 }", ("pad_beg", "1", "-65535 .. 0")),
         ("Pooling", "pooling_param { kernel_size: 0 }", ("kernel_size", "0", "1 .. 65535")),
         ("Convolution", "convolution_param { num_output: 4 kernel_size: 3 stride: 0 }", ("stride", "1 .. 65535")),
         (

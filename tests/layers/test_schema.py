@@ -20,16 +20,22 @@ IGNORED = {
     "DetectionOutputParameter": {
         "save_output_param", "visualize", "visualize_threshold", "save_file",
     },  # writes files and draws; the top is the same
+    "BNParameter": {"icnet"},  # saves memory
+    "DenseImageDataParameter": {"source", "rand_skip", "shuffle", "mean_file", "root_folder", "mirror", "label_divide_factor"},
     "DummyDataParameter": {"data_filler"},  # the caller's data stand for it
     "EltwiseParameter": {"stable_prod_grad"},  # training
     "FillerParameter": {"sparse", "variance_norm"},  # random weights only
     "LRNParameter": {"engine"},
     "PoolingParameter": {"engine"},
+    "RecurrentParameter": {"debug_info"},
     "ReLUParameter": {"engine"},
     "SoftmaxParameter": {"engine"},
+    "SPPParameter": {"engine"},
+    "YoloDetectionOutputParameter": {"side", "label_map_file"},  # the bottom has the side; names are not the layer's
     # data bases are never opened; scale, mean_file, crop_size and mirror are moved to transform_param
     "DataParameter": {
         "source", "scale", "mean_file", "crop_size", "mirror", "rand_skip", "backend", "force_encoded_color", "prefetch",
+        "side", "random",  # training
     },
     "HDF5DataParameter": {"source", "shuffle"},
     "ImageDataParameter": {
@@ -40,9 +46,11 @@ IGNORED = {
         "context_pad", "crop_mode", "cache_images", "root_folder",
     },
     "ResizeParameter": {  # how pixels are made up, not how many
-        "prob", "resize_mode", "pad_mode", "pad_value", "interp_mode", "height_scale", "width_scale",
+        "prob", "resize_mode", "pad_mode", "pad_value", "interp_mode", "height_scale", "width_scale", "jitter",
     },
-    "TransformationParameter": {"noise_param", "emit_constraint", "distort_param", "expand_param"},  # training
+    "TransformationParameter": {
+        "noise_param", "emit_constraint", "distort_param", "expand_param", "caffe_yolo",
+    },  # training
 }  # fmt: skip
 
 # Scalars that are None until the file sets them: Caffe asks has_... there, or they stand against another field.
@@ -51,13 +59,24 @@ ASKED = {
     "BatchNormParameter": {"use_global_stats"},
     "ConcatParameter": {"concat_dim"},
     "ConvolutionParameter": {"pad_h", "pad_w", "kernel_h", "kernel_w", "stride_h", "stride_w"},
+    "BNParameter": {"momentum"},  # one of the fields that tell its two forks apart
+    "ClipParameter": {"min", "max"},
     "DataParameter": {"batch_size"},
+    "DenseImageDataParameter": {"batch_size"},
+    "DepthToSpaceParameter": {"block_size"},
     "DetectionOutputParameter": {"confidence_threshold"},
     "HDF5DataParameter": {"batch_size"},
+    "InterpParameter": {"height", "width", "zoom_factor", "shrink_factor", "full_zoom_factor"},
+    "LocalParameter": {"kernel_size"},
     "NonMaximumSuppressionParameter": {"top_k"},
     "PoolingParameter": {"kernel_size", "kernel_h", "kernel_w", "stride_h", "stride_w"},
     "PriorBoxParameter": {"img_size", "img_h", "img_w", "step", "step_h", "step_w"},
+    "PSROIPoolingParameter": {"spatial_scale", "output_dim", "group_size"},
+    "ReorgParameter": {"stride"},
+    "ResizeNearestNeighborParameter": {"output_height", "output_width"},
     "SliceParameter": {"slice_dim"},
+    "TileParameter": {"tiles"},
+    "UpsampleParameter": {"scale", "scale_h", "scale_w", "upsample_h", "upsample_w"},
     "WindowDataParameter": {"batch_size"},
 }
 
@@ -65,6 +84,7 @@ ASKED = {
 UNREAD = {
     "Accuracy", "ContrastiveLoss", "DetectionEvaluate", "HDF5Output", "HingeLoss", "InfogainLoss",  # dropped at TEST
     "Dropout",  # the ratio is of training
+    "SegmentationEvaluate", "Yolov3", "YoloV3Loss", "YoloSeg",  # the same in forks
     "Sigmoid", "TanH",  # engine only
 }  # fmt: skip
 
@@ -168,7 +188,9 @@ def test_shared_messages_are_the_ones_meant() -> None:
         "AnnotatedData": "data_param",
         "Deconvolution": "convolution_param",
         "DepthwiseConvolution": "convolution_param",
+        "LSTM": "recurrent_param",
         "Normalize": "norm_param",
+        "RNN": "recurrent_param",
     }
 
 

@@ -18,6 +18,84 @@ from .common import GEOMETRY, Shape, build
 # (body, shapes that fit); the tops are as many as the body asks for
 EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "AbsVal": [("", [(2, 3)], 1)],
+    "Add": [("", [(2, 3), (3,)], 1), ("", [(2, 1, 4), (3, 1)], 1)],
+    "Axpy": [("", [(2, 3), (2, 3, 4), (2, 3, 4)], 1)],
+    "BatchReindex": [("", [(1, 3, 4), (5,)], 1)],
+    "BN": [
+        ("", [(2, 3, 4, 5)], 1),
+        ("bn_param { bn_mode: INFERENCE }", [(2, 3, 4, 5)], 1),
+        ("bn_param { frozen: true }", [(2, 3, 4, 5)], 1),
+    ],
+    "BNLL": [("", [(2, 3)], 1)],
+    "Clip": [("clip_param { min: 0 max: 1 }", [(2, 3)], 1)],
+    "DepthToSpace": [
+        ("depth_to_space_param { block_size: 2 }", [(2, 3, 5, 8)], 1),
+        ('depth_to_space_param { block_size: 2 data_format: "CRD" }', [(2, 8, 3, 5)], 1),
+    ],
+    "Embed": [("embed_param { num_output: 3 input_dim: 1 }", [(2, 4)], 1)],
+    "Exp": [("", [(2, 3)], 1)],
+    "Filter": [("", [(2, 3), (2, 4), (2, 1)], 2)],
+    "HardSwish": [("", [(2, 3)], 1)],
+    "ICNetSubgraph": [("", [(1, 2, 33, 65)], 1)],
+    "Interp": [
+        ("interp_param { zoom_factor: 2 pad_end: -1 }", [(2, 3, 4, 5)], 1),
+        ("interp_param { height: 3 width: 7 }", [(2, 3, 4, 5)], 1),
+        ("interp_param { shrink_factor: 2 }", [(2, 3, 4, 5)], 1),
+    ],
+    "Local": [("local_param { num_output: 3 kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
+    "Log": [("", [(2, 3)], 1)],
+    "Mul": [("", [(2, 3), (3,)], 1)],
+    "LSTM": [
+        ("recurrent_param { num_output: 3 }", [(4, 2, 5), (4, 2), (2, 3)], 1),
+        ("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3), (1, 2, 3)], 3),
+    ],
+    "MVN": [("", [(2, 3, 4, 5)], 1)],
+    "Pad": [("pad_param { paddings: 1 paddings: 0 paddings: 2 paddings: 3 }", [(2, 3)], 1)],
+    "Parameter": [("parameter_param { shape { dim: 2 dim: 3 } }", [], 1)],
+    "PSROIPooling": [
+        ("psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 1 }", [(1, 12, 4, 5), (2, 5)], 1)
+    ],
+    "Reduction": [("", [(2, 3)], 1), ("reduction_param { axis: -1 operation: MEAN }", [(2, 3)], 1)],
+    "ReLU6": [("", [(2, 3)], 1)],
+    "Reorg": [
+        ("reorg_param { stride: 2 }", [(2, 8, 4, 6)], 1),
+        ("reorg_param { stride: 2 reverse: true }", [(2, 8, 3, 5)], 1),
+    ],
+    "ResizeNearestNeighbor": [
+        ("resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 }", [(2, 4, 5, 3)], 1),
+        ('resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 data_format: "NCHW" }', [(2, 3, 4, 5)], 1),
+    ],
+    "RNN": [("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3)], 2)],
+    "ROIPooling": [("roi_pooling_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 5)], 1)],
+    "ShuffleChannel": [("shuffle_channel_param { group: 2 }", [(2, 4, 3)], 1)],
+    "SPP": [
+        ("spp_param { pyramid_height: 1 }", [(2, 3, 4, 5)], 1),
+        ("spp_param { pyramid_height: 2 }", [(2, 3, 4, 6)], 1),
+    ],
+    "Squeeze": [("", [(2, 1, 3)], 1), ("squeeze_param { axis: 1 }", [(2, 1, 3, 1)], 1)],
+    "Swish": [("", [(2, 3)], 1)],
+    "Threshold": [("", [(2, 3)], 1)],
+    "Tile": [("tile_param { tiles: 3 }", [(2, 3)], 1)],
+    "Upsample": [
+        ("upsample_param { scale: 3 }", [(2, 3, 4, 5)], 1),
+        ("upsample_param { scale: 2 pad_out_h: true }", [(2, 3, 4, 5), (2, 3, 4, 5)], 1),
+    ],
+    "UpsampleDarknet": [("upsample_darknet_param { stride: 2 }", [(2, 3, 4, 5)], 1)],
+    "YoloDetectionOutput": [
+        (
+            "yolo_detection_output_param { num_box: 1 num_classes: 2 biases: 1 biases: 2 }",
+            [(2, 7, 3, 3), (2, 7, 4, 4)],
+            1,
+        )
+    ],
+    "Yolov3DetectionOutput": [
+        (
+            "yolov3_detection_output_param { num_box: 1 num_classes: 2 biases: 1 biases: 2 mask_group_num: 1 mask: 0 "
+            "anchors_scale: 8 }",
+            [(2, 7, 3, 3)],
+            1,
+        )
+    ],
     "ArgMax": [("", [(2, 3)], 1), ("argmax_param { axis: -1 top_k: 2 }", [(2, 3)], 1)],
     "BatchNorm": [
         ("", [(2, 3, 5)], 1),
@@ -28,6 +106,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Convolution": [
         ("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 }", [(2, 3, 5, 7)], 1),
         ("convolution_param { num_output: 4 kernel_size: 1 group: 2 }", [(2, 2, 5, 7), (2, 2, 5, 7)], 2),
+        ("convolution_param { num_output: 4 kernel_size: 3 stride: 2 pad_b: 1 pad_l: 2 }", [(2, 3, 5, 7)], 1),
     ],
     "Crop": [("crop_param { axis: 1 offset: 1 }", [(3, 4, 5), (3, 2, 1)], 1)],
     "Deconvolution": [("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 }", [(2, 3, 5, 7)], 1)],
@@ -35,6 +114,11 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "DetectionOutput": [
         ("detection_output_param { num_classes: 3 code_type: CENTER_SIZE }", [(2, 8), (2, 6), (1, 2, 8)], 1),
         ("detection_output_param { num_classes: 2 share_location: false }", [(2, 16), (2, 4), (1, 2, 8)], 1),
+        (
+            "detection_output_param { num_classes: 2 no_permute: true nbottom: 1 }",
+            [(2, 2, 1, 6), (2, 4, 2, 3), (1, 2, 24)],
+            1,
+        ),
     ],
     "Dropout": [("", [(2, 3)], 1)],
     "Eltwise": [("", [(2, 3), (2, 3)], 1), ("eltwise_param { operation: MAX }", [(2,), (2,), (2,)], 1)],
@@ -48,6 +132,9 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("pooling_param { kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1),
         ("pooling_param { global_pooling: true pool: AVE }", [(2, 3, 4, 5)], 1),
         ("pooling_param { kernel_size: 1 stride: 3 pool: AVE }", [(2, 3, 4, 5)], 1),
+        ("pooling_param { kernel_size: 3 stride: 2 pool: AVE_EXC_PAD pad_t: 1 pad_r: 2 }", [(2, 3, 4, 5)], 1),
+        ("pooling_param { kernel_size: 2 pool: STOCHASTIC }", [(2, 3, 4, 5)], 1),
+        ("pooling_param { kernel_size: 2 }", [(2, 3, 4, 5)], 2),
     ],
     "Power": [("power_param { power: 2 }", [(2, 3)], 1)],
     "PReLU": [("", [(2, 3, 4)], 1), ("prelu_param { channel_shared: true }", [(2, 3)], 1)],
@@ -57,6 +144,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("reshape_param { shape { dim: 0 dim: -1 } }", [(2, 3, 4)], 1),
         ("reshape_param { shape { dim: -1 } axis: 1 num_axes: 1 }", [(2, 3, 4)], 1),
         ("reshape_param { shape { } }", [(1,)], 1),
+        ("reshape_param { pixelshuffler: 2 }", [(2, 8, 3, 5)], 1),
     ],
     "Scale": [
         ("scale_param { bias_term: true }", [(2, 3)], 1),

@@ -73,6 +73,24 @@ def declared(folder: Path, type: str, body: str, tops: int = 1) -> dict[str, Sha
             "data_param { batch_size: 2 } transform_param { resize_param { height: 5 width: 7 } }",
             [(2, 3, 5, 7), None],
         ),
+        # MobileNet-YOLO trains at several sizes, of which none is the size
+        (
+            "AnnotatedData",
+            "transform_param { resize_param { height: 5 width: 7 } resize_param { height: 6 width: 7 } }",
+            [None],
+        ),
+        (
+            "AnnotatedData",
+            "transform_param { resize_param { height: 5 width: 7 prob: 0 } resize_param { height: 5 width: 7 } }",
+            [(1, 3, 5, 7)],
+        ),
+        ("DenseImageData", "dense_image_data_param { batch_size: 2 new_height: 5 new_width: 7 }", [(2, 3, 5, 7), None]),
+        (
+            "DenseImageData",
+            "dense_image_data_param { new_height: 5 new_width: 7 crop_height: 4 crop_width: 6 is_color: false }",
+            [(1, 1, 4, 6)],
+        ),
+        ("DenseImageData", "dense_image_data_param { batch_size: 2 new_height: 5 }", [None]),
         ("AnnotatedData", "data_param { batch_size: 2 } transform_param { crop_h: 5 crop_w: 7 }", [(2, 3, 5, 7), None]),
     ],
 )

@@ -27,7 +27,8 @@ def net(folder: Path, type: str, phase: str) -> chai.Net:
 def test_the_types() -> None:
     assert set(NAMES) == {
         "Accuracy", "ContrastiveLoss", "DetectionEvaluate", "EuclideanLoss", "HDF5Output", "HingeLoss", "InfogainLoss",
-        "MultiBoxLoss", "MultinomialLogisticLoss", "SigmoidCrossEntropyLoss", "SoftmaxWithLoss",
+        "MultiBoxLoss", "MultinomialLogisticLoss", "SegmentationEvaluate", "SigmoidCrossEntropyLoss", "SoftmaxWithLoss",
+        "Yolov3", "YoloV3Loss", "YoloSeg",
     }  # fmt: skip
 
 

@@ -302,8 +302,6 @@ def test_a_value_out_of_range_names_the_layer_and_the_place() -> None:
     error = refused(DATA + "\n" + layer("p", "Pooling", "data", "p", "\npooling_param {\n kernel_size: 0 }"))
     assert isinstance(error, ParseError)
     assert error.headline == f"{PATH}:5:15: layer 'p' (Pooling): kernel_size: 0 is outside 1 .. 65535"
-    error = refused(DATA + layer("p", "Pooling", "data", "p", "pooling_param { pool: STOCHASTIC kernel_size: 1 }"))
-    assert "pool: STOCHASTIC is not implemented, only MAX, AVE" in error.headline
 
 
 @pytest.mark.parametrize(
@@ -394,3 +392,18 @@ def test_a_flagged_built_in_type_that_nobody_registered_is_not_replaced_in_silen
 def test_custom_parameters_are_checked() -> None:
     error = refused(DATA + layer("x", "mine", "data", "x", "xcustom_param { top_dim: 0 }"), custom={"mine": nothing})
     assert "layer 'x' (mine): top_dim: 0 is outside 1" in error.headline
+
+
+def test_a_python_layer_says_where_its_code_is() -> None:
+    param = 'python_param { module: "yolov2" layer: "darknet_reorg" }'
+    error = refused(DATA + layer("r", "Python", "data", "r", param))
+    assert isinstance(error, UnknownLayer)
+    assert "layer 'r': type 'Python'" in error.message
+    assert "darknet_reorg of the Python module 'yolov2'" in error.message
+
+
+def test_what_reads_a_layer_of_another_phase_is_told_so() -> None:
+    train = layer("images", "Data", "", "data", "include { phase: TRAIN } data_param { batch_size: 2 }")
+    error = refused(train + layer("r", "ReLU", "data", "r"))
+    assert "layer 'r' reads blob 'data', which layer 'images' would write" in error.message
+    assert "leave it out in phase TEST" in error.message

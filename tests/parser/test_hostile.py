@@ -118,25 +118,58 @@ def test_mutated_real_caffemodel(models: Path, tmp_path: Path) -> None:
 
 # -- every integer that a layer reads
 
-SOURCES = {"Input", "Data", "ImageData", "MemoryData", "DummyData", "HDF5Data", "WindowData", "AnnotatedData"}
+SOURCES = {
+    "AnnotatedData", "Data", "DenseImageData", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "Parameter",
+    "WindowData",
+}  # fmt: skip
 BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused anyway
     "ArgMax": {"top_k": "1"},
     "Convolution": {"num_output": "4", "kernel_size": "3"},
     "Deconvolution": {"num_output": "4", "kernel_size": "3"},
     "DepthwiseConvolution": {"num_output": "3", "kernel_size": "3", "group": "3"},
+    "DenseImageData": {"new_height": "4", "new_width": "4"},
+    "DepthToSpace": {"block_size": "1"},
     "DetectionOutput": {"num_classes": "2"},
     "DummyData": {"shape": "{ dim: [1, 3, 4, 4] }"},
+    "Embed": {"num_output": "4", "input_dim": "5"},
     "ImageData": {"new_height": "4", "new_width": "4"},
     "InnerProduct": {"num_output": "4"},
     "Input": {"shape": "{ dim: [1, 3, 4, 4] }"},
+    "Interp": {"zoom_factor": "2"},
+    "Local": {"num_output": "4", "kernel_size": "3"},
+    "LSTM": {"num_output": "4"},
     "MemoryData": {"batch_size": "1", "channels": "3", "height": "4", "width": "4"},
+    "Pad": {"paddings": "[0, 0, 0, 0, 1, 1, 1, 1]"},
+    "Parameter": {"shape": "{ dim: [1, 3, 4, 4] }"},
     "Permute": {"order": "[0, 2, 3, 1]"},
     "Pooling": {"kernel_size": "3"},
     "PriorBox": {"min_size": "4"},
+    "PSROIPooling": {"spatial_scale": "1", "output_dim": "3", "group_size": "1"},
+    "Reorg": {"stride": "1"},
     "Reshape": {"shape": "{ dim: [0, -1] }"},
+    "RNN": {"num_output": "4"},
+    "ROIPooling": {"pooled_h": "2", "pooled_w": "2"},
+    "SPP": {"pyramid_height": "1"},
+    "Tile": {"tiles": "2"},
+    "YoloDetectionOutput": {"num_box": "2", "num_classes": "1", "biases": "[1, 2, 3, 4]"},
+    "Yolov3DetectionOutput": {
+        "num_box": "2", "num_classes": "1", "biases": "[1, 2, 3, 4]", "mask_group_num": "1", "mask": "[0, 1]",
+        "anchors_scale": "8",
+    },
+}  # fmt: skip
+BOTTOMS = {
+    "Crop": "data data", "Eltwise": "data data", "PriorBox": "data data", "DetectionOutput": "loc conf priors",
+    "LSTM": "steps marks", "RNN": "steps marks",
+    "ROIPooling": "data rois", "PSROIPooling": "data rois", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
+}  # fmt: skip
+INPUTS = {  # for bottoms that are not of DATA
+    "loc conf priors": (
+        'input: ["loc", "conf", "priors"] input_shape [{ dim: [1, 8] }, { dim: [1, 4] }, { dim: [1, 2, 8] }]\n'
+    ),
+    "data rois": 'input: ["data", "rois"] input_shape [{ dim: [1, 3, 8, 8] }, { dim: [2, 5] }]\n',
+    "steps marks": 'input: ["steps", "marks"] input_shape [{ dim: [4, 2, 3] }, { dim: [4, 2] }]\n',
+    "grid": 'input: "grid" input_shape { dim: [1, 12, 4, 4] }\n',
 }
-BOTTOMS = {"Crop": "data data", "Eltwise": "data data", "PriorBox": "data data", "DetectionOutput": "loc conf priors"}
-PRIORS = 'input: ["loc", "conf", "priors"] input_shape [{ dim: [1, 8] }, { dim: [1, 4] }, { dim: [1, 2, 8] }]\n'
 EXTREMES = [0, -1, 2**31 - 1]
 
 
@@ -145,9 +178,8 @@ def one_layer(type: str, message: str, values: dict[str, str], extra: str = "") 
     params = f"{message} {{ {' '.join(f'{n}: {v}' for n, v in values.items())} }} {extra}"
     if type in SOURCES:
         return layer("x", type, "", "x", params) + layer("r", "ReLU", "x", "r")
-    if type == "DetectionOutput":
-        return PRIORS + layer("x", type, BOTTOMS[type], "x", params)
-    return DATA + layer("x", type, BOTTOMS.get(type, "data"), "x", params)
+    bottoms = BOTTOMS.get(type, "data")
+    return INPUTS.get(bottoms, DATA) + layer("x", type, bottoms, "x", params)
 
 
 def integers(cls: type, message: str) -> Iterator[tuple[str, ...]]:

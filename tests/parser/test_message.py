@@ -99,13 +99,18 @@ def test_nan_is_a_float() -> None:
         ("NetParameter", "name: LeNet", "name: expected a quoted string, found LeNet", 'write name: "LeNet"'),
         ("NetParameter", "name: 5", "name: expected a quoted string, found 5", 'write name: "5"'),
         ("NetParameter", "layer: 5", "layer: expected a message { ... }, found '5'", None),
-        ("PoolingParameter", "pool: max", "pool: expected one of MAX, AVE, STOCHASTIC, found max", "did you mean MAX?"),
+        (
+            "PoolingParameter",
+            "pool: max",
+            "pool: expected one of MAX, AVE, STOCHASTIC, AVE_EXC_PAD, AVE_TF, found max",
+            "did you mean MAX?",
+        ),
         ("PoolingParameter", "pool: AVG", "found AVG", "did you mean AVE?"),
         ("PoolingParameter", 'pool: "MAX"', 'found "MAX"', "did you mean MAX?"),
-        ("PoolingParameter", "pool: AVE_TF", "found AVE_TF", "did you mean AVE?"),
+        ("PoolingParameter", "pool: AVE_NO", "found AVE_NO", "did you mean AVE_TF?"),
         ("PoolingParameter", "pool: 7", "found 7", "a value of another Caffe fork?"),
         ("PoolingParameter", "pool: 99999999999", "is outside", None),
-        ("V1LayerParameter", "type: LOCAL", "found LOCAL", None),
+        ("V1LayerParameter", "type: LOCALLY", "found LOCALLY", "did you mean LOCAL?"),
         ("V1LayerParameter", 'type: "Convolution"', "type: expected one of NONE", "did you mean CONVOLUTION?"),
     ],
 )
@@ -156,7 +161,8 @@ def test_values_have_the_places_of_their_text() -> None:
     [
         ('layer { name: "conv1" convolution_param { num_output: x } }', "conv1"),
         ('layer { convolution_param { num_output: x } name: "later" }', "later"),
-        ('layers { name: "old" type: LOCAL }', "old"),
+        ('layers { name: "old" type: LOCALLY }', "old"),
+        ('layer { name: "fork" pooling_param { pool: MEDIAN } }', "fork"),
         ('layers { layer { name: "oldest" num_output: -1 } }', "oldest"),
         ("layer { type: 5 }", None),
         ("layer { name: 5 }", "5"),
@@ -178,7 +184,7 @@ def test_errors_inside_a_layer_name_it(text: str, name: str | None) -> None:
 UNKNOWN = (
     "debug: 1\n"
     + DATA
-    + layer("r", "ReLU", "data", "r", "\n bn_param { a: 1 }\n bn_param { b: 2 } relu_param {\n pad_l: 1 }")
+    + layer("r", "ReLU", "data", "r", "\n own_param { a: 1 }\n own_param { b: 2 } relu_param {\n pad_l: 1 }")
     + layer("s", "ReLU", "r", "s", "relu_param {\n pad_l: 1 }\n pad_l: 2\n pad_l: 3\n pad_l: 4")
 )
 
@@ -187,7 +193,7 @@ def test_unknown_fields_are_kept() -> None:
     net = message(UNKNOWN)
     assert [f.name for f in net.unknown] == ["debug"]
     relu = net.all("layer")[1]
-    assert [(f.name, f.value.fields[0].name) for f in relu.unknown] == [("bn_param", "a"), ("bn_param", "b")]
+    assert [(f.name, f.value.fields[0].name) for f in relu.unknown] == [("own_param", "a"), ("own_param", "b")]
     assert [f.name for f in relu.get("relu_param").unknown] == ["pad_l"]
 
 
@@ -201,7 +207,28 @@ def test_unknown_fields_give_one_warning_with_their_lines(tmp_path: Path, caplog
     words = caplog.messages[0]
     assert words.startswith(f"{path}: ")
     listed = sorted(words.partition(" are ignored: ")[2].replace("), ", ")|").split("|"))
-    assert listed == ["bn_param (lines 4, 5)", "debug (line 1)", "pad_l (lines 6, 9, 10, 11, ...)"]
+    assert listed == ["debug (line 1)", "own_param (lines 4, 5)", "pad_l (lines 6, 9, 10, 11, ...)"]
+
+
+def test_strict_reading_refuses_an_unknown_field(tmp_path: Path) -> None:
+    path = tmp_path / "n.prototxt"
+    for text, line, words, name in (
+        (UNKNOWN, 1, "debug is no field", None),
+        (UNKNOWN.partition("\n")[2], 3, "layer 'r': own_param is no field", "r"),
+        (DATA + layer("s", "ReLU", "data", "s", "relu_param {\n pad_l: 1 }"), 3, "layer 's': pad_l is no field", "s"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ParseError) as info:
+            load_graph(path, Registry(), strict=True)
+        assert words in info.value.message
+        assert (info.value.line, info.value.layer) == (line, name)
+        assert "without strict" in str(info.value.hint)
+
+
+def test_strict_reading_takes_what_the_schema_has(tmp_path: Path) -> None:
+    path = tmp_path / "n.prototxt"
+    path.write_text(DATA + layer("r", "ReLU", "data", "r", "relu_param { relu6: true }"))
+    assert load_graph(path, Registry(), strict=True).layers
 
 
 def test_a_file_within_the_schema_gives_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ import chai
 from chai import executor
 from chai.graph import Graph, Shape
 from chai.layers.batch_norm import BatchNorm
+from chai.layers.bn import BN
 from chai.passes.infer_shapes import infer_shapes
 
 Array = np.ndarray
@@ -66,9 +67,11 @@ def train(graph: Graph) -> None:
             mean[...] = 3 * draw.uniform(-1, 1, mean.shape)
             variance[...] = 3 * draw.uniform(0.5, 2, variance.shape)
         else:
-            for blob in layer.blobs:
-                if blob.ndim == 1:
+            for i, blob in enumerate(layer.blobs):
+                if blob.ndim == 1 or isinstance(layer, BN):
                     blob[...] = draw.uniform(0.5, 1.5, blob.shape) * draw.choice([-1, 1], blob.shape)
+                if isinstance(layer, BN) and i == 3:  # a variance
+                    blob[...] = np.abs(blob)
 
 
 def make(folder: Path, lines: str, shape: Shape = (2, 3, 5, 7), **options: Any) -> Graph:

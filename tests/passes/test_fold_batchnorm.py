@@ -68,6 +68,25 @@ def test_chains_of_any_length_up_to_the_output(tmp_path: Path, line: str, count:
     same(graph, after, FOLDED)
 
 
+@pytest.mark.parametrize(
+    "fields", ["bn_param { bn_mode: INFERENCE }", "bn_param { frozen: true }"], ids=["SegNet", "PSPNet"]
+)
+@pytest.mark.parametrize("type", ["Convolution", "Scale"])
+def test_bn_of_forks(tmp_path: Path, type: str, fields: str) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        first {type} data -> c : {CONV if type == "Convolution" else AFFINE}
+        bn BN c -> c : {fields}
+        abs AbsVal c -> y
+        """,
+    )
+    after = fold_batchnorm(graph, ())
+    assert types(after) == [type, "AbsVal"]
+    assert origins(after) == [("first", "bn"), ("abs",)]
+    same(graph, after, FOLDED)
+
+
 def test_distinct_tops_before_an_eltwise(tmp_path: Path) -> None:
     """A residual branch as ResNet writes it; CHaiDNN crashed here."""
     graph = make(

@@ -42,6 +42,27 @@ def test_plain_and_leaky(tmp_path: Path, type: str, top: str, slope: float) -> N
     same(graph, after)
 
 
+@pytest.mark.parametrize(
+    ("relu", "slope"), [("ReLU : relu_param { relu6: true negative_slope: 0.25 }", 0.25), ("ReLU6", 0)]
+)
+@pytest.mark.parametrize("type", FIRST)
+def test_relu6(tmp_path: Path, type: str, relu: str, slope: float) -> None:
+    kind, _, params = relu.partition(" : ")
+    graph = make(
+        tmp_path,
+        f"""
+        first {type} data -> c : {FIRST[type]}
+        large Power c -> p : power_param {{ scale: 9 }}
+        second Scale p -> s : {AFFINE}
+        relu {kind} s -> r{params and " : " + params}
+        """,
+    )
+    after = fuse_relu(graph, ())
+    assert types(after) == [type, "Power", "Scale"]
+    assert (after.layer("second").slope, after.layer("second").ceiling) == (slope, 6)
+    same(graph, after)
+
+
 def test_a_sum_takes_a_relu(tmp_path: Path) -> None:
     graph = make(
         tmp_path,

@@ -215,7 +215,7 @@ TileParameter.axis                         1 optional int32 1
 TileParameter.tiles                        2 optional int32
 TransformationParameter.scale              1 optional float 1
 TransformationParameter.mean_value         5 repeated float
-TransformationParameter.resize_param       8 optional ResizeParameter
+TransformationParameter.resize_param       8 repeated ResizeParameter
 TransformationParameter.crop_h            11 optional uint32 0
 TransformationParameter.expand_param      14 optional ExpansionParameter
 
@@ -306,12 +306,24 @@ V0LayerParameter.concat_dim               65 optional uint32 1
 V0LayerParameter.hdf5_output_param      1001 optional HDF5OutputParameter
 """
 
+FORKS = 2000  # the first number of ours for fields of further forks
+
+# Fields that further forks added to the messages above, and their defaults where one counts.
+FORK_FIELDS = {
+    "BatchNormParameter.add_eps_before_sqrt": "true", "ConvolutionParameter.pad_l": "0", "ConvolutionParameter.pad_r": "0",
+    "ConvolutionParameter.pad_t": "0", "ConvolutionParameter.pad_b": "0", "DetectionOutputParameter.nbottom": "6",
+    "DetectionOutputParameter.no_permute": "false", "PoolingParameter.ceil_mode": "true", "PoolingParameter.pad_l": "0",
+    "PoolingParameter.pad_r": "0", "PoolingParameter.pad_t": "0", "PoolingParameter.pad_b": "0",
+    "ReLUParameter.relu6": "false", "ReshapeParameter.pixelshuffler": "1", "TransformationParameter.caffe_yolo": "false",
+    "V1LayerParameter.local_param": "",
+}  # fmt: skip
+
 ENUMS = {
     "Phase": "TRAIN 0 TEST 1",
     "BlobProto.Type": "DOUBLE 0 FLOAT 1 FLOAT16 2 INT 3 UINT 4",
     "EltwiseParameter.EltwiseOp": "PROD 0 SUM 1 MAX 2",
     "LRNParameter.NormRegion": "ACROSS_CHANNELS 0 WITHIN_CHANNEL 1",
-    "PoolingParameter.PoolMethod": "MAX 0 AVE 1 STOCHASTIC 2",
+    "PoolingParameter.PoolMethod": "MAX 0 AVE 1 STOCHASTIC 2 AVE_EXC_PAD 3 AVE_TF 3",
     "PoolingParameter.RoundMode": "CEIL 0 FLOOR 1",
     "PriorBoxParameter.CodeType": "CORNER 1 CENTER_SIZE 2 CORNER_SIZE 3",
     "ReductionParameter.ReductionOp": "SUM 1 ASUM 2 SUMSQ 3 MEAN 4",
@@ -320,7 +332,8 @@ ENUMS = {
         "HDF5_OUTPUT 10 IM2COL 11 IMAGE_DATA 12 INFOGAIN_LOSS 13 INNER_PRODUCT 14 LRN 15 "
         "MULTINOMIAL_LOGISTIC_LOSS 16 POOLING 17 RELU 18 SIGMOID 19 SOFTMAX 20 SOFTMAX_LOSS 21 SPLIT 22 TANH 23 "
         "WINDOW_DATA 24 ELTWISE 25 POWER 26 SIGMOID_CROSS_ENTROPY_LOSS 27 HINGE_LOSS 28 MEMORY_DATA 29 ARGMAX 30 "
-        "THRESHOLD 31 DUMMY_DATA 32 SLICE 33 MVN 34 ABSVAL 35 SILENCE 36 CONTRASTIVE_LOSS 37 EXP 38 DECONVOLUTION 39"
+        "THRESHOLD 31 DUMMY_DATA 32 SLICE 33 MVN 34 ABSVAL 35 SILENCE 36 CONTRASTIVE_LOSS 37 EXP 38 DECONVOLUTION 39 "
+        "LOCAL 2000"
     ),
 }
 
@@ -460,8 +473,18 @@ def test_enums(schema: Any) -> None:
 def test_layer_parameters_are_all_listed_in_facts(schema: Any) -> None:
     (layer,) = [message for message in schema.message_type if message.name == "LayerParameter"]
     listed = {line.split()[0] for line in FACTS.splitlines() if line}
-    # quantization_param's number is ours, so it is no fact.
-    assert {f"LayerParameter.{field.name}" for field in layer.field} - listed == {"LayerParameter.quantization_param"}
+    # quantization_param's number is ours, and so are those of further forks from 2000 on: they are no facts
+    ours = {f"LayerParameter.{field.name}" for field in layer.field} - listed
+    assert ours == {"LayerParameter.quantization_param"} | {
+        f"LayerParameter.{field.name}" for field in layer.field if field.number >= FORKS
+    }
+
+
+def test_fields_of_further_forks(schema: Any) -> None:
+    """No other field has a number from 2000 on, so no binary file of BVLC, SSD or CHaiDNN reaches one of these."""
+    found = {f"{m.name}.{f.name}": f.default_value for m in schema.message_type for f in m.field if f.number >= FORKS}
+    assert FORK_FIELDS.items() <= found.items()
+    assert max(int(line.split()[1]) for line in filter(None, FACTS.splitlines())) < FORKS
 
 
 # --- forks ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""BatchNorm, LRN, Normalize and Softmax."""
+"""BatchNorm, BN, LRN, MVN, Normalize and Softmax."""
 
 from __future__ import annotations
 
@@ -72,4 +72,27 @@ def softmax(x: Array, axis: int) -> Array:
     for at in np.ndindex(x.shape):
         row = [float(x[(*at[:axis], i, *at[axis + 1 :])]) for i in range(x.shape[axis])]
         y[at] = math.exp(row[at[axis]] - max(row)) / sum(math.exp(v - max(row)) for v in row)
+    return y
+
+
+def mvn(x: Array, normalize_variance: bool, across_channels: bool, eps: float) -> Array:
+    y = np.zeros(x.shape)
+    for n, c, h, w in np.ndindex(x.shape):
+        near = range(x.shape[1]) if across_channels else [c]
+        values = [float(x[n, i, p, q]) for i in near for p in range(x.shape[2]) for q in range(x.shape[3])]
+        mean = sum(values) / len(values)
+        y[n, c, h, w] = float(x[n, c, h, w]) - mean
+        if normalize_variance:
+            y[n, c, h, w] /= math.sqrt(sum((v - mean) ** 2 for v in values) / len(values)) + eps
+    return y
+
+
+def bn(
+    x: Array, scale: Sequence[float], shift: Sequence[float], mean: Sequence[float], deviation: Sequence[float]
+) -> Array:
+    """scale * (x - mean) / deviation + shift, all of them one per channel."""
+    y = np.zeros(x.shape)
+    for at in np.ndindex(x.shape):
+        c = at[1]
+        y[at] = float(scale[c]) * (float(x[at]) - float(mean[c])) / float(deviation[c]) + float(shift[c])
     return y

@@ -1,4 +1,4 @@
-"""Convolution, Deconvolution and Pooling, pixel by pixel."""
+"""Convolution, Deconvolution, Local and Pooling, pixel by pixel."""
 
 from __future__ import annotations
 
@@ -54,23 +54,62 @@ def deconvolution(
     return y
 
 
-def pooled(size: int, kernel: int, stride: int, pad: int, padded: bool, up: bool = True) -> int:
-    """Caffe's output size on one axis; ``padded``: whether either axis has padding."""
-    out = int((ceil if up else floor)((size + 2 * pad - kernel) / stride)) + 1
+def bordered(x: Array, before: Pair, after: Pair) -> Array:
+    """x with zeros around: ``before`` above and left, ``after`` below and right."""
+    n, c, height, width = x.shape
+    y = np.zeros((n, c, height + before[0] + after[0], width + before[1] + after[1]))
+    for image, channel, h, v in np.ndindex(x.shape):
+        y[image, channel, h + before[0], v + before[1]] = x[image, channel, h, v]
+    return y
+
+
+def trimmed(y: Array, before: Pair, after: Pair) -> Array:
+    """y without ``before`` rows and columns above and left, and ``after`` below and right."""
+    return y[:, :, before[0] : y.shape[2] - after[0], before[1] : y.shape[3] - after[1]]
+
+
+def local(x: Array, w: Array, b: Array | None, kernel: int, stride: int, pad: int) -> Array:
+    """w (M, 1, C * k * k, OH * OW), b (1, 1, M, OH * OW) or None."""
+    n, channels, height, width = x.shape
+    oh, ow = ((size + 2 * pad - kernel) // stride + 1 for size in (height, width))
+    y = np.zeros((n, w.shape[0], oh, ow))
+    for image, out, row, column in np.ndindex(y.shape):
+        place = row * ow + column
+        total = 0.0 if b is None else float(b[0, 0, out, place])
+        for c, i, j in np.ndindex(channels, kernel, kernel):
+            h, v = row * stride - pad + i, column * stride - pad + j
+            if 0 <= h < height and 0 <= v < width:
+                total += float(w[out, 0, (c * kernel + i) * kernel + j, place]) * float(x[image, c, h, v])
+        y[image, out, row, column] = total
+    return y
+
+
+def pooled(
+    size: int, kernel: int, stride: int, pad: int, padded: bool, up: bool = True, after: int | None = None
+) -> int:
+    """Caffe's output size on one axis; ``padded``: whether either axis has padding; ``after``: that behind the image."""
+    out = int((ceil if up else floor)((size + pad + (pad if after is None else after) - kernel) / stride)) + 1
     if padded and (out - 1) * stride >= size + pad:  # the last window would start behind the image
         out -= 1
     return out
 
 
-def pooling(x: Array, kind: str, kernel: Pair, stride: Pair, pad: Pair, up: bool = True) -> Array:
-    """``kind`` is MAX or AVE. A window without a pixel gives -FLT_MAX or 0 (Caffe: 0, or 0/0 if its area is 0 too)."""
+def pooling(
+    x: Array, kind: str, kernel: Pair, stride: Pair, pad: Pair, up: bool = True, after: Pair | None = None
+) -> Array:
+    """``kind`` is MAX, PLACE (of the maximum), AVE, AVE_EXC_PAD or STOCHASTIC; ``after``: padding behind the image.
+
+    A window without a pixel gives -FLT_MAX, -1 or 0 (Caffe: 0, or 0/0 if its area is 0 too).
+    """
     n, channels, *size = x.shape
-    oh, ow = (pooled(size[i], kernel[i], stride[i], pad[i], any(pad), up) for i in range(2))
+    after = after or pad
+    some = any(pad + after)
+    oh, ow = (pooled(size[i], kernel[i], stride[i], pad[i], some, up, after[i]) for i in range(2))
     y = np.zeros((n, channels, oh, ow))
     for image, c, row, column in np.ndindex(y.shape):
         top, left = row * stride[0] - pad[0], column * stride[1] - pad[1]
         # the area counts padding, up to the padded image's end
-        area = (min(top + kernel[0], size[0] + pad[0]) - top) * (min(left + kernel[1], size[1] + pad[1]) - left)
+        area = (min(top + kernel[0], size[0] + after[0]) - top) * (min(left + kernel[1], size[1] + after[1]) - left)
         seen = [
             float(x[image, c, h, v])
             for h in range(max(top, 0), min(top + kernel[0], size[0]))
@@ -78,6 +117,16 @@ def pooling(x: Array, kind: str, kernel: Pair, stride: Pair, pad: Pair, up: bool
         ]
         if kind == "MAX":
             y[image, c, row, column] = max([-FLT_MAX, *seen])
+        elif kind == "PLACE":
+            y[image, c, row, column] = -1
+            for h in range(max(top, 0), min(top + kernel[0], size[0])):
+                for v in range(max(left, 0), min(left + kernel[1], size[1])):
+                    if x[image, c, h, v] == max(seen) and y[image, c, row, column] == -1:
+                        y[image, c, row, column] = h * size[1] + v
+        elif kind == "STOCHASTIC":
+            y[image, c, row, column] = sum(v * v for v in seen) / sum(seen) if seen and sum(seen) else 0.0
+        elif kind == "AVE_EXC_PAD":
+            y[image, c, row, column] = sum(seen) / len(seen) if seen else 0.0
         else:
             y[image, c, row, column] = sum(seen) / area if seen else 0.0
     return y

@@ -61,6 +61,11 @@ def relu(blob: str, slope: float | None) -> str:
     )
 
 
+def relu6(blob: str) -> str:
+    """As the Synopsys fork writes it, or as a type of its own."""
+    return f'layer {{ name: "relu_{blob}" type: "ReLU" bottom: "{blob}" top: "{blob}" relu_param {{ relu6: true }} }}\n'
+
+
 def layer(type: str, bottoms: Sequence[str], top: str, body: str) -> str:
     wires = " ".join(f'bottom: "{b}"' for b in bottoms)
     return f'layer {{ name: "{top}" type: "{type}" {wires} top: "{top}" {body} }}\n'
@@ -236,6 +241,50 @@ def test_affine(tmp_path: Path, type: str, forms: tuple[Form, Form], slope: floa
     assert task.kind == "affine"
 
 
+@pytest.mark.parametrize("type", ["Convolution", "Scale", "Eltwise"])
+@pytest.mark.parametrize("forms", [*FORMATS, (Form("Xilinx", 8, 2.3), Form("Xilinx", 8, 3.9))], ids=[*NAMES, "below"])
+def test_a_relu6_is_a_clamp(tmp_path: Path, type: str, forms: tuple[Form, Form]) -> None:
+    """Codes of min(max(v, 0), 6) are those of v, held between the codes of 0 and 6; formats below 6 reach their end."""
+    source, target = forms
+    x = numbers(2, 16, 3, 4, seed=1, low=-9, high=9)
+    weights = {
+        "Convolution": [8 * np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)],
+        "Scale": [np.full(16, 8, np.float32)],
+        "Eltwise": [],
+    }[type]
+    body = {
+        "Convolution": conv_text(Window((1, 1), (1, 1), (0, 0)), 1, 16, False),
+        "Scale": "",
+        "Eltwise": "eltwise_param { coeff: 5 coeff: 3 }",
+    }[type]
+    params = "" if source.scheme == "Xilinx" else f"fl_params: {source.bits - 5}"
+    bottoms = ["x0", "x0"] if type == "Eltwise" else ["x0"]
+    text = layer(type, bottoms, "y", body + precision(*forms, params))
+    given = {"y": weights} if weights else {}
+    free = Network(tmp_path, text + relu("y", 0), [x], given)
+    held = Network(tmp_path, text + relu6("y"), [x], given)
+    (before,), (after,) = free.output.values(), held.output.values()
+    assert held.all_on_the_overlay()
+    most = float(target.dequantize(target.quantize(6.0)))
+    assert before.max() > 6 or float(target.dequantize(target.largest)) < 6
+    assert (before > most / 2).any() and (before == 0).any()
+    assert np.array_equal(after, np.minimum(before, np.float32(most)))
+
+
+def test_uneven_padding_is_a_kernel_with_zeros(tmp_path: Path) -> None:
+    """Of 5 x 6 pixels, kernel 3 and stride 2, a row below and a column to the right: windows begin at 0, 2 and 4."""
+    forms = FORMATS[3]
+    x, w, b = numbers(2, 3, 5, 6, seed=1), numbers(4, 3, 3, 3, seed=2, low=-1, high=1), numbers(4, seed=3)
+    text = "convolution_param { num_output: 4 kernel_size: 3 stride: 2 pad_b: 1 pad_r: 1 }"
+    found = Network(tmp_path, layer("Convolution", ["x0"], "y", text + precision(*forms)), [x], {"y": [w, b]})
+    codes = quantized(forms[0], x)
+    wider = np.zeros((2, 3, 6, 7), np.int64)
+    wider[:, :, :5, :6] = codes
+    found.equals(forms[1], convolved(wider, w, b, Window((3, 3), (2, 2), (0, 0)), 1, forms, None))
+    (task,) = found.tasks
+    assert task.window == Window((4, 4), (2, 2), (1, 1))  # type: ignore[attr-defined]
+
+
 POOLS = [
     ("kernel_size: 3 stride: 2", (3, 3), (2, 2), (0, 0), (3, 4)),
     ("kernel_size: 3 stride: 2 pad: 1", (3, 3), (2, 2), (1, 1), (4, 5)),
@@ -266,6 +315,22 @@ def test_average_pooling(
     steps = [float64(source.step / a) for a in areas.values()]
     wanted = np.moveaxis(requantized(flat, steps, target, None), 1, 2).reshape(sums.shape)
     found.equals(target, wanted)
+
+
+@pytest.mark.parametrize("forms", FORMATS, ids=NAMES)
+def test_average_without_the_padding(tmp_path: Path, forms: tuple[Form, Form]) -> None:
+    """Paddings that differ from side to side: windows begin at -1, 1, 3 and at -2, 0, 2, 4, 6."""
+    source, target = forms
+    x = numbers(2, 3, 6, 8, seed=1, high=6)
+    body = "pooling_param { pool: AVE_EXC_PAD kernel_size: 3 stride: 2 pad_t: 1 pad_l: 2 pad_r: 1 }"
+    found = Network(tmp_path, layer("Pooling", ["x0"], "y", body + precision(*forms)), [x], {})
+    codes = quantized(source, x)
+    rows = [(0, 2), (1, 4), (3, 6)]
+    columns = [(0, 1), (0, 3), (2, 5), (4, 7), (6, 8)]
+    sums = np.array([[codes[:, :, a:b, c:d].sum((2, 3)) for c, d in columns] for a, b in rows]).transpose(2, 3, 0, 1)
+    steps = [float64(source.step / ((b - a) * (d - c))) for a, b in rows for c, d in columns]
+    flat = np.moveaxis(sums.reshape(2, 3, -1, 1), 2, 1)
+    found.equals(target, np.moveaxis(requantized(flat, steps, target, None), 1, 2).reshape(sums.shape))
 
 
 def test_multipliers_of_an_average_come_from_float64() -> None:

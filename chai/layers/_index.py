@@ -1,0 +1,20 @@
+"""What layers share that pick rows by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import ModelError
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array, Layer
+
+
+def rows(layer: Layer, index: Array, count: int) -> Array:
+    """``index`` as integers, as C converts them. Raises ModelError when one is outside 0 .. count - 1."""
+    low, high = index.min(initial=0), index.max(initial=0)
+    if not (low > -1 and high < count):  # written so that nan is refused too
+        found = low if low <= -1 else high
+        raise layer.failure(ModelError(f"index {found:g} is outside 0 .. {count - 1}"))
+    return index.astype(np.int64)

@@ -1,0 +1,101 @@
+"""What LSTM and RNN share: steps in time, and a state that is carried along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ..graph import Layer, Shape, count, show
+from ..lazy import np
+from ..params import Filler, nested, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class RecurrentParams:
+    """expose_hidden: the state is given as last bottoms, and returned as last tops."""
+
+    num_output: int = within(0, 2**31 - 1, 0)
+    weight_filler: Filler | None = nested(Filler)
+    bias_filler: Filler | None = nested(Filler)
+    expose_hidden: bool = False
+
+
+class RecurrentLayer(Layer):
+    """Bottoms: x (T, N, ...), cont (T, N), perhaps one input for all steps (N, ...), and with expose_hidden the state.
+
+    cont is 0 where a sequence begins, else 1: it multiplies the state of the step before. The state, blobs of
+    (1, N, num_output), begins at 0. Caffe carries it to the next forward pass as well; here expose_hidden does that.
+    """
+
+    message = "recurrent_param"
+    Params = RecurrentParams
+    bottoms_allowed = (2, 5)
+    tops_allowed = (1, 3)
+
+    gates: ClassVar[int]  # rows of the weights per output
+    states: ClassVar[int]  # blobs of state
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p, (x, cont) = self.params, bottoms[:2]
+        hidden = self.states if p.expose_hidden else 0
+        if p.num_output < 1:
+            raise self.wrong("num_output is missing")
+        if not 0 <= len(bottoms) - 2 - hidden <= 1 or len(self.tops) != 1 + hidden:
+            raise self.wrong(
+                f"{len(bottoms)} bottoms and {len(self.tops)} tops; expected x, cont, perhaps one input for all steps, "
+                f"and {hidden} blobs of state"
+            )
+        if len(x) < 3 or cont != x[:2]:
+            raise self.wrong(f"expected steps (T, N, ...) and marks (T, N), found {show(x)} and {show(cont)}")
+        if self._constant(bottoms) and bottoms[2][:1] != x[1:2]:
+            raise self.wrong(f"the input for all steps {show(bottoms[2])} is not of {x[1]} sequences")
+        state = (1, x[1], p.num_output)
+        for shape in bottoms[len(bottoms) - hidden :]:
+            if shape != state:
+                raise self.wrong(f"a state of {show(shape)}, expected {show(state)}")
+        return ((*x[:2], p.num_output), *(state,) * hidden)
+
+    def _constant(self, bottoms: tuple[object, ...]) -> bool:
+        """Whether there is an input for all steps."""
+        return len(bottoms) - 2 > (self.states if self.params.expose_hidden else 0)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        rows = self.gates * self.params.num_output
+        constant = ((rows, count(bottoms[2][1:])),) if self._constant(bottoms) else ()
+        return ((rows, count(bottoms[0][2:])), (rows,), *constant, (rows, self.params.num_output))
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        p = self.params
+        return p.weight_filler, p.bias_filler, *(p.weight_filler,) * 3, p.bias_filler
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        weights = self.weight_shapes(*bottoms)
+        constant = count(weights[2]) * bottoms[0][1] if self._constant(bottoms) else 0
+        rest = [w for i, w in enumerate(weights) if len(w) == 2 and not (i == 2 and constant)]
+        return constant + count(bottoms[1]) * sum(map(count, rest))
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, cont = bottoms[:2]
+        steps, n = cont.shape
+        size = self.params.num_output
+        weights = list(self.blobs)
+        driven = x.reshape(steps, n, -1) @ weights.pop(0).T + weights.pop(0)
+        if self._constant(bottoms):
+            driven += bottoms[2].reshape(n, -1) @ weights.pop(0).T
+        recurrent = weights.pop(0).T
+        hidden = bottoms[len(bottoms) - self.states :] if self.params.expose_hidden else ()
+        state = tuple(h[0] for h in hidden) or (np.zeros((n, size), np.float32),) * self.states
+        outputs = np.empty((steps, n, size), np.float32)
+        for t in range(steps):
+            mark = cont[t].reshape(n, 1)
+            outputs[t], state = self.step(driven[t] + (mark * state[0]) @ recurrent, mark, state, weights)
+        return (outputs, *(s[None] for s in state)) if self.params.expose_hidden else (outputs,)
+
+    def step(
+        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
+    ) -> tuple[Array, tuple[Array, ...]]:
+        """Output and state of a step from the sum of its inputs (N, gates * num_output)."""
+        raise NotImplementedError(self.type)

@@ -1,0 +1,26 @@
+"""BatchReindex: the images of a batch in another order, some more than once or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ._index import rows
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class BatchReindex(Layer):
+    """Image i of the top is image bottom_1[i] of bottom 0; bottom 1 has one axis."""
+
+    bottoms_allowed = (2, 2)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        x, index = bottoms
+        if not x or len(index) != 1:
+            raise self.wrong(f"expected a batch and numbers along one axis, found {show(x)} and {show(index)}")
+        return ((*index, *x[1:]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0][rows(self, bottoms[1], len(bottoms[0]))],)

@@ -1,0 +1,91 @@
+"""BN: a BatchNorm with its scale and shift in one layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..fillers import EXACT
+from ..graph import Shape, show
+from ..lazy import np
+from ..params import Filler, choice, nested, within
+from ._affine import AffineLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class BNParams:
+    """SegNet gives bn_mode, scale_filler and shift_filler, PSPNet the others."""
+
+    scale_filler: Filler | None = nested(Filler)
+    shift_filler: Filler | None = nested(Filler)
+    bn_mode: str = choice("LEARN", "INFERENCE", default="LEARN")
+    slope_filler: Filler | None = nested(Filler)
+    bias_filler: Filler | None = nested(Filler)
+    momentum: float | None = None
+    eps: float = within(0, 1e30, 1e-5)
+    frozen: bool = False
+
+
+class BN(AffineLayer):
+    """Two forks have a type of this name. All blobs are (1, C, 1, 1).
+
+    SegNet (also ENet): scale and shift. INFERENCE: y = scale * x + shift; LEARN: of (x - mean) / sqrt(variance + 1e-9)
+    with the batch's own mean and variance.
+    PSPNet, known by slope_filler, bias_filler, momentum or frozen: slope, bias, mean and variance;
+    y = slope * (x - mean) / sqrt(variance + eps) + bias.
+    """
+
+    message = "bn_param"
+    Params = BNParams
+    fork = "alexgkendall/caffe-segnet; hszhao/PSPNet"
+
+    @property
+    def _stored(self) -> bool:
+        """Whether mean and variance are among the blobs."""
+        p = self.params
+        return p.frozen or any(f is not None for f in (p.slope_filler, p.bias_filler, p.momentum))
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if len(bottoms[0]) != 4:
+            raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(bottoms[0])}")
+        return bottoms
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return ((1, bottoms[0][1], 1, 1),) * (4 if self._stored else 2)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        p = self.params
+        given = (
+            (p.slope_filler, p.bias_filler, None, Filler(value=1.0))
+            if self._stored
+            else (p.scale_filler, p.shift_filler)
+        )
+        return tuple(replace(f or Filler(), type=EXACT) for f in given)  # vectors, though they have four axes
+
+    def affine(self) -> tuple[Array, Array] | None:
+        if not self._stored and self.params.bn_mode == "LEARN":
+            return None
+        scale, shift, *statistics = (b.astype(np.float64).reshape(-1) for b in self.blobs)
+        if statistics:
+            mean, variance = statistics
+            scale = scale / np.sqrt(variance + self.params.eps)
+            shift = shift - mean * scale
+        return scale, shift
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        scale, shift, *statistics = self.blobs
+        eps = np.float32(self.params.eps)
+        if not statistics and self.params.bn_mode == "INFERENCE":
+            return (scale * x + shift,)
+        if not statistics:
+            mean = x.mean((0, 2, 3), keepdims=True, dtype=np.float32)
+            statistics, eps = (
+                [mean, ((x - mean) ** 2).mean((0, 2, 3), keepdims=True, dtype=np.float32)],
+                np.float32(1e-9),
+            )
+        mean, variance = statistics
+        return (scale * ((x - mean) / np.sqrt(variance + eps)) + shift,)

@@ -1,0 +1,18 @@
+"""BNLL: log(1 + exp(x)), a soft ReLU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class BNLL(Layer):
+    """Element by element."""
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.logaddexp(bottoms[0], np.float32(0)),)  # without overflow

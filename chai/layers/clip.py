@@ -1,0 +1,36 @@
+"""Clip: x, but not below min and not above max."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ClipParams:
+    """Both must be given."""
+
+    min: float | None = None
+    max: float | None = None
+
+
+class Clip(Layer):
+    """Element by element; min wins over a max below it."""
+
+    message = "clip_param"
+    Params = ClipParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if self.params.min is None or self.params.max is None:
+            raise self.wrong("min or max is missing")
+        return bottoms
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        low, high = np.float32(self.params.min), np.float32(self.params.max)
+        return (np.maximum(np.minimum(bottoms[0], high), low),)

@@ -1,0 +1,55 @@
+"""DepthToSpace: groups of channels become blocks of pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..params import size
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class DepthToSpaceParams:
+    """Side of a block; data_format NHWC, NCHW or DCR (the same), or CRD."""
+
+    block_size: int | None = size()
+    data_format: str = "NHWC"
+
+
+class DepthToSpace(Layer):
+    """With block b, pixel (i, j) of a block of channel d comes from channel (i * b + j) * D + d of D * b * b.
+
+    CRD: from channel (d * b + i) * b + j, as PyTorch's PixelShuffle has it.
+    """
+
+    message = "depth_to_space_param"
+    Params = DepthToSpaceParams
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        n, *size = self.spatial(bottoms[0])
+        b, form = self.params.block_size, self.params.data_format
+        if b is None:
+            raise self.wrong("block_size is missing")
+        if form not in ("NHWC", "NCHW", "DCR", "CRD"):
+            raise self.wrong(f"data_format {form!r}; expected NHWC, NCHW, DCR or CRD")
+        h, w, c = size if form == "NHWC" else (*size[1:], size[0])
+        if c % (b * b):
+            raise self.wrong(f"the {c} channels of {show(bottoms[0])} cannot be made into blocks of {b}x{b}")
+        top = h * b, w * b, c // (b * b)
+        return ((n, *top) if form == "NHWC" else (n, top[2], *top[:2]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, b = bottoms[0], self.params.block_size
+        top = self.shapes(x.shape)[0]
+        if self.params.data_format == "NHWC":
+            n, h, w, _ = x.shape
+            return (x.reshape(n, h, w, b, b, -1).transpose(0, 1, 3, 2, 4, 5).reshape(top),)
+        n, _, h, w = x.shape
+        if self.params.data_format == "CRD":
+            return (x.reshape(n, -1, b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(top),)
+        return (x.reshape(n, b, b, -1, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(top),)

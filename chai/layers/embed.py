@@ -1,0 +1,47 @@
+"""Embed: a trained row for each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..params import Filler, nested, within
+from ._index import rows
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class EmbedParams:
+    """input_dim rows of num_output numbers."""
+
+    num_output: int = within(0, 2**31 - 1, 0)
+    input_dim: int = within(0, 2**31 - 1, 0)
+    bias_term: bool = True
+    weight_filler: Filler | None = nested(Filler)
+    bias_filler: Filler | None = nested(Filler)
+
+
+class Embed(Layer):
+    """The bottom holds whole numbers from 0 to input_dim - 1; the top has an axis more, of length num_output."""
+
+    message = "embed_param"
+    Params = EmbedParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if self.params.num_output < 1 or self.params.input_dim < 1:
+            raise self.wrong("num_output or input_dim is missing")
+        return ((*bottoms[0], self.params.num_output),)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        weights = (self.params.input_dim, self.params.num_output)
+        return (weights, weights[1:]) if self.params.bias_term else (weights,)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return self.params.weight_filler, self.params.bias_filler
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        y = self.blobs[0][rows(self, bottoms[0], self.params.input_dim)]
+        return (y + self.blobs[1] if self.params.bias_term else y,)

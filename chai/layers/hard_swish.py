@@ -1,0 +1,21 @@
+"""HardSwish: x * min(max(x + 3, 0), 6) / 6."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class HardSwish(Layer):
+    """Element by element."""
+
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        return (x * np.clip(x + 3, 0, 6) / 6,)

@@ -1,0 +1,49 @@
+"""ICNetSubgraph: the pyramid of averages in ICNet, as one layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from . import _bilinear
+from .pooling import Pooling, PoolingParams
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+# kernel and stride (height, width) for ICNet's map of 33x65
+LEVELS = (
+    ((33, 65), (33, 65)),
+    ((17, 33), (16, 32)),
+    ((13, 25), (10, 20)),
+    ((8, 15), (5, 10)),
+)
+
+
+class ICNetSubgraph(Layer):
+    """x + four averages of it over windows of these fixed sizes, each resized to the size of x (bilinear)."""
+
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    def _poolings(self) -> list[Pooling]:
+        return [
+            Pooling(
+                self.name,
+                self.bottoms,
+                self.tops,
+                PoolingParams("AVE", kernel_h=kh, kernel_w=kw, stride_h=sh, stride_w=sw),
+                type=self.type,
+            )
+            for (kh, kw), (sh, sw) in LEVELS
+        ]
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        for pooling in self._poolings():
+            pooling.shapes(*bottoms)
+        return bottoms
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        y = x = bottoms[0]
+        for pooling in self._poolings():
+            y = y + _bilinear.resize(pooling.forward(x)[0], x.shape[2:])
+        return (y,)

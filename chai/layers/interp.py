@@ -1,0 +1,60 @@
+"""Interp: a map of another size, bilinear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..params import SIZE, within
+from . import _bilinear
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class InterpParams:
+    """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop."""
+
+    height: int | None = within(1, SIZE)
+    width: int | None = within(1, SIZE)
+    zoom_factor: int | None = within(1, SIZE)
+    shrink_factor: int | None = within(1, SIZE)
+    pad_beg: int = within(-SIZE, 0, 0)
+    pad_end: int = within(-SIZE, 0, 0)
+    full_zoom_factor: int | None = within(1, SIZE)
+
+
+class Interp(Layer):
+    """Corners stay corners: a factor z makes (size - 1) * z + 1 of size, and a shrinking by s (size - 1) / s + 1.
+
+    One factor alone comes before height and width, those before both factors; full_zoom_factor (Synopsys) is last and
+    makes size * z.
+    """
+
+    message = "interp_param"
+    Params = InterpParams
+    fork = "hszhao/PSPNet"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        n, c, *old = self.spatial(bottoms[0])
+        p = self.params
+        size = [d + p.pad_beg + p.pad_end for d in old]
+        if min(size) < 1:
+            raise self.wrong(f"pad_beg {p.pad_beg} and pad_end {p.pad_end} leave nothing of {show(tuple(old))}")
+        zoom, shrink = p.zoom_factor, p.shrink_factor
+        if p.height and p.width and bool(zoom) == bool(shrink):
+            return ((n, c, p.height, p.width),)
+        if zoom or shrink:
+            size = [(d - 1) // (shrink or 1) + 1 for d in size]
+            return ((n, c, *((d - 1) * (zoom or 1) + 1 for d in size)),)
+        if not p.full_zoom_factor:
+            raise self.wrong("the new size is missing", hint="height and width, zoom_factor or shrink_factor")
+        return ((n, c, *(d * p.full_zoom_factor for d in size)),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, begin = bottoms[0], -self.params.pad_beg
+        out = self.shapes(x.shape)[0][2:]
+        h, w = (d + self.params.pad_end for d in x.shape[2:])
+        return (_bilinear.resize(x[:, :, begin:h, begin:w], out),)

@@ -1,0 +1,74 @@
+"""Local: a convolution with weights of its own at every place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count, show
+from ..lazy import np
+from ..params import Filler, margin, nested, size, within
+from ..window import Window
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class LocalParams:
+    """A square kernel."""
+
+    num_output: int = within(0, 2**31 - 1, 0)
+    bias_term: bool = True
+    pad: int = margin(0)
+    kernel_size: int | None = size()
+    stride: int = size(1)
+    weight_filler: Filler | None = nested(Filler)
+    bias_filler: Filler | None = nested(Filler)
+
+
+class Local(Layer):
+    """Weights (M, 1, C * k * k, OH * OW), bias (1, 1, M, OH * OW); sizes round down."""
+
+    message = "local_param"
+    Params = LocalParams
+    fork = "happynear/caffe-windows"
+
+    def _window(self) -> Window:
+        p = self.params
+        return Window((p.kernel_size, p.kernel_size), (p.stride, p.stride), (p.pad, p.pad))
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        n, _, *old = self.spatial(bottoms[0])
+        if p.num_output < 1 or p.kernel_size is None:
+            raise self.wrong("num_output or kernel_size is missing")
+        if p.kernel_size > min(old):
+            raise self.wrong(f"kernel {p.kernel_size} is larger than the input {show(tuple(old))}")
+        return ((n, p.num_output, *self._window().sizes(tuple(old))),)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        m, places = self.params.num_output, count(self.shapes(*bottoms)[0][2:])
+        weights = (m, 1, bottoms[0][1] * self.params.kernel_size**2, places)
+        return (weights, (1, 1, m, places)) if self.params.bias_term else (weights,)
+
+    def fillers(self) -> tuple[Filler | None, ...]:
+        return self.params.weight_filler, self.params.bias_filler
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        return bottoms[0][0] * count(self.weight_shapes(*bottoms)[0])
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, p = bottoms[0], self.params
+        n, m, oh, ow = self.shapes(x.shape)[0]
+        k, s = p.kernel_size, p.stride
+        padded = np.pad(x, ((0, 0), (0, 0), (p.pad, p.pad), (p.pad, p.pad)))
+        weights = self.blobs[0].reshape(m, x.shape[1], k, k, oh, ow)
+        y = np.zeros((n, m, oh, ow), np.float32)
+        if p.bias_term:
+            y += self.blobs[1].reshape(m, oh, ow)
+        for i in range(k):
+            for j in range(k):
+                tap = padded[:, :, i : i + s * (oh - 1) + 1 : s, j : j + s * (ow - 1) + 1 : s]
+                y += np.einsum("nchw,mchw->nmhw", tap, weights[:, :, i, j])
+        return (y,)

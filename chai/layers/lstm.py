@@ -1,0 +1,31 @@
+"""LSTM: long short-term memory, without peepholes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import np
+from ._recurrent import RecurrentLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class LSTM(RecurrentLayer):
+    """c = cont * f * c_before + i * g, h = o * tanh(c), with gates i, f, o by sigmoid and g by tanh, in this order.
+
+    Blobs: weights of x (4 * D, I) and their bias (4 * D,), weights of the input for all steps if there is one, weights of
+    h (4 * D, D). State: h, c.
+    """
+
+    gates = 4
+    states = 2
+
+    def step(
+        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
+    ) -> tuple[Array, tuple[Array, ...]]:
+        *doors, g = np.split(gates, 4, 1)
+        i, f, o = (0.5 * np.tanh(0.5 * door) + np.float32(0.5) for door in doors)  # sigmoid, without overflow
+        c = mark * f * state[1] + i * np.tanh(g)
+        h = o * np.tanh(c)
+        return h, (h, c)

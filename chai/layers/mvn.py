@@ -1,0 +1,39 @@
+"""MVN: x minus its mean, over its standard deviation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class MVNParams:
+    """across_channels: one mean per image instead of one per channel."""
+
+    normalize_variance: bool = True
+    across_channels: bool = False
+    eps: float = within(0, 1e30, 1e-9)
+
+
+class MVN(Layer):
+    """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance the mean only."""
+
+    message = "mvn_param"
+    Params = MVNParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (self.spatial(bottoms[0]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        axes = (1, 2, 3) if self.params.across_channels else (2, 3)
+        y = bottoms[0] - bottoms[0].mean(axes, keepdims=True, dtype=np.float32)
+        if self.params.normalize_variance:
+            y /= np.sqrt((y * y).mean(axes, keepdims=True, dtype=np.float32)) + np.float32(self.params.eps)
+        return (y,)

@@ -1,0 +1,43 @@
+"""Pad: a constant around a blob."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..lazy import np
+from ..params import margin
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class PadParams:
+    """paddings: before and after axis 0, before and after axis 1, ..."""
+
+    paddings: tuple[int, ...] = margin(())
+    constant_values: float = 0.0
+
+
+class Pad(Layer):
+    """Every axis grows by its two paddings."""
+
+    message = "pad_param"
+    Params = PadParams
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @property
+    def _pairs(self) -> list[tuple[int, int]]:
+        given = self.params.paddings
+        return list(zip(given[::2], given[1::2]))
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape, given = bottoms[0], self.params.paddings
+        if len(given) != 2 * len(shape):
+            raise self.wrong(f"{len(given)} paddings for {show(shape)}; expected two for each axis")
+        return (tuple(d + before + after for d, (before, after) in zip(shape, self._pairs)),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.pad(bottoms[0], self._pairs, constant_values=np.float32(self.params.constant_values)),)

@@ -1,0 +1,39 @@
+"""Parameter: a trained blob as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..params import BlobShape, nested
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ParameterParams:
+    """The blob's shape."""
+
+    shape: BlobShape | None = nested(BlobShape)
+
+
+class Parameter(Layer):
+    """Reads nothing; the top is the blob."""
+
+    message = "parameter_param"
+    Params = ParameterParams
+    bottoms_allowed = (0, 0)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape = self.params.shape.dim if self.params.shape else ()
+        if any(d < 1 for d in shape):
+            raise self.wrong("a size must be at least 1")
+        return (shape,)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return self.shapes()
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (self.blobs[0],)

@@ -1,0 +1,62 @@
+"""PSROIPooling: each region's averages in a grid, every part of which has channels of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Shape, show
+from ..lazy import np
+from ..params import size
+from ._regions import RegionLayer, cut, half_away
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class PSROIPoolingParams:
+    """All three must be given: group_size x group_size parts, output_dim channels of the top."""
+
+    spatial_scale: float | None = None
+    output_dim: int | None = size()
+    group_size: int | None = size()
+
+
+class PSROIPooling(RegionLayer):
+    """Part (i, j) of channel c averages channel (c * group_size + i) * group_size + j; without a pixel it gives 0.
+
+    A region runs from round(corner) to round(other corner) + 1, times spatial_scale, and is at least 0.1 long.
+    """
+
+    message = "psroi_pooling_param"
+    Params = PSROIPoolingParams
+    fork = "daijifeng001/caffe-rfcn"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        found = self.regions(*bottoms)
+        if None in (p.spatial_scale, p.output_dim, p.group_size):
+            raise self.wrong("spatial_scale, output_dim or group_size is missing")
+        if bottoms[0][1] != p.output_dim * p.group_size**2:
+            raise self.wrong(
+                f"{show(bottoms[0])}: expected output_dim * group_size^2 = {p.output_dim * p.group_size**2} channels"
+            )
+        return ((found, p.output_dim, p.group_size, p.group_size),)
+
+    def bounds(self, start: float, end: float, i: int) -> Array:
+        scale = np.float32(self.params.spatial_scale)
+        first, last = np.float32(half_away(start)) * scale, np.float32(half_away(end) + 1) * scale
+        return cut(float(first), float(max(last - first, np.float32(0.1))), self.params.group_size)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        maps = bottoms[0]
+        y = np.zeros(self.shapes(maps.shape, bottoms[1].shape)[0], np.float32)
+        n, _, h, w = maps.shape
+        parted = maps.reshape(n, *y.shape[1:], h, w)
+        for top, (image, down, right) in zip(y, self.cells(maps, bottoms[1])):
+            for i, (h0, h1) in enumerate(down):
+                for j, (w0, w1) in enumerate(right):
+                    if h0 < h1 and w0 < w1:
+                        top[:, i, j] = parted[image, :, i, j, h0:h1, w0:w1].mean((1, 2), dtype=np.float32)
+        return (y,)

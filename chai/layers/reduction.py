@@ -1,0 +1,39 @@
+"""Reduction: one number from everything behind an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import axis_index, choice
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ReductionParams:
+    """ASUM adds sizes, SUMSQ squares."""
+
+    operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", default="SUM")
+    axis: int = axis_index(0)
+    coeff: float = 1.0
+
+
+class Reduction(Layer):
+    """coeff times the sum, sum of sizes, sum of squares or mean over ``axis`` and every axis behind it."""
+
+    message = "reduction_param"
+    Params = ReductionParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (bottoms[0][: self.axis(self.params.axis, bottoms[0])],)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, p = bottoms[0], self.params
+        x = np.abs(x) if p.operation == "ASUM" else x * x if p.operation == "SUMSQ" else x
+        axes = tuple(range(self.axis(p.axis, x.shape), x.ndim))
+        y = x.mean(axes, dtype=np.float32) if p.operation == "MEAN" else x.sum(axes, dtype=np.float32)
+        return (np.float32(p.coeff) * y,)

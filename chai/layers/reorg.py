@@ -1,0 +1,50 @@
+"""Reorg: squares of pixels become channels, in Darknet's order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..params import size
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ReorgParams:
+    """The side of the squares; reverse makes squares of channels."""
+
+    stride: int | None = size()
+    reverse: bool = False
+
+
+class Reorg(Layer):
+    """(N, C, H, W) to (N, C * s * s, H / s, W / s); reverse: (N, C / (s * s), H * s, W * s).
+
+    Darknet's order is not that of a space-to-depth: the numbers of a map are read as if it had C / (s * s) channels of
+    (H * s, W * s), and the pixels (i, j) of its squares fill channels (i * s + j) * C / (s * s) and on of a blob
+    (C, H, W), whose numbers in turn are read as the top. (The fork swaps height and width; its maps are square.)
+    """
+
+    message = "reorg_param"
+    Params = ReorgParams
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        n, c, h, w = self.spatial(bottoms[0])
+        s = self.params.stride
+        if s is None:
+            raise self.wrong("stride is missing")
+        if c % (s * s) or (not self.params.reverse and (h % s or w % s)):
+            raise self.wrong(f"{show(bottoms[0])} cannot be divided by stride {s}")
+        return ((n, c // (s * s), h * s, w * s) if self.params.reverse else (n, c * s * s, h // s, w // s),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, s = bottoms[0], self.params.stride
+        n, c, h, w = x.shape
+        top = self.shapes(x.shape)[0]
+        if self.params.reverse:
+            return (x.reshape(n, s, s, -1, h, w).transpose(0, 3, 4, 1, 5, 2).reshape(top),)
+        return (x.reshape(n, c // (s * s), h, s, w, s).transpose(0, 3, 5, 1, 2, 4).reshape(top),)

@@ -1,0 +1,74 @@
+"""ResizeNearestNeighbor: a map of another size, each pixel from the nearest one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import SIZE, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ResizeNearestNeighborParams:
+    """output_height and output_width, or else factors scale_height and scale_width, rounded down."""
+
+    align_corners: bool = False
+    output_height: int | None = within(1, SIZE)
+    output_width: int | None = within(1, SIZE)
+    data_format: str = "NHWC"
+    scale_height: float = within(1e-6, SIZE, 1.0)
+    scale_width: float = within(1e-6, SIZE, 1.0)
+    half_pixel_centers: bool = False
+
+
+class ResizeNearestNeighbor(Layer):
+    """Pixel i comes from i * size / new size, rounded down; half_pixel_centers: from (i + 0.5) * size / new size.
+
+    align_corners: from i * (size - 1) / (new size - 1), rounded half up, so that corners stay corners.
+    """
+
+    message = "resize_nearest_neighbor_param"
+    Params = ResizeNearestNeighborParams
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    @property
+    def _first(self) -> int:
+        """The axis of rows."""
+        return 1 if self.params.data_format == "NHWC" else 2
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        top = list(self.spatial(bottoms[0]))
+        if p.align_corners and p.half_pixel_centers:
+            raise self.wrong("align_corners and half_pixel_centers are both given")
+        for i, (new, scale) in enumerate(
+            ((p.output_height, p.scale_height), (p.output_width, p.scale_width)), self._first
+        ):
+            top[i] = int(np.float32(top[i]) * np.float32(scale)) if new is None else new
+            if top[i] < 1:
+                raise self.wrong(f"nothing is left of {bottoms[0][i]} pixels times {scale:g}")
+        return (tuple(top),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        top = self.shapes(x.shape)[0]
+        for axis in (self._first, self._first + 1):
+            x = np.take(x, self._from(x.shape[axis], top[axis]), axis)
+        return (x,)
+
+    def _from(self, old: int, new: int) -> Array:
+        """Which pixel each new one comes from; in float32, whose rounding decides on edges."""
+        p, i = self.params, np.arange(new, dtype=np.float32)
+        if p.align_corners and new > 1:
+            place = np.floor(i * np.float32((old - 1) / np.float32(new - 1)) + np.float32(0.5))
+        else:
+            step = np.float32(old / np.float32(new))
+            # with align_corners a single pixel is number 0, which either way gives
+            place = np.floor((i + np.float32(0.5 if p.half_pixel_centers else 0)) * step)
+        found: Array = np.minimum(place.astype(np.int64), old - 1)
+        return found

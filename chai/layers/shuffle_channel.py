@@ -1,0 +1,38 @@
+"""ShuffleChannel: channels dealt out to groups in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..params import size
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ShuffleChannelParams:
+    """Groups that the channels come in."""
+
+    group: int = size(1)
+
+
+class ShuffleChannel(Layer):
+    """Channels as a table of ``group`` rows, read column by column: of 6 in 3 groups 0 2 4 1 3 5."""
+
+    message = "shuffle_channel_param"
+    Params = ShuffleChannelParams
+    fork = "farmingyard/ShuffleNet"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape = bottoms[0]
+        if len(shape) < 2 or shape[1] % self.params.group:
+            raise self.wrong(f"the channels of {show(shape)} cannot be divided into {self.params.group} groups")
+        return (shape,)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        n, c, *rest = x.shape
+        return (x.reshape(n, self.params.group, c // self.params.group, *rest).swapaxes(1, 2).reshape(x.shape),)

@@ -1,0 +1,54 @@
+"""SPP: poolings into 1, 2x2, 4x4, ... parts of the map, one after the other in a vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count
+from ..lazy import np
+from ..params import choice, within
+from .pooling import Pooling, PoolingParams
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class SPPParams:
+    """How many poolings, and of which kind."""
+
+    pyramid_height: int = within(0, 16, 0)
+    pool: str = choice("MAX", "AVE", "STOCHASTIC", default="MAX")
+
+
+class SPP(Layer):
+    """Pooling i has a kernel and stride of size / 2^i, rounded up, and half of what is too much as padding.
+
+    Of one pooling the top is its map, of several (N, C * all their pixels).
+    """
+
+    message = "spp_param"
+    Params = SPPParams
+
+    def _poolings(self, shape: Shape) -> list[Pooling]:
+        found = []
+        for level in range(self.params.pyramid_height):
+            kernel = [-(-size >> level) for size in shape[2:]]
+            pad = [((k << level) - size + 1) // 2 for k, size in zip(kernel, shape[2:])]
+            (kh, kw), (ph, pw) = kernel, pad
+            params = PoolingParams(
+                self.params.pool, pad_h=ph, pad_w=pw, kernel_h=kh, kernel_w=kw, stride_h=kh, stride_w=kw
+            )
+            found.append(Pooling(self.name, self.bottoms, self.tops, params, type=self.type))
+        return found
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        if not self.params.pyramid_height:
+            raise self.wrong("pyramid_height is missing")
+        parts = [p.shapes(*bottoms)[0] for p in self._poolings(self.spatial(bottoms[0]))]
+        return (parts[0],) if len(parts) == 1 else ((bottoms[0][0], sum(count(part[1:]) for part in parts)),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        parts = [p.forward(*bottoms)[0] for p in self._poolings(bottoms[0].shape)]
+        return (parts[0] if len(parts) == 1 else np.concatenate([p.reshape(len(p), -1) for p in parts], 1),)

@@ -1,0 +1,38 @@
+"""Squeeze: a blob without axes of length 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, show
+from ..params import within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class SqueezeParams:
+    """The axes that go; none: all of length 1."""
+
+    axis: tuple[int, ...] = within(-32, 31, ())
+
+
+class Squeeze(Layer):
+    """A view; nothing is moved."""
+
+    message = "squeeze_param"
+    Params = SqueezeParams
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape = bottoms[0]
+        gone = {self.axis(a, shape) for a in self.params.axis} or {i for i, d in enumerate(shape) if d == 1}
+        for i in gone:
+            if shape[i] != 1:
+                raise self.wrong(f"axis {i} of {show(shape)} is {shape[i]} long; only axes of length 1 can go")
+        return (tuple(d for i, d in enumerate(shape) if i not in gone),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0].reshape(self.shapes(bottoms[0].shape)[0]),)

@@ -1,0 +1,31 @@
+"""Swish: x * sigmoid(beta * x)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class SwishParams:
+    """The slope of the sigmoid at 0, times 4."""
+
+    beta: float = 1.0
+
+
+class Swish(Layer):
+    """Element by element."""
+
+    message = "swish_param"
+    Params = SwishParams
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        # sigmoid by tanh, which does not overflow
+        return (x * (0.5 * np.tanh(np.float32(0.5 * self.params.beta) * x) + np.float32(0.5)),)

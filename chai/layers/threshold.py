@@ -1,0 +1,29 @@
+"""Threshold: 1 where x > threshold, else 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ThresholdParams:
+    """Equal is not above."""
+
+    threshold: float = 0.0
+
+
+class Threshold(Layer):
+    """Element by element."""
+
+    message = "threshold_param"
+    Params = ThresholdParams
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return ((bottoms[0] > np.float32(self.params.threshold)).astype(np.float32),)

@@ -1,0 +1,41 @@
+"""Tile: a blob several times along an axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..params import axis_index, within
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class TileParams:
+    """tiles must be given."""
+
+    axis: int = axis_index(1)
+    tiles: int | None = within(1, 2**31 - 1)
+
+
+class Tile(Layer):
+    """1 2 twice is 1 2 1 2."""
+
+    message = "tile_param"
+    Params = TileParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        shape, tiles = bottoms[0], self.params.tiles
+        along = self.axis(self.params.axis, shape)
+        if tiles is None:
+            raise self.wrong("tiles is missing")
+        return ((*shape[:along], shape[along] * tiles, *shape[along + 1 :]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        times = [1] * x.ndim
+        times[self.axis(self.params.axis, x.shape)] = self.params.tiles
+        return (np.tile(x, times),)

@@ -1,0 +1,79 @@
+"""Upsample: pixels back to where a max pooling found them, or every pixel as a square."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import ModelError
+from ..graph import Layer, Shape, show
+from ..lazy import np
+from ..params import size
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class UpsampleParams:
+    """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
+
+    pad_out_h and pad_out_w take one row or column away again (scale 2 only).
+    """
+
+    scale: int | None = size()
+    scale_h: int | None = size()
+    scale_w: int | None = size()
+    pad_out_h: bool = False
+    pad_out_w: bool = False
+    upsample_h: int | None = size()
+    upsample_w: int | None = size()
+
+
+class Upsample(Layer):
+    """Two forks have a type of this name, and the number of bottoms tells them apart.
+
+    SegNet: bottoms x and the second top of a Pooling; x goes to the places that it names, 0 elsewhere; the factor is
+    2 unless given. MobileNet-YOLO: one bottom; every pixel becomes a square of scale x scale, scale being 1 unless given.
+    """
+
+    message = "upsample_param"
+    Params = UpsampleParams
+    bottoms_allowed = (1, 2)
+    fork = "alexgkendall/caffe-segnet; eric612/MobileNet-YOLO"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        n, c, *old = self.spatial(bottoms[0])
+        if len(bottoms) == 1:
+            if any(f is not None for f in (p.scale_h, p.scale_w, p.upsample_h, p.upsample_w)):
+                raise self.wrong("of one bottom only scale can be given")
+            return ((n, c, *(d * (p.scale or 1) for d in old)),)
+        if bottoms[1] != bottoms[0]:
+            raise self.wrong(f"the places {show(bottoms[1])} are not of the blob {show(bottoms[0])}")
+        if p.upsample_h and p.upsample_w:
+            return ((n, c, p.upsample_h, p.upsample_w),)
+        new = []
+        for d, factor, less in zip(old, (p.scale_h, p.scale_w), (p.pad_out_h, p.pad_out_w)):
+            factor = factor or p.scale or 2
+            if less and factor != 2:
+                raise self.wrong(f"pad_out_h and pad_out_w need scale 2, found {factor}")
+            new.append(d * factor - less)
+        return ((n, c, *new),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        if len(bottoms) == 1:
+            return (x.repeat(self.params.scale or 1, 2).repeat(self.params.scale or 1, 3),)
+        n, c, h, w = self.shapes(x.shape, bottoms[1].shape)[0]
+        places = bottoms[1].reshape(n * c, -1).astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < h * w:
+            raise self.failure(
+                ModelError(
+                    f"places from {places.min()} to {places.max()} in a map of {h}x{w}: is it the pooling's input size?"
+                )
+            )
+        y = np.zeros((n * c, h * w), np.float32)
+        # row by row, so that of two pixels for one place the last one stays, as in a loop
+        y[np.arange(n * c).reshape(-1, 1), places] = x.reshape(n * c, -1)
+        return (y.reshape(n, c, h, w),)

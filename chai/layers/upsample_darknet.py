@@ -1,0 +1,34 @@
+"""UpsampleDarknet: every pixel becomes a square of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..params import size
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class UpsampleDarknetParams:
+    """The side of the square."""
+
+    stride: int = size(1)
+
+
+class UpsampleDarknet(Layer):
+    """(N, C, H, W) to (N, C, H * stride, W * stride)."""
+
+    message = "upsample_darknet_param"
+    Params = UpsampleDarknetParams
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        n, c, h, w = self.spatial(bottoms[0])
+        return ((n, c, h * self.params.stride, w * self.params.stride),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0].repeat(self.params.stride, 2).repeat(self.params.stride, 3),)

@@ -1,0 +1,11 @@
+"""YoloSeg: a loss of segmentation."""
+
+from __future__ import annotations
+
+from ._training import TrainingLayer
+
+
+class YoloSeg(TrainingLayer):
+    """Dropped at TEST."""
+
+    fork = "eric612/MobileNet-YOLO"

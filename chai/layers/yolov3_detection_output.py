@@ -1,0 +1,81 @@
+"""Yolov3DetectionOutput: YOLOv3's boxes after thresholds and suppression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Shape
+from ..lazy import np
+from ..params import SIZE, within
+from ._yolo import YoloLayer, by_cell, sigmoid
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class Yolov3DetectionOutputParams:
+    """biases are the anchors' widths and heights in pixels; mask says which of them each grid has, grid by grid.
+
+    anchors_scale: pixels per cell, one number per grid.
+    """
+
+    num_classes: int = within(1, SIZE, 20)
+    num_box: int = within(1, SIZE, 3)
+    confidence_threshold: float = 0.01
+    nms_threshold: float = within(0, 1e6, 0.45)
+    biases: tuple[float, ...] = ()
+    anchors_scale: tuple[int, ...] = within(1, SIZE, ())
+    mask_group_num: int = within(1, SIZE, 2)
+    mask: tuple[int, ...] = within(0, SIZE, ())
+
+
+class Yolov3DetectionOutput(YoloLayer):
+    """A box's centre is (cell + sigmoid(x, y)) / S, its size exp(w, h) * anchor / (S * anchors_scale).
+
+    A class's score is sigmoid(objectness) * sigmoid(class); each one above confidence_threshold is a candidate.
+    """
+
+    message = "yolov3_detection_output_param"
+    Params = Yolov3DetectionOutputParams
+    bottoms_allowed = (1, None)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        grids = p.mask_group_num
+        if len(bottoms) != grids or len(p.anchors_scale) != grids:
+            raise self.wrong(
+                f"{len(bottoms)} bottoms and {len(p.anchors_scale)} anchors_scale for mask_group_num {grids}"
+            )
+        if len(p.mask) != grids * p.num_box or max(p.mask) >= len(p.biases) // 2:
+            raise self.wrong(
+                f"mask {list(p.mask)}: expected {p.num_box} of {len(p.biases) // 2} anchors for each of {grids} grids"
+            )
+        return super().shapes(*bottoms)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        p = self.params
+        anchors = np.array(p.biases, np.float32)[: len(p.biases) // 2 * 2].reshape(-1, 2)
+        masks = np.array(p.mask).reshape(p.mask_group_num, -1)
+        grids = []
+        for x, mask, scale in zip(bottoms, masks, p.anchors_scale):
+            values, columns, rows = self.grid(x)
+            side = x.shape[2]
+            boxes = np.empty((*values.shape[:-1], 4), np.float32)
+            boxes[..., 0] = (columns + sigmoid(values[..., 0])) / side
+            boxes[..., 1] = (rows + sigmoid(values[..., 1])) / side
+            boxes[..., 2:] = np.exp(values[..., 2:4]) * anchors[mask].reshape(-1, 1, 1, 2) / np.float32(side * scale)
+            scores = sigmoid(values[..., 4:5]) * sigmoid(values[..., 5:])
+            # by cell, then box of the cell, as candidates of equal scores are ordered
+            grids.append((by_cell(boxes), by_cell(scores)))
+        lines: list[tuple[float, ...]] = []
+        for image in range(len(bottoms[0])):
+            boxes = np.concatenate([b[image] for b, _ in grids])
+            scores = np.concatenate([s[image] for _, s in grids])
+            if p.nms_threshold < 0.99:  # a box suppresses itself: its best class is the only one that can stay
+                best = scores.argmax(1)
+                scores = np.where(np.arange(scores.shape[1]) == best.reshape(-1, 1), scores, -np.inf)
+            box, label = np.nonzero(scores > np.float32(p.confidence_threshold))
+            lines += self.found(boxes[box], scores[box, label], label, image)
+        return self.top(lines, len(bottoms[0]))
