@@ -8,6 +8,7 @@ Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -201,9 +202,15 @@ class Graph:
         """The prototxt's name of a blob id."""
         return self._names.get(blob, blob)
 
-    @property
+    @cached_property
     def _names(self) -> dict[str, str]:
-        return {i: name for name, i in self.latest.items()}
+        """Of every blob that a layer writes; an id is a name and, for a layer in place, that layer behind an @."""
+        names = {}
+        for layer in self.layers:
+            for top in layer.tops:
+                at = max(top.rfind(f"@{name}") for name in (layer.name, *layer.origin))
+                names[top] = top if top in self.latest or at < 0 else top[:at]
+        return names
 
 
 def check_shape(layer: Layer, shape: Shape) -> None:

@@ -44,6 +44,11 @@ def network(parser: argparse.ArgumentParser, default: str | None = None) -> None
     )
 
 
+def named(args: argparse.Namespace, weights: bool) -> str:
+    """NET [WEIGHTS] to be typed again; ``weights``: whether some are known without being named."""
+    return f"{args.net} {args.weights}" if args.weights else f"{args.net}{'' if weights else ' WEIGHTS'}"
+
+
 def preprocessing(parser: argparse.ArgumentParser) -> None:
     """Options of an image's way into the network; they override the network's own."""
     group = parser.add_argument_group("preprocessing, instead of the network's .toml or transform_param")

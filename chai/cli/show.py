@@ -72,15 +72,14 @@ def _sizes(blobs: Any, shapes: dict[str, Shape]) -> dict[str, list[int]]:
 
 
 def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]]:
-    names = {i: name for name, i in graph.latest.items()}
     for layer in graph.layers:
         bottoms = tuple(shapes[b] for b in layer.bottoms)
         tops = tuple(shapes[t] for t in layer.tops if t in shapes)
         yield {
             "name": layer.name,
             "type": layer.type,
-            "bottoms": [names.get(b, b.partition("@")[0]) for b in layer.bottoms],
-            "tops": [names.get(t, t.partition("@")[0]) for t in layer.tops],
+            "bottoms": [graph.caffe_name(b) for b in layer.bottoms],
+            "tops": [graph.caffe_name(t) for t in layer.tops],
             "shapes": [list(t) for t in tops],
             "macs": layer.macs(bottoms, tops),
             "parameters": sum(map(prod, layer.weight_shapes(*bottoms))) if not layer.source else 0,
@@ -136,7 +135,7 @@ def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape],
     for note in graph.notes:
         print(f"note     {output.printable(note)}")
     if not args.quiet:
-        output.say(f"next: chai run {args.net} {args.weights or 'WEIGHTS'} -i IMAGE")
+        output.say(f"next: chai run {options.named(args, locate(args.net, args.weights)[1] is not None)} -i IMAGE")
 
 
 def _dot(graph: Graph, shapes: dict[str, Shape]) -> str:

@@ -91,7 +91,7 @@ def show(args: argparse.Namespace) -> int:
         f"speed    {fps:.1f} images/second on the overlay alone, modelled at an assumed {clock:g} MHz ({net.overlay.name})"
     )
     if not args.quiet:
-        output.say(f"next: chai run {args.net} {args.weights or 'WEIGHTS'} -i IMAGE --device emulator")
+        output.say(f"next: chai run {options.named(args, net.weights is not None)} -i IMAGE")
     return 0
 
 

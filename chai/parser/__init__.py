@@ -10,7 +10,7 @@ from ..graph import Graph
 from ..plugins.registry import Registry
 from .build import State, build
 from .message import Message, read
-from .text import Field, parse, read_source
+from .text import Block, Field, parse, read_source
 from .upgrade import upgrade
 
 log = logging.getLogger("chai.parser")
@@ -31,9 +31,9 @@ def load_graph(
     """
     source = read_source(path)
     net = read(parse(source), "NetParameter", source)
-    unknown = unknown_fields(net)
+    unknown = unknown_fields(net, custom)
     if unknown and strict:
-        field, layer = next(_unknown(net))
+        field, layer = next(_unknown(net, custom))
         what = f"layer {layer!r}: {field.name}" if layer else field.name
         start, hint = field.start, "without strict reading such fields are ignored"
         message = f"{what} is no field of Caffe's schema"
@@ -47,10 +47,13 @@ def load_graph(
     return graph
 
 
-def unknown_fields(net: Message) -> list[str]:
-    """Fields outside the schema, as ``name (lines 3, 8)``, in order of appearance."""
+def unknown_fields(net: Message, custom: Registry) -> list[str]:
+    """Fields outside the schema, as ``name (lines 3, 8)``, in order of appearance.
+
+    A message that a custom layer takes a named argument from is none of them.
+    """
     found: dict[str, list[int]] = {}
-    for field, _ in _unknown(net):
+    for field, _ in _unknown(net, custom):
         found.setdefault(field.name, []).append(net.source.where(field.start)[0])
     return [
         f"{name} (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:4]))}{', ...' * (len(lines) > 4)})"
@@ -58,13 +61,18 @@ def unknown_fields(net: Message) -> list[str]:
     ]
 
 
-def _unknown(message: Message, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
+def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
     """Each of them, with the name of the layer that it stands in."""
+    taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)
+        found = custom.lookup(message.get("type", "")) if message.get("user_defined_layer") else None
+        taken = set(found.options.args) if found is not None else set()
     for field in message.unknown:
-        yield field, layer
+        inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()
+        if taken.isdisjoint(inside):
+            yield field, layer
     for values in message.values.values():
         for v in values:
             if isinstance(v.value, Message):
-                yield from _unknown(v.value, layer)
+                yield from _unknown(v.value, custom, layer)

@@ -29,7 +29,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     if not kept:
         raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")
     written = {t for layer in kept for t in layer.tops}
-    names = _inputs(kept, written)
+    names = _inputs(graph, kept, written)
     layers: list[Layer] = [Input(f"input {name}", tops=(name,)) for name in names.values()]
     layers += [_reading(layer, names) for layer in kept]
     read = {b for layer in layers for b in layer.bottoms}
@@ -41,16 +41,16 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     inputs.update({b: s for b, s in graph.inputs.items() if b in written})
     latest = {name: blob for name, blob in graph.latest.items() if blob in written}
     for layer in kept:  # a name whose last writer was cut off is what the last kept one wrote
-        latest.update({t.partition("@")[0]: t for t in layer.tops if t.partition("@")[0] not in latest})
+        latest.update({graph.caffe_name(t): t for t in layer.tops if graph.caffe_name(t) not in latest})
     latest.update({name: name for name in names.values() if name not in latest})
     return replace(graph, layers=layers, inputs=inputs, outputs=outputs, latest=latest)
 
 
-def _inputs(kept: list[Layer], written: set[str]) -> dict[str, str]:
+def _inputs(graph: Graph, kept: list[Layer], written: set[str]) -> dict[str, str]:
     """Blobs from outside, each with its Caffe name where that is free, else its id."""
     names: dict[str, str] = {}
     for blob in (b for layer in kept for b in layer.bottoms if b not in written):
-        name = blob.partition("@")[0]
+        name = graph.caffe_name(blob)
         if blob not in names:
             names[blob] = blob if name in written or name in names.values() else name
     return names

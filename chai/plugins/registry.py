@@ -86,7 +86,7 @@ class Registry:
 
         ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
         """
-        custom = self.find(type) or self._find_anywhere(type)
+        custom = self.lookup(type)
         if custom is not None:
             from .layer import CustomLayer
 
@@ -112,7 +112,10 @@ class Registry:
             )
         return None
 
-    def _find_anywhere(self, type: str) -> CustomType | None:
+    def lookup(self, type: str) -> CustomType | None:
+        """``find``, with chai's own examples and what installed packages offer loaded if need be."""
+        if self.find(type) is not None:
+            return self.find(type)
         from .loading import load_packages, load_shipped
 
         for load in (load_shipped, load_packages):

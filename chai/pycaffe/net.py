@@ -81,7 +81,7 @@ class Net:
         self.net.reshape()  # says which size is missing where the file does not have it
         self.perf = self.net.perf
         self._graph = graph = self.net.graph
-        self._names = {t: _caffe_name(layer, t, graph.latest) for layer in graph.layers for t in layer.tops}
+        self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
         shapes = self.net.shapes
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
@@ -291,8 +291,3 @@ class Net:
         for name, value in self.net.blobs.items():
             self.blobs[name].put(value)
         self.perf = self.net.perf
-
-
-def _caffe_name(layer: Layer, blob: str, names: Mapping[str, str]) -> str:
-    """The prototxt's name of one of a layer's tops: its id, less the ``@layer`` of a top in place."""
-    return blob if blob in names else blob[: blob.rindex(f"@{layer.name}")]

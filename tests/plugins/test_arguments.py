@@ -133,3 +133,13 @@ def test_shape_and_setup_get_them_too(tmp_path: Path) -> None:
     assert net.shapes["y"] == (2, 12)
     assert seen == [("b", 4)]
     assert net.forward(DATA[:1])["y"].shape == (1, 12)
+
+
+def test_a_foreign_message_that_is_taken_from_is_not_called_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chai.custom("mine", args={"classes": 1}, jit=False)(lambda x, classes: None)
+    one(tmp_path, flagged() + FOREIGN, strict=True)  # nor refused
+    assert "schema" not in caplog.text
+    one(tmp_path, flagged() + FOREIGN + "other_param { thing: 1 }")
+    assert "fields that Caffe's schema does not have are ignored: other_param (line 2)" in caplog.text
