@@ -45,6 +45,9 @@ class ConvolutionParams:
     axis: int = within(-32, 31, 1)
 
 
+FEW = 8  # zeros that any kernel may get beside it; larger ones as many as they have rows, so that weights stay few
+
+
 def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
     """The paddings (top, left) and (bottom, right): pad_t and so on where the layer has them, else ``pad`` twice."""
     p = layer.params
@@ -107,6 +110,9 @@ class WindowLayer(Layer):
                     f"paddings of {before[i]} and {after[i]} with dilation {dilation}; "
                     "they may differ by a multiple of it"
                 )
+            most = max(self.kernel[i], FEW) * dilation
+            if abs(more) > most:
+                raise self.wrong(f"paddings of {before[i]} and {after[i]}; they may differ by {most} at most")
             found.append((max(more, 0) // dilation, max(-more, 0) // dilation))
         return found[0], found[1]
 

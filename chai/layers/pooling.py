@@ -63,15 +63,7 @@ class Pooling(Layer):
         if p.global_pooling:
             if p.kernel_size or p.kernel_h or p.kernel_w:
                 raise self.wrong("global_pooling takes no kernel size")
-            if (
-                p.pad
-                or p.pad_h
-                or p.pad_w
-                or any(sum(self._sides, ()))
-                or p.stride != 1
-                or (p.stride_h or 1) != 1
-                or (p.stride_w or 1) != 1
-            ):
+            if any(sum(self._sides, ())) or p.stride != 1 or (p.stride_h or 1) != 1 or (p.stride_w or 1) != 1:
                 raise self.wrong("global_pooling needs pad 0 and stride 1")
             return Window((shape[2], shape[3]), (1, 1), (0, 0))
         if p.kernel_size and (p.kernel_h or p.kernel_w):

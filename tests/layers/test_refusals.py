@@ -101,6 +101,7 @@ CASES = [
     of("Pooling", "pooling_param", "pool: AVE kernel_size: 3", [IMAGE], "only MAX", "AVE", tops=2),
     conv("num_output: 4 kernel_size: 3 pad: 1 pad_l: 2", "pad", "pad_t"),
     conv("num_output: 4 kernel_size: 3 dilation: 2 pad_t: 1 pad_b: 4", "paddings of 1 and 4", "dilation 2"),
+    conv("num_output: 4 kernel_size: 3 dilation: 2 pad_l: 18", "paddings of 18 and 0", "16 at most"),
     of("Local", "local_param", "kernel_size: 3", [IMAGE], "num_output", "missing"),
     of("Local", "local_param", "num_output: 3", [IMAGE], "kernel_size", "missing"),
     of("Local", "local_param", "num_output: 3 kernel_size: 6 pad: 4", [IMAGE], "kernel 6", "5x7"),
