@@ -17,8 +17,8 @@ RANKS = {
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "loading", "schedule", "plan", "cycles"],
     7: ["perf", "executor", "pipeline", "offload", "trace", "report"],
-    8: ["net", "replay", "custom_check"],
-    9: ["__init__", "__main__", "cli", "check"],
+    8: ["net", "replay", "custom_check", "check", "quantizer"],
+    9: ["__init__", "__main__", "cli"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
