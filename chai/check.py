@@ -180,12 +180,19 @@ def check(
         return compare(reference, fixed, inputs, bound_db)
 
 
-def compare(reference: Net, fixed: Net, inputs: Iterable[Any], bound_db: float = BOUND_DB) -> Report:
+def compare(
+    reference: Net,
+    fixed: Net,
+    inputs: Iterable[Any],
+    bound_db: float = BOUND_DB,
+    factors: Mapping[str, Array] | None = None,
+) -> Report:
     """``check`` for two Nets of one prototxt: ``reference`` in float with ``keep="all"``, ``fixed`` on the emulator.
 
-    ``fixed`` is calibrated on the first batch unless it has formats.
+    ``fixed`` is calibrated on the first batch unless it has formats. ``factors`` (C,) are what the channels of some of its
+    blobs, by id, were divided by when it was quantised: their rows are in its own unit.
     """
-    comparison = _Comparison(reference, fixed)
+    comparison = _Comparison(reference, fixed, factors or {})
     for batch in inputs:
         comparison.add(batch if isinstance(batch, Mapping) else {fixed.inputs[0]: batch})
     if not comparison.images:
@@ -255,8 +262,9 @@ class _Hits:
 
 
 class _Comparison:
-    def __init__(self, reference: Net, fixed: Net) -> None:
+    def __init__(self, reference: Net, fixed: Net, factors: Mapping[str, Array]) -> None:
         self.reference = reference
+        self.factors = factors
         self.fixed = fixed
         self.images = self.calibrated = 0
         self.sums: dict[tuple[str, str], _Sums] = {}  # by ("input", blob) or ("layer", name in the rewritten graph)
@@ -282,6 +290,8 @@ class _Comparison:
         for layer in offload.graph.layers:
             if not layer.source and not layer.dynamic:
                 for blob, expected in zip(layer.tops, self.reference.tops(layer.origin[-1])):
+                    if blob in self.factors:
+                        expected = expected / self.factors[blob].astype(np.float32).reshape(-1, 1, 1)
                     self._add(("layer", layer.name), expected, found[blob], held.get(blob))
         latest = offload.graph.latest
         for name, expected in outputs.items():

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and how to know one again."""
 
 from __future__ import annotations
 
@@ -19,3 +19,14 @@ def complete(path: str | Path) -> Iterator[Path]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    from hashlib import sha256
+
+    found = sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()

@@ -48,10 +48,11 @@ def calibrated(
     for blob, value in ranges.items():
         group = shared.get(blob, blob)
         groups[group] = max(groups.get(group, 0.0), value)
-    return {blob: _format(groups[shared.get(blob, blob)], bits, scheme) for blob in ranges}
+    return {blob: covering(groups[shared.get(blob, blob)], bits, scheme) for blob in ranges}
 
 
-def _format(largest: float, bits: int, scheme: str) -> Format:
+def covering(largest: float, bits: int, scheme: str) -> Format:
+    """The finest format in which magnitudes up to ``largest`` lose no more than one code."""
     if scheme == "Xilinx":
         return Format(scheme, bits, float(np.float32(largest)) or 1.0)  # a blob of zeros: any threshold will do
     integer = int(np.ceil(np.log2(largest))) if largest > 0 else 0

@@ -190,6 +190,7 @@ class Graph:
     path: str = "<network>"
     transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
     notes: list[str] = field(default_factory=list)
+    weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
 
     def layer(self, name: str) -> Layer:
         """The layer of that name; KeyError if there is none."""

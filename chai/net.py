@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from . import devices, executor, fillers
 from .env import env
 from .errors import ModelError, PluginError, UsageError
+from .files import digest
 from .fixed import SCHEMES, Format
 from .graph import Graph, Layer, Shape, count, show
 from .lazy import np
@@ -108,6 +109,7 @@ class Net:
             self.graph = _part(self.graph, start_layer, end_layer, shapes or {})
             shapes = {b: s for b, s in (shapes or {}).items() if b in self.graph.inputs}
         self.weights: Weights | None = Weights(weights) if weights is not None else None
+        self._check_digest(weights)
         self.perf = PerfInfo()
         self._attached = False
         self._values: dict[str, Array] = {}
@@ -422,6 +424,12 @@ class Net:
         if random and self.weights is None:
             log.warning("%s: no caffemodel: %d layers have random weights", self.name, len(random))
         self._attached = True
+
+    def _check_digest(self, weights: Path | None) -> None:
+        wanted = self.graph.weights_digest
+        if wanted is not None and weights is not None and digest(weights) != wanted:
+            text = "%s was quantised for other weights than %s: its formats may not fit them"
+            log.warning(text, self.graph.path, weights)
 
     def _check_size(self, name: str, expected: tuple[Shape, ...]) -> None:
         elements = sum(map(count, expected))

@@ -17,8 +17,8 @@ RANKS = {
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "fetch", "loading", "schedule", "plan", "cycles", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
-    8: ["net", "artifact", "compiled", "replay", "custom_check"],
-    9: ["__init__", "__main__", "cli", "check", "pycaffe", "chaidnn"],
+    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "quantizer"],
+    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

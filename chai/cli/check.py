@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__, image as images, report as reports
 from ..check import BOUND_DB, LayerCheck, Report, compare
 from ..errors import ParseError, UsageError
+from ..files import digest
 from ..lazy import np
 from ..loading import locate
 from ..table import Table
@@ -267,7 +268,7 @@ def _chart(report: Report) -> reports.Chart:
 def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: dict[str, Any]) -> str:
     facts = {
         "network": f"{report.network} ({args.net})",
-        "weights": f"{weights.name}, SHA-256 {_digest(weights)}",
+        "weights": f"{weights.name}, SHA-256 {digest(weights)[:12]}",
         "overlay": f"{report.overlay}, emulated",
         "formats": _formats(args, report),
         "images": f"{report.images}, {content['preprocess']}",
@@ -297,13 +298,3 @@ def _cells(layer: LayerCheck, bound_db: float) -> list[str]:
         "-" if layer.channel is None else str(layer.channel),
         "below the bound" if layer.below(bound_db) else "",
     ]
-
-
-def _digest(path: Path) -> str:
-    from hashlib import sha256
-
-    found = sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()[:12]

@@ -31,12 +31,13 @@ class Concat(Layer):
     Params = ConcatParams
     bottoms_allowed = (1, None)
 
-    def _along(self, shape: Shape) -> int:
+    def along(self, shape: Shape) -> int:
+        """The axis that grows."""
         legacy = self.params.concat_dim
         return self.axis(self.params.axis if legacy is None else legacy, shape)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        along = self._along(bottoms[0])
+        along = self.along(bottoms[0])
         first = bottoms[0]
         for i, shape in enumerate(bottoms):
             if shape[:along] != first[:along] or shape[along + 1 :] != first[along + 1 :] or len(shape) != len(first):
@@ -46,7 +47,7 @@ class Concat(Layer):
         return ((*first[:along], sum(s[along] for s in bottoms), *first[along + 1 :]),)
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        if self._along(bottoms[0]) != 1 or len(bottoms[0]) != 4:
+        if self.along(bottoms[0]) != 1 or len(bottoms[0]) != 4:
             return "only channels can be concatenated by address"
         first, step = 0, overlay.tasks.copy.channel_step if overlay.tasks.copy else 1
         for bottom in bottoms:
@@ -68,4 +69,4 @@ class Concat(Layer):
         return tasks
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (np.concatenate(bottoms, self._along(bottoms[0].shape)),)
+        return (np.concatenate(bottoms, self.along(bottoms[0].shape)),)

@@ -10,6 +10,7 @@ from ..graph import Graph
 from ..plugins.registry import Registry
 from .build import State, build
 from .message import Message, read
+from .stamp import stamped
 from .text import Block, Field, parse, read_source
 from .upgrade import upgrade
 
@@ -42,6 +43,7 @@ def load_graph(
         shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
         log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
     graph = build(net, upgrade(net), State(phase, level, stages), custom)
+    graph.weights_digest = stamped(source.text)
     for note in graph.notes:
         log.info("%s: %s", source.path, note)
     return graph

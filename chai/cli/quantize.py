@@ -1,0 +1,177 @@
+"""chai quantize: formats and weights for an overlay, from a folder of images."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__, image as images, report as reports
+from ..errors import ParseError, UsageError
+from ..loading import locate
+from ..quantizer.report import Verdict, decibels
+from . import jobs, options, output
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+EPILOG = """examples:
+  chai quantize digits --calibration photos/ -o digits_int8.prototxt
+  chai quantize net.prototxt net.caffemodel --calibration cal/ --bits 6 --effort best -o net_int6.prototxt
+  chai quantize net.prototxt net.caffemodel --calibration cal/ --scheme DynamicFixed -o net_df.prototxt --html q.html
+
+The weights are written beside the prototxt: OUT.caffemodel. Use both together."""
+WIDTH = 80
+FULL_DB = 40.0  # SQNR of a whole bar
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    options.network(parser)
+    parser.add_argument(
+        "--calibration",
+        nargs="+",
+        required=True,
+        metavar="DIR",
+        help="images like those the network will see, .npy inputs or folders of them; no labels",
+    )
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.prototxt", help="what to write")
+    parser.add_argument(
+        "--effort",
+        choices=("fast", "normal", "best"),
+        default="normal",
+        help="fast: formats only; normal: weights too (default); best: tries more",
+    )
+    parser.add_argument(
+        "--layer-bits",
+        action="append",
+        default=[],
+        metavar="LAYER=8|6",
+        help="another width for a convolution's weights and input; may be repeated",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
+    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the places that are sampled (default: 0)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report to look at")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
+    parser.add_argument("--bits", type=int, choices=(8, 6), default=8, help="width of codes (default: 8)")
+    parser.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="(default: Xilinx)")
+    options.preprocessing(parser)
+    parser.set_defaults(
+        device="float", labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Calibrate, search, write; then run what was written against float and say what it lost."""
+    if args.batch < 1 or (args.limit is not None and args.limit < 1):
+        raise UsageError("--batch and --limit must be at least 1")
+    from ..quantizer import quantize
+    from ..quantizer.report import verdict
+
+    wider = _wider(args.layer_bits)
+    path, weights = locate(args.net, args.weights)
+    files = images.find(args.calibration)[: args.limit]
+    job = jobs.prepare(args, files)
+    failed: list[dict[str, str]] = []
+    if not args.json:
+        print(jobs.header(args, job))
+    net_options = {
+        "overlay": args.overlay,
+        "batch": min(args.batch, len(files)),
+        "phase": args.phase,
+        "stages": args.stage,
+        "shapes": options.shapes(args.shape),
+    }
+    result = quantize(
+        path,
+        weights,
+        _inputs(args, files, job, failed),
+        args.output,
+        bits=args.bits,
+        scheme=args.scheme,
+        effort=args.effort,
+        wider=wider,
+        limit=args.limit,
+        seed=args.seed,
+        watch=_Watch(args.quiet),
+        **net_options,
+    )
+    found = verdict(result, path, weights, **net_options)
+    content = {**found.to_json(), "preprocess": jobs.describe(job), "failed": failed}
+    if args.json:
+        output.as_json("chai.quantize/1", **content)
+    else:
+        _print(found)
+    if args.html:
+        reports.save(args.html, _page(args, found, content))
+        output.say(f"wrote {args.html}")
+    output.say(f"wrote {result.prototxt} and {result.caffemodel.name}")
+    if not args.quiet:
+        output.say(f"next: chai check {result.prototxt} {result.caffemodel} -i IMAGES   on images not used here")
+    return 65 if failed else 0
+
+
+def _print(found: Verdict) -> None:
+    table = found.table()
+    output.table(table.head, table.rows, table.align)
+    for line in found.sentences():
+        print(textwrap.fill(output.printable(line), WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    seconds = f"{found.result.seconds:.0f} s, of which {found.result.observing:.0f} s the float pass"
+    print(f"{found.result.images} images, {len(found.result.tried)} recipes, {seconds}")
+
+
+def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> str:
+    result = found.result
+    facts = {
+        "network": f"{found.check.network} ({args.net})",
+        "written": f"{result.prototxt}, {result.caffemodel.name}",
+        "formats": f"{result.bits}-bit {result.scheme}",
+        "overlay": f"{found.check.overlay}, emulated",
+        "calibration": f"{result.images} images, {content['preprocess']}",
+        "made by": f"chai {__version__}, effort {result.effort}, seed {result.seed}, {result.seconds:.0f} s",
+    }
+    bars = [reports.Bar(x.name, x.sqnr_db or 0.0, decibels(x), x.engine) for x in found.check.measured]
+    chart = reports.Chart("SQNR of each layer, dB", bars, FULL_DB)
+    title = f"chai quantize: {found.check.network}"
+    return reports.html(title, facts, found.sentences(), [], chart, found.table(), content)
+
+
+def _wider(texts: list[str]) -> dict[str, int]:
+    found = {}
+    for text in texts:
+        name, _, bits = text.rpartition("=")
+        if not name or bits not in ("8", "6"):
+            raise UsageError(f"--layer-bits {text}: expected LAYER=8 or LAYER=6")
+        found[name] = int(bits)
+    return found
+
+
+def _inputs(
+    args: argparse.Namespace, files: list[Path], job: jobs.Job, failed: list[dict[str, str]]
+) -> Iterator[dict[str, Array]]:
+    data = None
+    for _, data in jobs.batches(jobs.items(files, job, failed), args.batch):
+        yield {job.blob: data}
+    if data is None:
+        raise ParseError("none of the images can be read", path=str(files[0]))
+
+
+class _Watch:
+    """Says on stderr what is done and how long it will take: every ten seconds, on a terminal every second."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.started = self.told = monotonic()
+
+    def __call__(self, what: str, share: float) -> None:
+        now = monotonic()
+        if self.quiet or now - self.told < 10:
+            return
+        self.told = now
+        left = (now - self.started) * (1 - share) / share if share > 0.02 else 0
+        output.say(f"{100 * share:3.0f} %  {what}" + (f", about {left:.0f} s left" if left else ""))

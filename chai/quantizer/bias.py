@@ -1,0 +1,41 @@
+"""Biases that make up for the mean error of a layer, judged behind its ReLU.
+
+The mean difference before a ReLU alone is no guide: where few positions are positive it is that of values nobody sees.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..fixed import Format, round_half_away
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.3)  # of the mean error that may be taken away
+
+
+def tuned(wanted: Array, found: Array, format: Format, slope: float | None) -> Array:
+    """What to add to each channel's bias, float64 (M,).
+
+    ``wanted`` and ``found`` are sums (R, M) in float and from codes, biases included; of SHARES of their mean difference
+    each channel takes the one with the least squared error of its output code against the float output.
+    """
+    difference = (wanted - found).mean(0, dtype=np.float64)
+    target = activated(wanted, slope)
+    best, least = np.zeros(len(difference)), np.full(len(difference), np.inf)
+    for share in SHARES:
+        codes = round_half_away(activated(found + share * difference, slope) / format.step)
+        error = ((np.clip(codes, *format.range) * format.step - target) ** 2).sum(0)
+        better = error < least
+        best, least = np.where(better, share, best), np.where(better, error, least)
+    moved: Array = best * difference
+    return moved
+
+
+def activated(sums: Array, slope: float | None) -> Array:
+    """A ReLU that a pass has put into the layer, if there is one."""
+    if slope is None:
+        return sums
+    return np.where(sums < 0, slope * sums, sums)

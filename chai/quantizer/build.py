@@ -1,0 +1,272 @@
+"""From a recipe to a quantised network: formats, weights, and how far its outputs are from float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..fixed import Format, quantize_weights, weight_steps
+from ..formats import from_precision
+from ..graph import Graph, Layer
+from ..layers.concat import Concat
+from ..layers.convolution import Convolution
+from ..lazy import np
+from ..params import Precision
+from . import bias, equalise, weights
+from .groups import Groups, groups, precision
+from .observe import Observed, cost, observe, patches, places
+from .ranges import THRESHOLDS, Histogram, best, candidates, fit
+from .recipe import Recipe
+from .walk import Emulation, State, shapes_of
+from .writeback import bias_owner, folded_in
+
+if TYPE_CHECKING:
+    from ..graph import Array
+    from ..overlay import Overlay
+
+
+@dataclass
+class Built:
+    """A quantised network. ``graph`` has new weights, and a precision_param on every layer that needs one.
+
+    ``cost``      mean over images of what ``observe.cost`` says, summed over the measured blobs
+    ``factors``   what each blob's channels were divided by, where they were
+    ``refused``   layers that run on the host because their numbers do not fit, and why
+    """
+
+    recipe: Recipe
+    graph: Graph
+    formats: Mapping[str, Format]
+    cost: float = 0.0
+    factors: dict[str, Array] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+
+
+class Builder:
+    """Builds and judges recipes for one network.
+
+    ``graph``    rewritten; its layers are never changed
+    ``original`` as the prototxt has it
+    ``placed``   layers that run on the overlay
+    ``wider``    width by layer where the user asks for another than ``bits``
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        original: Graph,
+        observed: Observed,
+        overlay: Overlay,
+        placed: Collection[str],
+        bits: int,
+        scheme: str,
+        wider: Mapping[str, int] | None = None,
+        seed: int = 0,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.graph, self.original, self.observed = graph, original, observed
+        self.overlay, self.placed = overlay, placed
+        self.scheme, self.seed, self.tick = scheme, seed, tick
+        self.groups: Groups = groups(graph, placed, bits, wider)
+        self.shapes = shapes_of(graph, observed.batches[0])
+        self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
+        self._fitted: dict[tuple[float, str], tuple[dict[str, Format], dict[str, str]]] = {}
+        self.folded = {
+            layer.name for layer in graph.layers if layer.name in self.groups.weights and folded_in(original, layer)
+        }
+
+    def build(self, recipe: Recipe) -> Built:
+        """The network that a recipe makes, judged on the kept calibration images."""
+        graph, observed, factors = self._scaled(recipe.equalise)
+        graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
+        formats, chosen = self._formats(recipe, graph, observed)
+        for layer in graph.layers:
+            layer.precision = self._precision(graph, layer, formats, recipe)
+        formats = from_precision(graph)
+        emulation = Emulation(graph, formats, self.overlay, self.placed)
+        changes = recipe.compensate or recipe.tune_bias or (self.folded and recipe.weights != "max")
+        fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
+        states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
+        return Built(recipe, graph, formats, self._judge(states), factors, emulation.refused, chosen)
+
+    def alone(self, built: Built, images: int = 4) -> dict[str, float]:
+        """The cost of every layer on the overlay if that one alone ran there, on a few images."""
+        feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
+        graph, _, _ = self._scaled(built.recipe.equalise)
+        exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
+        wanted = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
+        found: dict[str, float] = {}
+        emulation = Emulation(graph, built.formats, self.overlay, ())
+        for i, layer in enumerate(graph.layers):
+            if layer.source:
+                continue
+            if layer.name in self.placed:
+                state = State(exact.shapes, exact.formats, dict(exact.host))
+                one = Emulation(graph, built.formats, self.overlay, {layer.name})
+                one.step(built.graph.layers[i], [state])
+                for later in graph.layers[i + 1 :]:
+                    emulation.step(later, [state])
+                found[layer.name] = self._judge([state], wanted)
+            emulation.step(layer, [exact])
+        return found
+
+    def _judge(self, states: list[State], wanted: list[dict[str, Array]] | None = None) -> float:
+        total = 0.0
+        for blob in self.observed.measured:
+            pairs = zip(wanted or self.observed.wanted, states)
+            sums = [cost(self.graph, blob, w[blob], s.value(blob)) for w, s in pairs]
+            total += sum(c for c, _ in sums) / sum(n for _, n in sums)
+        return total
+
+    def _scaled(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
+        """The graph equalised, and what its blobs then look like."""
+        if share not in self._equalised:
+            seen = self.observed
+            r = equalise.factors(self.graph, seen.channels, seen.largest, self.shapes, share, self.placed)
+            graph = replace(self.graph, layers=[copy(layer) for layer in self.graph.layers])
+            equalise.apply(graph, r)
+            self._equalised[share] = (graph, observe(graph, seen.batches, self.seed), r)
+        return self._equalised[share]
+
+    # -- formats of blobs
+
+    def _formats(self, recipe: Recipe, graph: Graph, observed: Observed) -> tuple[dict[str, Format], dict[str, str]]:
+        key = recipe.equalise, recipe.ranges
+        if key not in self._fitted:
+            found: dict[str, Format] = {}
+            chosen: dict[str, str] = {}
+            for group in dict.fromkeys(self.groups.of.values()):
+                found[group], chosen[group] = self._fit(group, recipe.ranges, graph, observed)
+            for layer in graph.layers:  # a concat on the host has the format of its coarsest branch
+                if isinstance(layer, Concat) and layer.name not in self.placed:
+                    group = self.groups.of[layer.tops[0]]
+                    found[group] = max((found[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
+            blobs = self.groups.of
+            self._fitted[key] = {b: found[g] for b, g in blobs.items()}, {b: chosen[g] for b, g in blobs.items()}
+        return self._fitted[key]
+
+    def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
+        bits = self.groups.bits[group]
+        members = [b for b, g in self.groups.of.items() if g == group]
+        seen = Histogram()
+        for blob in self.groups.read.get(group, members):
+            if blob in observed.seen:
+                seen.merge(observed.seen[blob])
+        lrn = [x for x in graph.layers if x.name in observed.in_front and self.groups.of[x.bottoms[0]] == group]
+        if lrn and method != "max":
+            return self._behind(lrn, observed, seen.largest, bits), "error behind LRN"
+        return fit(seen, method, bits, self.scheme), method
+
+    def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
+        """The format with the least squared error of what these layers make of the blob."""
+        inputs = [(layer, x, layer.forward(x)[0]) for layer in layers for x in observed.in_front[layer.name]]
+
+        def errors(formats: list[Format]) -> Array:
+            return np.array(
+                [
+                    sum(
+                        float(((layer.forward(f.dequantize(f.quantize(x)))[0] - y) ** 2).sum(dtype=np.float64))
+                        for layer, x, y in inputs
+                    )
+                    for f in formats
+                ]
+            )
+
+        low, high = THRESHOLDS
+        found = best(candidates(largest, bits, self.scheme), errors)
+        return replace(found, value=min(max(found.value, low), high)) if self.scheme == "Xilinx" else found
+
+    # -- precision_param of layers
+
+    def _precision(self, graph: Graph, layer: Layer, formats: Mapping[str, Format], recipe: Recipe) -> Precision | None:
+        if layer.source or not layer.bottoms or not layer.tops or isinstance(layer, Concat):
+            return None
+        if layer.name not in self.groups.weights:
+            return precision(graph, layer, formats, None, None)
+        bits = self.groups.weights[layer.name]
+        return precision(graph, layer, formats, bits, self._weights(layer, recipe, bits))
+
+    def _weights(self, layer: Layer, recipe: Recipe, bits: int) -> Format | Array | None:
+        if layer.name in self.folded:
+            return None  # what a precision_param says of weights is about those of the file, not the folded ones
+        values = layer.blobs[0]
+        if self.scheme == "DynamicFixed":
+            return weights.one_fraction(values, recipe.weights, bits)
+        return weights.thresholds(values, recipe.weights, bits)
+
+
+class _Fitting:
+    """Shown each layer before it runs: rounds its weights and tunes its bias on the codes that reach it."""
+
+    def __init__(
+        self, builder: Builder, recipe: Recipe, graph: Graph, observed: Observed, formats: Mapping[str, Format]
+    ) -> None:
+        self.builder, self.recipe, self.graph = builder, recipe, graph
+        self.observed, self.formats = observed, formats
+
+    def __call__(self, layer: Layer, states: list[State]) -> None:
+        if layer.name not in self.builder.groups.weights or not isinstance(layer, Convolution):
+            return
+        if not (self.recipe.compensate or self.recipe.tune_bias or layer.name in self.builder.folded):
+            return
+        source = self.formats[layer.bottoms[0]]
+        rows = self._rows(layer, states)
+        values = layer.blobs[0]
+        group, (m, *rest) = layer.params.group, values.shape
+        steps = self._steps(layer, source)
+        bits = self.builder.groups.weights[layer.name]
+        high = (1 << (bits - 1)) - 1
+        scaled = values.reshape(m, -1).astype(np.float64) / steps[:, None]
+        scaled = np.clip(scaled, -1e6, 1e6).reshape(group, m // group, -1)
+        if self.recipe.compensate and scaled.shape[2] <= weights.LONGEST and len(rows[0]):
+            codes = weights.compensated(scaled, weights.moments(rows), high)
+        else:
+            codes = quantize_weights(values, steps, bits).reshape(scaled.shape).astype(np.float64)
+        if layer.name in self.builder.folded:
+            codes = self._pinned(codes, scaled, high)
+        made = (codes.reshape(m, -1) * steps[:, None]).astype(np.float32).reshape(m, *rest)
+        layer.blobs = [made, *layer.blobs[1:]]
+        movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
+        if self.recipe.tune_bias and movable:
+            sums = np.matmul(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
+            found = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
+            wanted = np.concatenate(self.observed.rows[layer.name])
+            moved = bias.tuned(wanted, found.astype(np.float32), self.formats[layer.tops[0]], layer.slope)
+            layer.blobs = [made, (layer.blobs[1] + moved).astype(np.float32)]
+
+    def _rows(self, layer: Convolution, states: list[State]) -> Array:
+        parts = []
+        for i, state in enumerate(states):
+            codes = state.code(layer.bottoms[0])
+            size = layer.window.sizes(codes.shape[2:])
+            at = places(layer, size, len(codes), i, self.builder.seed)
+            parts.append(patches(codes, layer.window, layer.params.group, size, at))
+        return np.concatenate(parts, 1)
+
+    def _steps(self, layer: Convolution, source: Format) -> Array:
+        """As lowering takes them."""
+        p = layer.precision
+        assert p is not None
+        bits = self.builder.groups.weights[layer.name]
+        if p.quant_type == "DynamicFixed":
+            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
+            format = format or weights.one_fraction(layer.blobs[0], self.recipe.weights, bits)
+            return weight_steps(layer.blobs[0], format, None, source.step)
+        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
+        if layer.name in self.builder.folded:
+            thresholds = weights.thresholds(layer.blobs[0], self.recipe.weights, bits)
+        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+
+    def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
+        """Every channel with a code of +-high: the loader takes the step of folded weights from the largest."""
+        codes = codes.copy()
+        at = np.abs(scaled).argmax(2)[..., None]
+        largest = np.take_along_axis(scaled, at, 2)
+        needed, over = (high, 2) if self.builder.scheme == "Xilinx" else ((high + 1) // 2 + 1, (0, 1, 2))
+        short = (np.abs(codes).max(over, keepdims=True) < needed) & (largest != 0)
+        pinned = np.where(short, np.copysign(needed, largest), np.take_along_axis(codes, at, 2))
+        np.put_along_axis(codes, at, pinned, 2)
+        return codes

@@ -1,0 +1,139 @@
+"""Equalisation: a channel that is small everywhere is made larger where it is written and smaller where it is read.
+
+A blob has one step for all its channels. Dividing channel c by r_c, in the rows of the layer that writes it, and
+multiplying the columns of the layers that read it, changes no float result and lets every channel use the step better.
+Legal behind a convolution (with a ReLU, leaky or not) through pools and concats into convolutions and InnerProducts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from ..graph import Graph, Layer
+from ..layers.concat import Concat
+from ..layers.convolution import Convolution
+from ..layers.inner_product import InnerProduct
+from ..layers.pooling import Pooling
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array, Shape
+
+MOST = 8.0  # a channel is scaled by this at most, against the mean of its blob
+DEAD = 1e-3  # a channel below this share of the largest counts as that large: nothing is known of it
+
+
+def factors(
+    graph: Graph,
+    channels: Mapping[str, Array],
+    largest: Mapping[str, Array],
+    shapes: Mapping[str, Shape],
+    share: float,
+    placed: Collection[str],
+) -> dict[str, Array]:
+    """r (C,) of every blob whose channels may be divided by it.
+
+    ``channels`` and ``largest`` are each channel's typical and largest magnitude; a ``share`` of 0.5 shares the burden
+    between blob and weights, 1 looks at the blob alone. r_c is A_c^share / B_c^(1 - share), A_c the channel's range,
+    B_c the largest weight its readers have for it (each row in units of its own largest), about a mean of A so that
+    branches of one concat come out alike.
+    """
+    readers: dict[str, list[Layer]] = {}
+    for layer in graph.layers:
+        for bottom in layer.bottoms:
+            readers.setdefault(bottom, []).append(layer)
+    found: dict[str, Array] = {}
+    for layer in graph.layers:
+        if not (isinstance(layer, Convolution) and layer.name in placed and len(layer.tops) == 1):
+            continue
+        blob = layer.tops[0]
+        ways = _ways(graph, readers, shapes, blob)
+        if not ways or not isinstance(channels.get(blob), np.ndarray):
+            continue
+        columns = [_columns(x, first, shapes[blob][1]) for _, first, x in ways if x is not None]
+        r = _ratio(channels[blob], largest[blob], [c for c in columns if c is not None], share)
+        for name, first, _ in ways:
+            whole = found.setdefault(name, np.ones(shapes[name][1]))
+            whole[first : first + len(r)] = r
+    return found
+
+
+def _ways(
+    graph: Graph, readers: Mapping[str, list[Layer]], shapes: Mapping[str, Shape], blob: str
+) -> list[tuple[str, int, Layer | None]]:
+    """Where a blob's channels go, itself first: (blob, first channel there, a layer that multiplies them); empty if they
+    reach a layer that is not linear in each channel, or an output.
+    """
+    found: list[tuple[str, int, Layer | None]] = [(blob, 0, None)]
+    waiting = [(blob, 0)]
+    while waiting:
+        name, first = waiting.pop()
+        if name in graph.outputs or len(shapes[name]) != 4:
+            return []
+        for layer in readers.get(name, []):
+            if isinstance(layer, (Convolution, InnerProduct)) and _reads_channels(layer, shapes[name]):
+                found.append((name, first, layer))
+            elif isinstance(layer, Pooling) and layer.slope is None:
+                waiting.append((layer.tops[0], first))
+                found.append((*waiting[-1], None))
+            elif isinstance(layer, Concat) and layer.bottoms.count(name) == 1 and layer.along(shapes[name]) == 1:
+                before = layer.bottoms[: layer.bottoms.index(name)]
+                waiting.append((layer.tops[0], first + sum(shapes[b][1] for b in before)))
+                found.append((*waiting[-1], None))
+            else:
+                return []
+    return found
+
+
+def _reads_channels(layer: Layer, shape: Shape) -> bool:
+    if isinstance(layer, InnerProduct):
+        return layer.axis(layer.params.axis, shape) == 1 and not layer.params.transpose
+    return len(layer.bottoms) == 1
+
+
+def _columns(layer: Layer, first: int, count: int) -> Array | None:
+    """The largest weight for each of ``count`` channels from ``first`` on, rows in units of their largest; None for a
+    layer in float, whose weights have no step.
+    """
+    if isinstance(layer, InnerProduct):
+        return None
+    weights = np.abs(layer.blobs[0]).max((2, 3))
+    weights = weights / np.maximum(weights.max(1, keepdims=True), 1e-12)
+    each = weights.reshape(layer.params.group, -1, weights.shape[1]).max(1).reshape(-1)  # by input channel
+    part: Array = each[first : first + count]
+    return part
+
+
+def _ratio(typical: Array, largest: Array, columns: list[Array], share: float) -> Array:
+    a = np.maximum(typical, largest / 4)
+    a = np.maximum(a, max(float(a.max(initial=0)) * DEAD, 1e-30))
+    if columns:
+        b = np.maximum(np.stack(columns).max(0), 1e-3)
+        r = a**share / b ** (1 - share)
+    else:
+        r = a.copy()
+    r = np.clip(r / np.exp(np.log(r).mean()), 1 / MOST, MOST)
+    found: Array = r * np.exp(np.log(a).mean())
+    return found
+
+
+def apply(graph: Graph, by_blob: Mapping[str, Array]) -> None:
+    """Scale the weights of a graph's layers, which become new arrays: the layers must be copies."""
+    for layer in graph.layers:
+        if isinstance(layer, Convolution):
+            out, into = by_blob.get(layer.tops[0]), by_blob.get(layer.bottoms[0])
+            weights = layer.blobs[0].astype(np.float64)
+            if into is not None:
+                each = np.repeat(into.reshape(layer.params.group, -1), len(weights) // layer.params.group, 0)
+                weights = weights * each[:, :, None, None]
+            bias = layer.blobs[1:]
+            if out is not None:
+                weights = weights / out[:, None, None, None]
+                bias = [(b / out).astype(np.float32) for b in bias]
+            if out is not None or into is not None:
+                layer.blobs = [weights.astype(np.float32), *bias]
+        elif isinstance(layer, InnerProduct) and layer.bottoms[0] in by_blob:
+            r = by_blob[layer.bottoms[0]]
+            weights = layer.blobs[0].reshape(len(layer.blobs[0]), len(r), -1) * r[None, :, None]
+            layer.blobs = [weights.reshape(layer.blobs[0].shape).astype(np.float32), *layer.blobs[1:]]

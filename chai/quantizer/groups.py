@@ -1,0 +1,103 @@
+"""Which blobs have to share a format, how wide their codes are, and how a precision_param says so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..fixed import Format
+from ..formats import passes_on
+from ..graph import Graph, Layer
+from ..layers.concat import Concat
+from ..layers.convolution import Convolution
+from ..params import Precision
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass
+class Groups:
+    """``of``       of each blob the group, named by one of its blobs
+    ``read``     blobs of each group whose values something computes with: they decide the format
+    ``bits``     width of each group's codes
+    ``weights``  width of the weights of each convolution on the overlay
+    """
+
+    of: dict[str, str]
+    read: dict[str, list[str]] = field(default_factory=dict)
+    bits: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+
+
+def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str, int] | None = None) -> Groups:
+    """Groups of a rewritten graph whose layers of ``placed`` run on the overlay.
+
+    With 6 bits, only what the multipliers read has 6: a blob that no convolution on the overlay reads, and the first
+    layer (inputs and weights), keep 8, which costs no multiplier anything. ``wider`` are widths by layer that the user
+    asks for: of its weights and of what it reads.
+    """
+    found = Groups(_tied(graph, placed))
+    narrow: set[str] = set()
+    first = {found.of[b] for b in graph.inputs if b in found.of}
+    asked: dict[str, int] = {}
+    for layer in graph.layers:
+        if not (isinstance(layer, Convolution) and layer.name in placed):
+            continue
+        source = found.of[layer.bottoms[0]]
+        wish = next((wider[name] for name in layer.origin if wider and name in wider), None)
+        if wish is not None:
+            asked[source] = max(asked.get(source, 0), wish)
+        narrow.add(source)
+        found.weights[layer.name] = wish or (8 if source in first else bits)
+    found.bits = {g: asked.get(g) or (bits if g in narrow - first else 8) for g in found.of.values()}
+    for layer in graph.layers:
+        for blob in layer.bottoms if not _same_values(layer) else ():
+            found.read.setdefault(found.of[blob], []).append(blob)
+    for blob in graph.outputs:
+        found.read.setdefault(found.of[blob], []).append(blob)
+    found.read = {g: list(dict.fromkeys(blobs)) for g, blobs in found.read.items()}
+    return found
+
+
+def _same_values(layer: Layer) -> bool:
+    """Whether its tops are values of its bottoms, in their format: nothing is computed."""
+    return passes_on(layer) or isinstance(layer, Concat)
+
+
+def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
+    parent: dict[str, str] = {}
+
+    def root(blob: str) -> str:
+        while parent.get(blob, blob) != blob:
+            blob = parent[blob]
+        return blob
+
+    inputs = set(graph.inputs)
+    met: set[str] = set()
+    for layer in graph.layers:
+        ties = [layer.tops] if not layer.source else []  # a layer's precision_param has one format for all its tops
+        if passes_on(layer) or (isinstance(layer, Concat) and layer.name in placed):
+            ties.append((*layer.bottoms, *layer.tops))
+        # ... and one for those inputs of the network that it is the first to read
+        ties.append(tuple(b for b in layer.bottoms if b in inputs - met))
+        met.update(layer.bottoms)
+        for blobs in ties:
+            for blob in blobs[1:]:
+                parent[root(blob)] = root(blobs[0])
+    return {b: root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+
+
+def precision(
+    graph: Graph, layer: Layer, formats: Mapping[str, Format], bits: int | None, weights: Format | Array | None
+) -> Precision:
+    """The precision_param that says a layer's formats; ``weights`` is their fraction, or thresholds per channel."""
+    read = next((b for b in layer.bottoms if b in graph.inputs), layer.bottoms[0])
+    source, target = formats[read], formats[layer.tops[0]]
+    found = Precision(target.scheme, source.bits, target.bits, bits)
+    if target.scheme == "Xilinx":
+        thresholds = () if weights is None else tuple(map(float, weights))  # type: ignore[arg-type]
+        return replace(found, th_layer_in=source.value, th_layer_out=target.value, th_params=thresholds)
+    own = int(weights.value) if isinstance(weights, Format) else None
+    return replace(found, fl_layer_in=int(source.value), fl_layer_out=int(target.value), fl_params=own)

@@ -1,0 +1,173 @@
+"""One float pass over the calibration images: what every later step knows of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from ..errors import ModelError, UsageError
+from ..graph import Graph, Layer
+from ..layers.arg_max import ArgMax
+from ..layers.convolution import Convolution
+from ..layers.lrn import LRN
+from ..layers.softmax import Softmax
+from ..lazy import np
+from .ranges import Histogram
+from .walk import Batch, in_float
+
+if TYPE_CHECKING:
+    from ..graph import Array
+    from ..window import Window
+
+KEPT = 64  # images that recipes are judged and weights fitted on; statistics run over all
+ROWS = 128  # most positions of a layer looked at in one image
+LRN_IMAGES = 8  # images whose blob in front of an LRN is kept whole
+
+
+@dataclass
+class Observed:
+    """``seen``      values of every blob
+    ``channels``  of every blob of four axes: the largest magnitude of each channel, averaged over images; (C,)
+    ``largest``   the largest of each channel in all images; (C,)
+    ``batches``   the inputs kept, up to KEPT images
+    ``measured``  blobs that tell how good the network is, see ``measured``
+    ``wanted``    their float values, batch by batch
+    ``rows``      of every convolution: its float sums, bias included, at sampled places of each kept batch; (R, M)
+    ``in_front``  the blobs that LRN layers read, of a few images, by layer
+    """
+
+    measured: list[str]
+    images: int = 0
+    seen: dict[str, Histogram] = field(default_factory=dict)
+    channels: dict[str, Array] = field(default_factory=dict)
+    largest: dict[str, Array] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+    wanted: list[dict[str, Array]] = field(default_factory=list)
+    rows: dict[str, list[Array]] = field(default_factory=dict)
+    in_front: dict[str, list[Array]] = field(default_factory=dict)
+
+
+def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
+    """Run ``graph`` (rewritten) in float on all batches. Raises ModelError where a value is not finite."""
+    found = Observed(measured(graph))
+    for feeds in batches:
+        size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
+        keep = found.images < KEPT
+        found.images += size
+        for blob, array in feeds.items():
+            _add(found, blob, array, None, graph)
+        wanted: dict[str, Array] = {b: feeds[b] for b in found.measured if b in feeds}
+        for layer, bottoms, tops in in_float(graph, feeds):
+            for blob, array in zip(layer.tops, tops):
+                _add(found, blob, array, layer, graph)
+                if blob in found.measured:
+                    wanted[blob] = array
+            if keep and isinstance(layer, Convolution) and len(bottoms) == 1:
+                sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
+                rows = at_places(sums, places(layer, sums.shape[2:], size, len(found.batches), seed))
+                found.rows.setdefault(layer.name, []).append(rows)
+            if isinstance(layer, LRN) and (found.images <= LRN_IMAGES or layer.name not in found.in_front):
+                found.in_front.setdefault(layer.name, []).append(bottoms[0][:LRN_IMAGES])
+        if keep:
+            found.batches.append(feeds)
+            found.wanted.append(wanted)
+    if not found.images:
+        raise UsageError("quantize: there is no calibration image")
+    found.channels = {blob: total / found.images for blob, total in found.channels.items()}
+    return found
+
+
+def _add(found: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph) -> None:
+    largest = np.abs(array).max(initial=0)
+    if not np.isfinite(largest):
+        what = "input" if layer is None else f"layer {layer.name!r} ({layer.type}): blob"
+        raise ModelError(
+            f"{what} {graph.caffe_name(blob)!r} has values that are not finite on the calibration images",
+            layer=None if layer is None else layer.name,
+        )
+    found.seen.setdefault(blob, Histogram()).add(array)
+    if array.ndim == 4:
+        each = np.abs(array).max((2, 3), initial=0).sum(0, dtype=np.float64)
+        found.channels[blob] = found.channels.get(blob, 0) + each
+        top = np.abs(array).max((0, 2, 3), initial=0)
+        found.largest[blob] = np.maximum(found.largest.get(blob, 0), top)
+
+
+def measured(graph: Graph) -> list[str]:
+    """Blobs by which a network is judged: its outputs, or what leads to them where those are boxes or indices."""
+    writer = {top: layer for layer in graph.layers for top in layer.tops}
+    found: list[str] = []
+    waiting = list(graph.outputs)
+    while waiting:
+        layer = writer[waiting[0]]
+        blob = waiting.pop(0)
+        if layer.dynamic or isinstance(layer, ArgMax):
+            waiting += layer.bottoms
+        elif blob not in found and not layer.source:
+            found.append(blob)
+    return found
+
+
+def cost(graph: Graph, blob: str, wanted: Array, found: Array) -> tuple[float, int]:
+    """How far a blob is from float, summed over images, and how many images: KL(float || fixed) in nats of class
+    probabilities (mean over positions), else error energy / signal energy.
+    """
+    writer = next(layer for layer in graph.layers if blob in layer.tops)
+    images = len(wanted) if wanted.ndim else 1
+    a, b = wanted.astype(np.float64), found.astype(np.float64)
+    if isinstance(writer, Softmax):
+        axis = writer.axis(writer.params.axis, wanted.shape)
+        nats = (a * (np.log(a + 1e-12) - np.log(b + 1e-12))).sum(axis)
+        return float(nats.mean()) * images, images
+    a, b = a.reshape(images, -1), b.reshape(images, -1)
+    signal = (a * a).sum(1)
+    error = ((a - b) ** 2).sum(1)
+    ratio = error / np.where(signal > 0, signal, 1)
+    return float(np.where(np.isfinite(ratio), ratio, 1e6).sum()), images
+
+
+def places(layer: Layer, size: tuple[int, ...], images: int, batch: int, seed: int) -> Array:
+    """Sampled output positions (images, P), flat, of a convolution; the same for the same seed, layer and batch."""
+    area = size[0] * size[1]
+    length = int(np.prod(layer.blobs[0].shape[1:]))
+    count = min(area, max(32, min(ROWS, length // 8)))
+    if count == area:
+        return np.broadcast_to(np.arange(area), (images, area))
+    draw = np.random.default_rng([seed, crc32(layer.name.encode()), batch])
+    return draw.integers(0, area, (images, count))
+
+
+def at_places(blob: Array, at: Array) -> Array:
+    """Rows (images * P, C) of a blob (N, C, H, W)."""
+    n, c = blob.shape[:2]
+    picked = np.take_along_axis(blob.reshape(n, c, -1), at[:, None, :], 2)
+    return np.ascontiguousarray(picked.transpose(0, 2, 1)).reshape(-1, c)
+
+
+def patches(blob: Array, window: Window, group: int, size: tuple[int, ...], at: Array) -> Array:
+    """What a convolution multiplies its weights with at those places: rows (group, images * P, C / group * kh * kw)."""
+    n, c, h, w = blob.shape
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = window
+    padded = np.zeros((n, h + 2 * ph, w + 2 * pw, c), np.float32)
+    padded[:, ph : ph + h, pw : pw + w] = blob.transpose(0, 2, 3, 1)
+    y, x = at // size[1] * sh, at % size[1] * sw
+    image = np.arange(n)[:, None]
+    taps = [padded[image, y + i * dh, x + j * dw] for i in range(kh) for j in range(kw)]
+    rows = np.stack(taps, -1).reshape(n * at.shape[1], group, -1)  # (rows, group, C / group * kh * kw)
+    return np.ascontiguousarray(rows.transpose(1, 0, 2))
+
+
+def batches_of(inputs: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+    """Batches until ``limit`` images were seen."""
+    left = limit
+    for feeds in inputs:
+        size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
+        if left is None or size <= left:
+            yield feeds
+        elif left > 0:
+            yield {blob: a[:left] for blob, a in feeds.items()}
+        left = None if left is None else left - size
+        if left is not None and left <= 0:
+            return

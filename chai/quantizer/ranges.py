@@ -1,0 +1,203 @@
+"""What values a blob takes, in bounded memory, and which format loses least of them.
+
+Statistics stream: batches are added one by one, whatever their number. Kept are the exact extremes and a histogram whose
+width doubles when a larger value comes, so that equal data in any order of batches gives equal formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import floor, frexp, isfinite, log2
+from typing import TYPE_CHECKING
+
+from ..fixed import Format
+from ..formats import covering
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
+KL_BINS = 2048  # of TensorRT's method
+THRESHOLDS = (2.0**-99, 2.0**99)  # what a precision_param may say, up to 1e30, in float32
+FRACTIONS = (-32, 64)
+
+
+class Histogram:
+    """Counts of the values of one blob: positive and negative ones in ``BINS`` bins each, over -span .. span.
+
+    ``span`` is a power of two above every magnitude seen, 0 before the first that is not 0; zeros are counted apart.
+    """
+
+    def __init__(self) -> None:
+        self.low = self.high = 0.0
+        self.span = 0.0
+        self.zeros = 0
+        self.counts = np.zeros((2, BINS), np.int64)
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude, exact."""
+        return max(self.high, -self.low)
+
+    def add(self, values: Array) -> None:
+        """Count float values of any shape; they must be finite."""
+        if not values.size:
+            return
+        low, high = float(values.min()), float(values.max())
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self._widen(self.largest)
+        self.zeros += values.size - int(np.count_nonzero(values))
+        if low >= 0:
+            self.counts[0] += self._binned(values[values > 0] if self.span else values[:0])
+            return
+        self.counts[0] += self._binned(values[values > 0])
+        self.counts[1] += self._binned(-values[values < 0])
+
+    def merge(self, other: Histogram) -> None:
+        """Count what another one has counted."""
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.zeros += other.zeros
+        self._widen(other.largest)
+        self.counts += _widened(other.counts, other.span, self.span)
+
+    def _widen(self, largest: float) -> None:
+        if largest >= self.span and largest > 0:
+            span = 2.0 ** frexp(largest)[1]
+            self.counts = _widened(self.counts, self.span, span)
+            self.span = span
+
+    def _binned(self, magnitudes: Array) -> Array:
+        if not magnitudes.size:
+            return np.zeros(BINS, np.int64)
+        # in float64: a float32 near the span times BINS / span must not round up to BINS
+        index = (magnitudes.astype(np.float64) * (BINS / self.span)).astype(np.intp)
+        return np.bincount(index.reshape(-1), minlength=BINS)
+
+    def cumulative(self, edges: Array) -> Array:
+        """How many magnitudes that are not 0 lie below each of ``edges``, evenly spread inside a bin."""
+        both = np.concatenate([[0], np.cumsum(self.counts.sum(0))])
+        found: Array = np.interp(edges, np.linspace(0, self.span, BINS + 1), both)
+        return found
+
+
+def _widened(counts: Array, old: float, new: float) -> Array:
+    """Counts over 0 .. old as counts over 0 .. new, both powers of two; nothing was counted where old is 0."""
+    if not old or new <= old:
+        return counts
+    factor = min(int(min(new / old, 2.0**14)), BINS)
+    merged = np.zeros_like(counts)
+    merged[:, : BINS // factor] = counts.reshape(2, -1, factor).sum(2)
+    return merged
+
+
+def squared_error(seen: Histogram, steps: Array, low: int, high: int) -> Array:
+    """Sum over all values of (Q(x) - x)^2 for each step; codes run from ``low`` to ``high``.
+
+    Values are taken as evenly spread inside their bin, and the integral over a bin is exact: the error of nearest
+    rounding has the antiderivative k / 12 + (u - k)^3 / 3 at u steps, k the code of u.
+    """
+    total = np.zeros(len(steps))
+    if not seen.span:
+        return total
+    for counts, last in zip(seen.counts, (high, -low)):
+        used = int(np.flatnonzero(counts)[-1]) + 1 if counts.any() else 0
+        edges = np.linspace(0, seen.span * used / BINS, used + 1)
+        width = seen.span / BINS
+        for i, step in enumerate(steps if used else ()):
+            u = edges / step
+            k = np.minimum(np.floor(u + 0.5), last)
+            integral = k / 12 + (u - k) ** 3 / 3
+            total[i] += step**3 / width * float((counts[:used] * np.diff(integral)).sum())
+    return total
+
+
+def least_error(seen: Histogram, bits: int, scheme: str) -> Format:
+    """The format with the least squared error: thresholds down to a fourteenth of the largest value, or six fractions."""
+    return best(candidates(seen.largest, bits, scheme), lambda formats: _errors(seen, formats))
+
+
+def _errors(seen: Histogram, formats: list[Format]) -> Array:
+    low, high = formats[0].range
+    return squared_error(seen, np.array([f.step for f in formats]), low, high)
+
+
+def candidates(largest: float, bits: int, scheme: str) -> list[Format]:
+    """Formats worth a look for values up to ``largest``, the one that covers them first."""
+    first = covering(largest, bits, scheme)
+    if scheme == "Xilinx":
+        return [_threshold(largest * 0.96**i, bits) for i in range(64)] if largest else [first]
+    return [_fraction(first.value + i, bits) for i in range(6)]
+
+
+def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Format:
+    """The format with the least error; of a Xilinx one also its neighbours, 1 % apart, are tried."""
+    found = formats[int(np.argmin(errors(formats)))]
+    if found.scheme == "DynamicFixed" or len(formats) == 1:
+        return found
+    most = formats[0].value
+    near = [_threshold(min(most, found.value * (1 + 0.01 * i)), found.bits) for i in (0, -3, -2, -1, 1, 2, 3)]
+    return near[int(np.argmin(errors(near)))]
+
+
+def percentile(seen: Histogram, share: float, bits: int, scheme: str) -> Format:
+    """Covers all but the largest magnitudes: ``share`` of all values, zeros included."""
+    below = seen.cumulative(np.linspace(0, seen.span, BINS + 1)) + seen.zeros
+    at = float(np.interp(share * below[-1], below, np.linspace(0, seen.span, BINS + 1))) if seen.span else 0.0
+    return covering(min(at, seen.largest) or seen.largest, bits, scheme)
+
+
+def least_divergence(seen: Histogram, bits: int, scheme: str) -> Format:
+    """TensorRT's threshold: the cut of a 2048-bin histogram whose quantised form has the least KL divergence from it."""
+    if not seen.span:
+        return covering(0.0, bits, scheme)
+    levels = 1 << (bits - 1)
+    whole = np.diff(seen.cumulative(np.linspace(0, seen.largest * (1 + 1e-7), KL_BINS + 1)))
+    cuts = [*range(levels, KL_BINS, 16), KL_BINS]
+    cut = min(cuts, key=lambda i: divergence(whole, i, levels))
+    threshold = seen.largest * cut / KL_BINS
+    if scheme == "Xilinx":
+        return _threshold(threshold, bits)
+    return _fraction(floor(log2((levels - 1) / threshold) + 0.5), bits)
+
+
+def divergence(whole: Array, cut: int, levels: int) -> float:
+    """KL(p || q) in nats: p has ``cut`` bins and all that lies beyond in the last; q has ``levels`` steps, empty bins kept.
+
+    Infinite where nothing lies below the cut.
+    """
+    inside = whole[:cut]
+    if not inside.sum():
+        return float("inf")
+    p = inside.copy()
+    p[-1] += whole[cut:].sum()
+    level = np.arange(cut) * levels // cut
+    filled = inside > 0
+    share = np.bincount(level, inside, levels) / np.maximum(np.bincount(level, filled, levels), 1)
+    q = np.where(filled, share[level], 0)
+    p, q = p / p.sum(), q / q.sum()
+    some = p > 0
+    return float((p[some] * np.log(p[some] / np.maximum(q[some], 1e-12))).sum())
+
+
+METHODS: dict[str, Callable[[Histogram, int, str], Format]] = {
+    "max": lambda seen, bits, scheme: covering(seen.largest, bits, scheme),
+    "percentile": lambda seen, bits, scheme: percentile(seen, 0.9999, bits, scheme),
+    "mse": least_error,
+    "kl": least_divergence,
+}
+
+
+def fit(seen: Histogram, method: str, bits: int, scheme: str) -> Format:
+    """The format of a blob by a method of METHODS; one that a precision_param can say, whatever the values."""
+    found = METHODS[method](seen, bits, scheme)
+    return _threshold(found.value, bits) if scheme == "Xilinx" else _fraction(found.value, bits)
+
+
+def _threshold(value: float, bits: int) -> Format:
+    low, high = THRESHOLDS
+    return Format("Xilinx", bits, float(np.float32(min(max(value, low), high) if isfinite(value) else high)))
+
+
+def _fraction(value: float, bits: int) -> Format:
+    return Format("DynamicFixed", bits, min(max(int(value), FRACTIONS[0]), FRACTIONS[1]))

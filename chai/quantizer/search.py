@@ -1,0 +1,195 @@
+"""quantize: formats and weights for a network, chosen by what its outputs lose on the calibration images."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..lazy import np
+from ..net import Net
+from ..passes.drop_identity import drop_identity
+from ..passes.fold_batchnorm import fold_batchnorm
+from ..passes.fuse_relu import fuse_relu
+from .build import Builder, Built
+from .observe import batches_of, observe
+from .recipe import EFFORTS, PLAIN, Recipe, changed
+from .walk import Batch
+from .writeback import save
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+log = logging.getLogger("chai.quantizer")
+
+
+@dataclass
+class Result:
+    """What ``quantize`` wrote, and how it got there.
+
+    ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image of class probabilities, error
+                 energy / signal energy of other outputs
+    ``plain``    the cost of formats that cover the largest values, which is what CHaiDNN's users had
+    ``seconds``  wall clock, of which ``observing`` is the float pass
+    ``batches``  the calibration images that recipes were judged by
+    ``costs``    what each layer alone would cost, all others in float; by layer, on a few of those images
+    """
+
+    prototxt: Path
+    caffemodel: Path
+    built: Built
+    tried: list[tuple[Recipe, float]]
+    plain: float
+    images: int
+    seconds: float
+    observing: float
+    bits: int
+    scheme: str
+    effort: str
+    seed: int
+    measured: list[str] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    costs: dict[str, float] = field(default_factory=dict)
+
+
+def quantize(
+    prototxt: str | Path,
+    caffemodel: str | Path | None,
+    inputs: Iterable[Any],
+    output: str | Path,
+    *,
+    bits: int = 8,
+    scheme: str = "Xilinx",
+    effort: str = "normal",
+    wider: Mapping[str, int] | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    overlay: str | Path | None = None,
+    recipe: Recipe | None = None,
+    watch: Callable[[str, float], None] = lambda _what, _share: None,
+    **options: Any,
+) -> Result:
+    """Write a prototxt whose layers have formats for an overlay, and the weights that belong to it.
+
+    ``inputs``   calibration batches, float32 (N, C, H, W) or {blob: array}, already preprocessed; taken one by one. The
+                 first 64 images are kept to judge recipes by, all of them count for ranges
+    ``output``   the .prototxt to write; the .caffemodel stands beside it
+    ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
+    ``wider``    {layer: 8 or 6}: weights and input of that layer have this width
+    ``recipe``   this one, instead of a search
+    ``watch``    told what is being done, and the share of the work that is done
+    ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
+
+    Raises what Net raises; UsageError without any input or for an unknown layer; ParseError for a prototxt in Caffe's
+    old form.
+    """
+    started = monotonic()
+    output = Path(output)
+    _check(output, prototxt, caffemodel, effort)
+    with Net(prototxt, caffemodel, "emulator", overlay=overlay, bits=bits, scheme=scheme, **options) as net:
+        batches = batches_of((_named(net, b) for b in inputs), limit)
+        first = next(batches, None)
+        if first is None:
+            raise UsageError("quantize: there is no calibration image")
+        net.reshape(**{blob: array.shape for blob, array in first.items()})
+        names = {layer.name for layer in net.graph.layers}
+        unknown = [name for name in wider or {} if name not in names]
+        if unknown:
+            raise UsageError(f"there is no layer {unknown[0]!r} whose width could be chosen")
+        graph: Graph = net.graph
+        for step in (drop_identity, fold_batchnorm, fuse_relu):
+            graph = step(graph, set())
+        where = net.offload.partition
+        placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
+        watch("float pass", 0.0)
+        observed = observe(graph, chain((first,), batches), seed)
+        observing = monotonic() - started
+        assert net.overlay is not None
+        progress = _Progress(watch, recipe, effort, len(graph.layers))
+        builder = Builder(graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick)
+        found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress)
+        note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
+        costs = builder.alone(found) if effort != "fast" else {}
+        weights = save(output, net.graph, found.graph, note)
+    return Result(
+        output,
+        weights,
+        found,
+        tried,
+        plain,
+        observed.images,
+        monotonic() - started,
+        observing,
+        bits,
+        scheme,
+        effort,
+        seed,
+        observed.measured,
+        observed.batches,
+        costs,
+    )
+
+
+def _check(output: Path, prototxt: str | Path, caffemodel: str | Path | None, effort: str) -> None:
+    if effort not in EFFORTS:
+        raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
+    if output.suffix != ".prototxt":
+        raise UsageError(f"{str(output)!r}: the output is a .prototxt, its weights go beside it")
+    for source in (prototxt, caffemodel or prototxt):
+        for target in (output, output.with_suffix(".caffemodel")):
+            if target.exists() and Path(source).exists() and target.samefile(source):
+                raise UsageError(f"{str(target)!r} would be written over what it is made from")
+
+
+def _named(net: Net, batch: Any) -> Batch:
+    given = batch if isinstance(batch, Mapping) else {net.inputs[0]: batch}
+    return {blob: np.asarray(array, np.float32, order="C") for blob, array in given.items()}
+
+
+def _search(
+    builder: Builder, only: Recipe | None, stages: list[list[dict[str, Any]]], progress: _Progress
+) -> tuple[Built, list[tuple[Recipe, float]], float]:
+    """The best network, every recipe tried with its cost, and the cost of plain maxima."""
+    tried: dict[Recipe, float] = {}
+
+    def attempt(recipe: Recipe) -> Built:
+        progress.begin(str(recipe))
+        built = builder.build(recipe)
+        tried[recipe] = built.cost
+        log.info("%s: cost %.6g", recipe, built.cost)
+        return built
+
+    best = attempt(PLAIN)
+    if only is not None:
+        best = attempt(only) if only != PLAIN else best
+        return best, list(tried.items()), tried[PLAIN]
+    for stage in stages:
+        base = best.recipe
+        for recipe in changed(base, stage):
+            if recipe not in tried:
+                built = attempt(recipe)
+                best = built if built.cost < best.cost else best
+    return best, list(tried.items()), tried[PLAIN]
+
+
+class _Progress:
+    """Shares of the work by layers run, dear recipes counted for more."""
+
+    def __init__(self, watch: Callable[[str, float], None], only: Recipe | None, effort: str, layers: int) -> None:
+        stages = [1] if only else [len(stage) for stage in EFFORTS[effort]]
+        self.watch = watch
+        self.total = (1 + sum(stages)) * layers
+        self.done = 0
+        self.what = ""
+
+    def begin(self, what: str) -> None:
+        self.what = what
+
+    def tick(self) -> None:
+        self.done += 1
+        self.watch(self.what, min(0.99, self.done / self.total))

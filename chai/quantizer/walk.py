@@ -1,0 +1,157 @@
+"""A network run layer by layer on several batches at once, so that a layer can be changed when its inputs are known.
+
+The arithmetic is the executor's in float, and on an overlay that of the layers' Tasks on the emulator: what a schedule
+would run, without its conversions being planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .. import devices
+from ..executor import run_layer
+from ..fixed import Format
+from ..graph import Graph, Layer, Shape, last_readers
+from ..kernels.codes import pack
+from ..lazy import np
+from ..lowering import Target, Unsupported
+from ..passes.infer_shapes import infer_shapes
+from ..plugins import CustomLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+    from ..overlay import Overlay
+    from ..tasks import Task
+
+Batch = Mapping[str, "Array"]
+
+
+@dataclass
+class State:
+    """One batch under way: blobs in float32 and as codes, by id."""
+
+    shapes: Mapping[str, Shape]
+    formats: Mapping[str, Format]
+    host: dict[str, Array]
+    codes: dict[str, Array] = field(default_factory=dict)
+
+    def value(self, blob: str) -> Array:
+        """A blob in float32, as a host layer would get it."""
+        return self.host[blob] if blob in self.host else self.formats[blob].dequantize(self.codes[blob])
+
+    def code(self, blob: str) -> Array:
+        """A blob as codes, as a Task would get it."""
+        if blob not in self.codes:
+            self.codes[blob] = pack(self.host[blob], self.formats[blob])
+        return self.codes[blob]
+
+    def drop(self, blobs: Iterable[str]) -> None:
+        """Forget blobs that nobody reads any more."""
+        for blob in blobs:
+            self.host.pop(blob, None)
+            self.codes.pop(blob, None)
+
+
+def shapes_of(graph: Graph, feeds: Batch) -> dict[str, Shape]:
+    """Shapes of all blobs for a batch."""
+    return infer_shapes(graph, {blob: array.shape for blob, array in feeds.items()})
+
+
+def in_float(
+    graph: Graph, feeds: Batch, keep: Collection[str] = ()
+) -> Iterator[tuple[Layer, list[Array], list[Array]]]:
+    """Every layer in order with its bottoms and tops, float32; blobs are dropped after their last reader."""
+    shapes = shapes_of(graph, feeds)
+    values = dict(feeds)
+    with np.errstate(all="ignore"):
+        for layer, finished in zip(graph.layers, last_readers(graph.layers)):
+            if not layer.source:
+                bottoms = [values[b] for b in layer.bottoms]
+                tops, _ = run_layer(layer, bottoms, shapes, 0.0)
+                values.update(zip(layer.tops, tops))
+                yield layer, bottoms, list(tops)
+            for blob in finished:
+                if blob not in keep:
+                    values.pop(blob, None)
+
+
+class Emulation:
+    """A network in fixed point: ``graph`` with a precision_param on every layer that needs one.
+
+    ``placed``   names of the layers that shall run on the overlay; one whose numbers do not fit runs on the host
+    ``refused``  why, of those
+    """
+
+    def __init__(self, graph: Graph, formats: Mapping[str, Format], overlay: Overlay, placed: Collection[str]) -> None:
+        self.graph = graph
+        self.formats = formats
+        self.overlay = overlay
+        self.placed = placed
+        self.refused: dict[str, str] = {}
+        self.device = devices.open("emulator")
+
+    def run(
+        self,
+        batches: Sequence[Batch],
+        keep: Collection[str],
+        before: Callable[[Layer, list[State]], None] | None = None,
+        after: Callable[[Layer, list[State]], None] | None = None,
+    ) -> list[State]:
+        """All batches through all layers; what is left of them are the blobs of ``keep``.
+
+        ``before`` and ``after`` are shown each layer with the states it finds and leaves; ``before`` may change its
+        weights and its precision_param.
+        """
+        states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
+        for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
+            if not layer.source:
+                if before is not None:
+                    before(layer, states)
+                self.step(layer, states)
+                if after is not None:
+                    after(layer, states)
+            for state in states:
+                state.drop(b for b in finished if b not in keep)
+        return states
+
+    def step(self, layer: Layer, states: Sequence[State]) -> None:
+        """One layer on all batches."""
+        tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
+        for state in states:
+            if tasks is not None:
+                self._on_device(layer, tasks, state)
+            elif self._takes_codes(layer, state):
+                self._on_codes(layer, state)
+            else:
+                with np.errstate(all="ignore"):
+                    tops, _ = run_layer(layer, [state.value(b) for b in layer.bottoms], state.shapes, 0.0)
+                state.host.update(zip(layer.tops, tops))
+
+    def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
+        try:
+            return layer.lower(Target(self.overlay, self.formats, state.shapes))
+        except Unsupported as reason:
+            self.refused[layer.name] = str(reason)
+            return None
+
+    def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
+        blobs = {b: state.code(b) for b in layer.bottoms}
+        self.device.compile(self.overlay, tasks, state.shapes, {}).run(blobs)
+        state.codes.update((t, blobs[t]) for t in layer.tops)
+
+    def _takes_codes(self, layer: Layer, state: State) -> bool:
+        shapes = tuple(state.shapes[b] for b in layer.bottoms)
+        there = all(b in state.codes for b in layer.bottoms)
+        return there and isinstance(layer, CustomLayer) and layer.takes_codes(shapes)
+
+    def _on_codes(self, layer: Layer, state: State) -> None:
+        assert isinstance(layer, CustomLayer)
+        bottoms, tops = (tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
+        frame = layer.frame(tuple(state.shapes[b] for b in layer.bottoms), (bottoms, tops))
+        with np.errstate(all="ignore"):
+            made, _ = run_layer(
+                layer, [state.codes[b] for b in layer.bottoms], state.shapes, 0.0, lambda *b: frame.run(b)
+            )
+        state.codes.update(zip(layer.tops, made))

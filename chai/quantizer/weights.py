@@ -1,0 +1,137 @@
+"""Weights as codes: steps, and rounding that looks at what the layer computes rather than at each weight alone.
+
+Arrays have a leading axis for groups of channels: weights (G, M, K), the second moments of their inputs (G, K, K). The
+error of a row is d H d' with d the difference of its codes from its weights in steps: with H = X' X that is the squared
+error of the layer's sums on the rows X it was measured on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..fixed import Format, round_half_away
+from ..lazy import np
+from ..lowering import fraction
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+BLOCK = 64  # columns whose effect on later ones is gathered before it is spread
+DAMPING = 0.01  # of the mean second moment, added to the diagonal
+PASSES = 2  # of coordinate descent
+LONGEST = 4608  # rows of weights; longer ones would need more memory than a host should give
+SHARES = [1.0 - 0.02 * i for i in range(35)]  # of a channel's largest weight that its threshold may be
+
+
+def thresholds(weights: Array, method: str, bits: int, moments: Array | None = None) -> Array:
+    """Threshold of each channel, float32 (M,), of weights (M, ...): its largest ("max"), or the one among SHARES of it
+    with the least squared error ("mse"), each weight counted with its input's second moment (M, K) if given.
+    """
+    rows = weights.reshape(len(weights), -1).astype(np.float64)
+    largest = np.abs(rows).max(1, initial=0)
+    if method == "max":
+        covering: Array = largest.astype(np.float32)
+        return covering
+    high = (1 << (bits - 1)) - 1
+    best, error = largest.copy(), np.full(len(rows), np.inf)
+    for share in SHARES:
+        step = np.maximum(largest * share, 1e-38)[:, None] / high
+        wrong = (np.clip(round_half_away(rows / step), -high, high) * step - rows) ** 2
+        found = (wrong if moments is None else wrong * moments).sum(1)
+        better = found < error
+        best, error = np.where(better, largest * share, best), np.where(better, found, error)
+    chosen: Array = best.astype(np.float32)
+    return chosen
+
+
+def one_fraction(weights: Array, method: str, bits: int) -> Format:
+    """DynamicFixed format of a layer's weights: covering all ("max"), or of four the one with the least squared error."""
+    first = fraction(bits, weights)
+    formats = [Format("DynamicFixed", bits, min(first + i, 64)) for i in range(1 if method == "max" else 4)]
+    values = weights.astype(np.float64)
+    return min(formats, key=lambda f: float(((_nearest(values / f.step, f.largest) * f.step - values) ** 2).sum()))
+
+
+def _nearest(scaled: Array, high: int) -> Array:
+    codes: Array = np.clip(round_half_away(scaled), -high, high)
+    return codes
+
+
+def moments(rows: Array) -> Array:
+    """H (G, K, K) float64 of input rows (G, R, K)."""
+    found: Array = np.matmul(rows.transpose(0, 2, 1), rows)
+    return found.astype(np.float64)
+
+
+def objective(scaled: Array, codes: Array, moments: Array) -> Array:
+    """d H d' of every row, (G, M)."""
+    wrong = scaled - codes
+    found: Array = (np.matmul(wrong, moments) * wrong).sum(2)
+    return found
+
+
+def compensated(scaled: Array, moments: Array, high: int) -> Array:
+    """Codes of weights in steps (G, M, K), each column's rounding error made up for by the columns after it (GPTQ), then
+    improved one code at a time; never worse than nearest rounding in any row.
+    """
+    nearest = _nearest(scaled, high)
+    damped = _damped(moments)
+    found = descend(scaled, _spread(scaled, damped, high), damped, high)
+    better = objective(scaled, found, moments) <= objective(scaled, nearest, moments)
+    return np.where(better[..., None], found, nearest)
+
+
+def _damped(moments: Array) -> Array:
+    """Positive definite: an input that was never active gets a moment of 1, all a little more."""
+    damped = moments.copy()
+    diagonal = np.einsum("gkk->gk", damped)
+    dead = diagonal <= 0
+    alive = np.where(dead, 0, diagonal).sum(1) / np.maximum((~dead).sum(1), 1)
+    diagonal[dead] = 1.0
+    diagonal += DAMPING * np.maximum(alive, 1e-30)[:, None]
+    return damped
+
+
+def _spread(scaled: Array, moments: Array, high: int) -> Array:
+    """GPTQ: columns in order of falling moment; the factor of the inverse says how later columns make up for an error."""
+    order = np.argsort(-np.einsum("gkk->gk", moments), 1, kind="stable")
+    rows = np.take_along_axis(np.take_along_axis(moments, order[:, :, None], 1), order[:, None, :], 2)
+    # rows of the upper factor U of H^-1 = U' U, scaled to U[j] / U[j, j]; from H = L L' of the reversed order
+    lower = np.linalg.cholesky(rows[:, ::-1, ::-1])
+    upper = np.linalg.inv(lower)[:, ::-1, ::-1]
+    unit = (upper / np.einsum("gkk->gk", upper)[:, :, None]).astype(np.float32)
+    left = np.take_along_axis(scaled, order[:, None, :], 2).astype(np.float32)
+    codes = np.zeros_like(left)
+    length = left.shape[2]
+    for first in range(0, length, BLOCK):
+        last = min(first + BLOCK, length)
+        part, errors = left[:, :, first:last], np.zeros((*left.shape[:2], last - first), np.float32)
+        for j in range(last - first):
+            column = part[:, :, j]
+            codes[:, :, first + j] = np.clip(np.rint(column), -high, high)
+            errors[:, :, j] = column - codes[:, :, first + j]
+            part[:, :, j:] -= errors[:, :, j, None] * unit[:, None, first + j, first + j : last]
+        left[:, :, last:] -= np.matmul(errors, unit[:, first:last, last:])
+    back = np.argsort(order, 1)
+    return np.take_along_axis(codes, back[:, None, :], 2).astype(np.float64)
+
+
+def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int = PASSES) -> Array:
+    """Coordinate descent: each code in turn becomes the whole number with the least error, the others as they are."""
+    h = moments.astype(np.float32)
+    codes = codes.astype(np.float32)
+    inverse = 1 / np.einsum("gkk->gk", h)
+    gradient = np.matmul(scaled.astype(np.float32) - codes, h)
+    length = codes.shape[2]
+    for _ in range(passes):
+        for first in range(0, length, BLOCK):
+            last = min(first + BLOCK, length)
+            part, change = gradient[:, :, first:last].copy(), np.zeros((*codes.shape[:2], last - first), np.float32)
+            for j in range(last - first):
+                k = first + j
+                new = np.clip(np.rint(codes[:, :, k] + part[:, :, j] * inverse[:, None, k]), -high, high)
+                change[:, :, j] = new - codes[:, :, k]
+                codes[:, :, k] = new
+                part -= change[:, :, j, None] * h[:, None, k, first:last]
+            gradient -= np.matmul(change, h[:, first:last])
+    return codes.astype(np.float64)

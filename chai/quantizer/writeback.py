@@ -1,0 +1,201 @@
+"""The quantised network as files: the user's prototxt with a precision_param in every layer, and a caffemodel.
+
+The text is edited where layers end; every other character of it stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from ..files import complete, digest
+from ..graph import Graph, Layer
+from ..layers._affine import AffineLayer
+from ..layers.batch_norm import BatchNorm
+from ..layers.convolution import Convolution
+from ..lazy import np
+from ..params import Precision
+from ..parser.caffemodel import write_caffemodel
+from ..parser.stamp import STAMP, stamp
+from ..parser.text import Block, Field, Scalar, parse, read_source
+
+if TYPE_CHECKING:
+    from ..graph import Array
+    from ..source import Source
+
+_FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's for the same
+_WIDTH = 100
+
+
+def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
+    """Write ``path`` and the caffemodel beside it, whose path is returned; ``note`` is put into the first line.
+
+    ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. Raises ParseError for a
+    file in Caffe's old form, whose layers have no room for formats.
+    """
+    text, encoding = _decoded(Path(original.path))
+    source = read_source(original.path)
+    given = {}
+    for layer in quantised.layers:
+        if layer.precision is not None:
+            given[layer.origin[0]] = layer.precision
+    edited = annotated(source, original, given)
+    weights = path.with_suffix(".caffemodel")
+    blobs = unfolded(original, quantised)
+    named = [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in original.layers if x.blobs]
+    write_caffemodel(weights, original.name, named)
+    end = "\r\n" if "\r\n" in text[:4096] else "\n"
+    with complete(path) as part:
+        part.write_bytes((stamp(weights.name, digest(weights), note) + end + edited).encode(encoding))
+    return weights
+
+
+def _decoded(path: Path) -> tuple[str, str]:
+    """The text as ``read_source`` has it, and the encoding that gives the same bytes again."""
+    data = path.read_bytes()
+    bom = data.startswith(b"\xef\xbb\xbf")
+    try:
+        return data.decode("utf-8-sig"), "utf-8-sig" if bom else "utf-8"
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "latin-1"
+
+
+def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> str:
+    """The text with a precision_param for each layer named in ``given``, in place of those that layers of ``graph`` had."""
+    tree = parse(source)
+    old = next((f for f in tree.fields if f.name == "layers"), None)
+    if old is not None:
+        raise source.error(
+            "this network is in Caffe's old form (layers { }), whose layers have no precision_param",
+            old.start,
+            old.start + len("layers"),
+            hint="Caffe's upgrade_net_proto_text writes the new form (layer { })",
+        )
+    lines = {layer.name: layer.place for layer in graph.layers}
+    edits: list[tuple[int, int, str]] = []
+    for field in tree.fields:
+        if field.name != "layer" or not isinstance(field.value, Block):
+            continue
+        name = next((f.value for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)), None)
+        if name is None or lines.get(name.text) != f"{source.path}:{source.where(name.start)[0]}":
+            continue  # a layer of another phase
+        edits += _edits(source, field, given.get(name.text))
+    found, at = [], 0
+    for start, end, new in sorted(edits):
+        found += [source.text[at:start], new]
+        at = end
+    return STAMP.sub("", "".join(found) + source.text[at:], count=1)
+
+
+def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[int, int, str]]:
+    """(from, to, text in its place): old formats go, the new ones stand before the closing brace."""
+    assert isinstance(layer.value, Block)
+    text = source.text
+    edits = []
+    for field in layer.value.fields:
+        if field.name in _FIELDS:
+            start, end = field.start, field.value.end
+            line = text.rfind("\n", 0, start) + 1
+            rest = text.find("\n", end) + 1
+            alone = not text[line:start].strip() and rest and not text[end:rest].strip()
+            edits.append((line, rest, "") if alone else (start, end + (text[end : end + 1] == " "), ""))
+    if new is not None:
+        brace = layer.value.end - 1
+        line = text.rfind("\n", 0, brace) + 1
+        if text[line:brace].strip():  # fields stand on the closing brace's line
+            before = "" if text[brace - 1].isspace() else " "
+            edits.append((brace, brace, f"{before}precision_param {{ {' '.join(fields(new))} }} "))
+        else:
+            ending = "\r\n" if text[:line].endswith("\r\n") else "\n"
+            indent = _indent(text, layer.value) or text[line:brace] + "  "
+            inner = [f"{indent}  {part}" for f in fields(new) for part in wrap(f, _WIDTH, subsequent_indent="  ")]
+            shown = [f"{indent}precision_param {{", *inner, f"{indent}}}"]
+            edits.append((line, line, "".join(x + ending for x in shown)))
+    return edits
+
+
+def _indent(text: str, layer: Block) -> str:
+    """What stands before the layer's last field that begins a line."""
+    for field in reversed(layer.fields):
+        before = text[text.rfind("\n", 0, field.start) + 1 : field.start]
+        if not before.strip():
+            return before
+    return ""
+
+
+def fields(p: Precision) -> list[str]:
+    """A precision_param's fields as text; thresholds as the shortest numbers that give the same float32."""
+    found = [f'quant_type: "{p.quant_type}"']
+    for name in ("bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params"):
+        value = getattr(p, name)
+        found += [] if value is None else [f"{name}: {int(value)}"]
+    for name in ("th_layer_in", "th_layer_out"):
+        value = getattr(p, name)
+        found += [] if value is None else [f"{name}: {_number(value)}"]
+    if p.th_params:
+        found.append(f"th_params: [{', '.join(map(_number, p.th_params))}]")
+    return found
+
+
+def _number(value: float) -> str:
+    return (
+        np.format_float_positional(np.float32(value), trim="-") if 1e-4 <= value < 1e7 else f"{np.float32(value):.9g}"
+    )
+
+
+def unfolded(original: Graph, quantised: Graph) -> dict[str, list[Array]]:
+    """Blobs of the prototxt's layers that give a rewritten graph's weights again, by layer."""
+    found: dict[str, list[Array]] = {}
+    for layer in quantised.layers:
+        first = original.layer(layer.origin[0])
+        affine = folded_in(original, layer)
+        if not affine:
+            if layer.blobs and layer.name == first.name:
+                found[first.name] = list(layer.blobs)
+            continue
+        factor, addend = np.ones(1), np.zeros(1)
+        for part in affine:
+            own = part.affine()
+            assert own is not None
+            factor, addend = factor * own[0], addend * own[0] + own[1]
+        usable = np.where(factor != 0, factor, 1)
+        found[first.name] = [(layer.blobs[0] / usable[:, None, None, None]).astype(np.float32), *first.blobs[1:]]
+        before = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0
+        moved = layer.blobs[1].astype(np.float64) - (before * factor + addend)
+        owner = bias_owner(original, layer)
+        if owner is not None:
+            blobs = list(found.get(owner.name, owner.blobs))
+            blobs[_bias_blob(owner)] = _with_bias(owner, blobs[_bias_blob(owner)], moved, usable)
+            found[owner.name] = blobs
+    return found
+
+
+def folded_in(original: Graph, layer: Layer) -> list[AffineLayer]:
+    """The BatchNorm and Scale layers that a pass has put into a convolution's weights."""
+    parts = [original.layer(name) for name in layer.origin]
+    return [p for p in parts[1:] if isinstance(p, AffineLayer)] if isinstance(parts[0], Convolution) else []
+
+
+def bias_owner(original: Graph, layer: Layer) -> Layer | None:
+    """The layer of the prototxt that can take up a change of a rewritten convolution's bias, if there is one."""
+    first, affine = original.layer(layer.origin[0]), folded_in(original, layer)
+    if affine and (isinstance(affine[-1], BatchNorm) or affine[-1].params.bias_term):
+        return affine[-1]
+    return first if isinstance(first, Convolution) and first.params.bias_term else None
+
+
+def _bias_blob(owner: Layer) -> int:
+    return 0 if isinstance(owner, BatchNorm) else 1
+
+
+def _with_bias(owner: Layer, blob: Array, moved: Array, factor: Array) -> Array:
+    """The owner's blob when the bias behind all affine layers, whose factors multiply to ``factor``, has moved."""
+    if isinstance(owner, BatchNorm):  # it takes its mean away, and keeps it multiplied by its third blob
+        own = owner.affine()
+        assert own is not None
+        moved = -moved / own[0] * float(owner.blobs[2].reshape(-1)[0])
+    elif isinstance(owner, Convolution):
+        moved = moved / factor
+    return (blob + moved).astype(np.float32)
