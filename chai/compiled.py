@@ -130,7 +130,7 @@ class CompiledNet(Net):
             passes[0][0] if len(passes) == 1 and count == self.batch else self._joined([p[0] for p in passes], count)
         )
         wall = sum(perf.wall_ms for _, perf in passes)
-        self.perf = replace(passes[-1][1], wall_ms=wall, batch=count) if len(passes) > 1 else passes[0][1]
+        self.perf = replace(passes[-1][1], wall_ms=wall, batch=count)
         self._log_pass()
         return {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
 

@@ -50,7 +50,7 @@ class Plan:
 
 
 def plan(schedule: Schedule, shapes: Mapping[str, Shape], overlay: Overlay, keep: Collection[str] = ()) -> Plan:
-    """Offsets for all blobs that Packs, Unpacks and Tasks of ``schedule`` read or write.
+    """Offsets for all blobs that Packs, Unpacks, Tasks and layers on codes read or write.
 
     ``keep`` are blobs that someone reads after the last step; those that are not on the device do not matter.
     The steps have to run in order, or else each after those that ``waits`` names. Raises ModelError for a blob that is
@@ -85,7 +85,7 @@ def waits(schedule: Schedule, plan: Plan) -> dict[int, frozenset[int]]:
     """
     used: dict[str, set[int]] = {}
     written: dict[str, set[int]] = {}
-    for step, reads, writes in _moments(schedule):
+    for step, reads, writes in moments(schedule):
         for blob in (*reads, *writes):
             used.setdefault(plan.blobs[blob].parent or blob, set()).add(step)
         for blob in writes:
@@ -93,7 +93,7 @@ def waits(schedule: Schedule, plan: Plan) -> dict[int, frozenset[int]]:
     found: dict[int, set[int]] = {}
     for later, writers in written.items():
         for earlier, users in used.items():
-            if later != earlier and _overlap(plan.blobs[later], plan.blobs[earlier]):
+            if later != earlier and overlap(plan.blobs[later], plan.blobs[earlier]):
                 for step in writers:
                     found.setdefault(step, set()).update(user for user in users if user < step)
     return {step: frozenset(needs) for step, needs in sorted(found.items()) if needs}
@@ -115,24 +115,26 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-def _overlap(a: Placed, b: Placed) -> bool:
+def overlap(a: Placed, b: Placed) -> bool:
     return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
 
 
-def _moments(schedule: Schedule) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
-    """(index of the step, blobs read, blobs written) on the device, one moment per Convert or Task, in order."""
+def moments(schedule: Schedule) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    """(index of the step, blobs read, blobs written) on the device, one moment per Convert, Task or layer on codes."""
     for i, step in enumerate(schedule.steps):
         if isinstance(step, Convert):
             yield (i, (), (step.blob,)) if step.kind == "Pack" else (i, (step.blob,), ())
         elif isinstance(step, DeviceStep):
             for task in step.tasks:
                 yield i, task.inputs, (task.output,)
+        elif step.codes:
+            yield i, step.layer.bottoms, step.layer.tops
 
 
 def _blobs(schedule: Schedule) -> dict[str, None]:
     """Every blob that is read or written, and what it is a part of, in order of first use."""
     found: dict[str, None] = {}
-    for _, reads, writes in _moments(schedule):
+    for _, reads, writes in moments(schedule):
         for blob in (*reads, *writes):
             found[blob] = None
             while blob in schedule.places:
@@ -164,7 +166,7 @@ def _lives(schedule: Schedule, whole: Mapping[str, str], keep: Collection[str]) 
     """First and last moment of every blob that is no part. What a Task reads is alive together with what it writes."""
     lives: dict[str, tuple[int, int]] = {}
     moment = 0
-    for moment, (_, reads, writes) in enumerate(_moments(schedule)):
+    for moment, (_, reads, writes) in enumerate(moments(schedule)):
         for blob in reads:
             if whole[blob] not in lives:
                 raise ModelError(f"blob {blob!r} is read on the device before anything has written it")

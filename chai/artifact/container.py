@@ -17,6 +17,7 @@ Checksums find accidents, not intent: whoever reads a section has to check what 
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import struct
 import zlib
@@ -99,8 +100,12 @@ def read(path: str | Path) -> Artifact:
         spans = _spans(table, size - begin, bad)
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if spans else memoryview(b"")
     sections = {}
+    end = PREFIX.size + length
     for name, (offset, count, wanted) in spans.items():
-        sections[name] = whole[begin + offset : begin + offset + count] if count else memoryview(b"")
+        if any(whole[end : begin + offset]):
+            raise bad(f"the bytes before section {name!r} are not zero")
+        end = begin + offset + count
+        sections[name] = whole[begin + offset : end] if count else memoryview(b"")
         if zlib.crc32(sections[name]) != wanted:
             raise bad(f"section {name!r} is damaged (checksum)")
     return Artifact(str(path), header, sections)
@@ -120,11 +125,13 @@ def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
             raise ValueError("a key stands twice")
         return dict(pairs)
 
-    def constant(word: str) -> Any:
-        raise ValueError(f"{word} is no number")
+    def number(word: str) -> float:
+        if not math.isfinite(float(word)):
+            raise ValueError(f"{word} is no number")
+        return float(word)
 
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=constant)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=number, parse_float=number)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise bad(f"header: {error}") from error
     except RecursionError:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import layers as types
+from .. import layers as types, overlay as overlays
 from ..encoding import decode
-from ..errors import DeviceError, ModelError, PluginError
+from ..errors import DeviceError, ModelError, PluginError, UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph, Layer, Shape, check_shape, show
 from ..image import Card, Preprocess
 from ..lazy import np
 from ..limits import limits
 from ..params import Precision
-from ..plan import Placed
+from ..plan import Placed, blob_bytes, moments, overlap
 from ..plugins import CustomLayer, CustomParams
 from ..schedule import Convert, DeviceStep, HostStep, Schedule, Step
 from . import container
@@ -53,8 +53,15 @@ class Input(Layer):
 
 
 def overlay_of(artifact: container.Artifact) -> str:
-    """The name of the overlay that an artifact was made for."""
-    return str(_Reader(artifact).get("overlay", {"name": str, "build": int})["name"])
+    """The name of the overlay that an artifact was made for. Raises DeviceError unless chai ships it: a file does not
+    choose what else is read."""
+    name: str = _Reader(artifact).get("overlay", {"name": str, "build": int})["name"]
+    if name not in overlays.names():
+        raise DeviceError(
+            f"{artifact.path} was compiled for overlay {name[:40]!r}, which chai does not ship",
+            hint="name its manifest: --overlay PATH/overlay.json",
+        )
+    return name
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
@@ -69,7 +76,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Co
         )
     try:
         return _Reader(artifact).compiled(overlay, custom)
-    except (ModelError, DeviceError) as error:
+    except (ModelError, DeviceError, UsageError) as error:
         raise artifact.error(error.message, error.hint) from error
     except RecursionError:
         raise artifact.error("its header is nested too deeply") from None
@@ -116,6 +123,8 @@ class _Reader:
         for blob in (*outputs, *latest.values(), *shapes):
             if blob not in written:
                 raise self.artifact.error(f"header: nobody writes blob {blob!r}")
+        if not set(latest.values()).issuperset(outputs):
+            raise self.artifact.error("header: 'latest' has no name for an output")
         source = Input("data", (), tuple(inputs), type="Input")
         graph = Graph(
             self.get("name", str),
@@ -126,9 +135,10 @@ class _Reader:
             path=self.artifact.path,
         )
         places = self._places(shapes)
-        plan = self._plan(shapes, overlay)
+        plan = self._plan(shapes, overlay, places)
         schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, plan)), places)
         self._check_order(schedule, inputs, outputs)
+        self._check_memory(schedule, plan)
         return Compiled(graph, shapes, formats, schedule, plan, self.card())
 
     def _shape(self, dims: list[int], blob: str) -> Shape:
@@ -151,6 +161,7 @@ class _Reader:
         mean = preprocess.pop("mean", [])
         made: Preprocess = restore(Preprocess, preprocess, "preprocess")
         value = self._array(mean) if isinstance(mean, dict) else self._mean(mean)
+        made.with_options(resize=made.resize, crop=made.crop, channels=made.channels)  # they make sense
         return Card(card["title"], tuple(card["labels"]), replace(made, mean=value))
 
     def _mean(self, value: Any) -> float | tuple[float, ...]:
@@ -172,6 +183,8 @@ class _Reader:
         known = set(inputs)
         for name in order:
             entry = entries[name]
+            if not entry["origin"]:
+                raise self.artifact.error(f"layer {name!r}: origin names no layer")
             for blob in (*entry["bottoms"], *entry["tops"]):
                 if blob not in shapes:
                     raise self.artifact.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
@@ -191,7 +204,8 @@ class _Reader:
             layer.origin = tuple(entry["origin"])
             return layer
         where = f"layer {name!r} ({entry['type']})"
-        blobs = [self._array(self._of(b, {"offset": int, "shape": [int]}, where)) for b in entry.get("blobs", [])]
+        arrays = self._of(entry.get("blobs", []), [{"offset": int, "shape": [int]}], where)
+        blobs = [self._array(array) for array in arrays]
         if "custom" in entry:
             layer = self._custom(name, entry, custom)
             layer.bottoms, layer.tops = bottoms, tops
@@ -284,19 +298,31 @@ class _Reader:
                     raise self.artifact.error(f"header: blob {blob!r} is a part of itself")
         return found
 
-    def _plan(self, shapes: Mapping[str, Shape], overlay: Overlay) -> dict[str, Placed]:
+    def _plan(
+        self, shapes: Mapping[str, Shape], overlay: Overlay, places: Mapping[str, tuple[str, int]]
+    ) -> dict[str, Placed]:
         about = self.get("plan", {"blobs": {str: list}, "peak": int, "total": int})
-        found = {}
+        found: dict[str, Placed] = {}
         for blob, entry in about["blobs"].items():
             numbers = [entry[i] for i in (0, 1, 3)] if len(entry) == 4 else []
             if not numbers or blob not in shapes or any(type(n) is not int for n in numbers):
                 raise self.artifact.error(f"header: plan of blob {blob!r}")
-            if entry[2] is not None and entry[2] not in about["blobs"]:
-                raise self.artifact.error(f"header: blob {blob!r} is a part of one that has no place")
-            placed = Placed(*entry)
-            if placed.offset < 0 or placed.bytes < 0 or placed.offset + placed.bytes > about["peak"]:
+            placed = found[blob] = Placed(*entry)
+            if placed.bytes != blob_bytes(shapes[blob], overlay.layout):
+                raise self.artifact.error(f"header: blob {blob!r} has {placed.bytes:,} bytes in the plan")
+            if placed.offset < 0 or placed.offset + placed.bytes > about["peak"]:
                 raise self.artifact.error(f"header: blob {blob!r} lies outside the plan's {about['peak']:,} bytes")
-            found[blob] = placed
+        for blob, placed in found.items():
+            whole, first = blob, 0
+            while whole in places:
+                whole, first = places[whole][0], first + places[whole][1]
+            parent = blob if placed.parent is None else placed.parent
+            if (parent, placed.first_channel) != (whole, first) or whole not in found:
+                raise self.artifact.error(f"header: the plan has blob {blob!r} in another place than 'places'")
+            if placed.offset != found[whole].offset:
+                raise self.artifact.error(
+                    f"header: the plan has blob {blob!r} outside {whole!r}, which it is a part of"
+                )
         return found
 
     def _steps(
@@ -321,7 +347,7 @@ class _Reader:
                 codes = step.get("codes") is True
                 if codes and not (isinstance(layer, CustomLayer) and {*layer.bottoms, *layer.tops} <= set(formats)):
                     raise self.artifact.error(f"header: layer {layer.name!r} cannot work on codes")
-                yield HostStep(layer, "", codes)
+                yield HostStep(layer, str(self.header["layers"][layer.name]["reason"]), codes)
             else:
                 about = self._of(step, {"tasks": [dict], "layers": [str], "reads": [str], "writes": [str]}, "steps")
                 tasks = []
@@ -329,7 +355,7 @@ class _Reader:
                     tasks.append(self._task(entry, index, shapes, overlay, plan))
                     index += 1
                 names = about["layers"]
-                if any(n not in layers for n in names):
+                if not names or any(n not in layers for n in names):
                     raise self.artifact.error("header: a segment of layers that are not there")
                 yield DeviceStep(
                     tuple(tasks), tuple(layers[n] for n in names), tuple(about["reads"]), tuple(about["writes"])
@@ -352,21 +378,30 @@ class _Reader:
         constants = self._section("constants")
         places = {b: plan[b] for b in (*blobs, *wholes)}
         task = decode(bytes(descriptor), constants, overlay, places, shapes, 0)
+        if not about["origin"]:
+            raise self.artifact.error(f"task {index}: origin names no layer")
         if task.inputs != tuple(about["inputs"]) or task.output != about["output"]:
             raise self.artifact.error(f"task {index}: its descriptor works on other blobs than the header says")
         object.__setattr__(task, "origin", tuple(about["origin"]))
         return task
 
     def _check_order(self, schedule: Schedule, inputs: list[str], outputs: list[str]) -> None:
-        """Every step finds what it reads, on its side; every output arrives on the host."""
+        """Every step finds what it reads, on its side; no layer runs twice; every output arrives on the host."""
         host = set(inputs)
         device: set[str] = set()
+        ran: set[str] = set()
         for step in schedule.steps:
             if isinstance(step, Convert):
                 source, target = (host, device) if step.kind == "Pack" else (device, host)
                 self._there([step.blob], source)
                 target.add(step.blob)
-            elif isinstance(step, HostStep):
+                continue
+            layers = (step.layer,) if isinstance(step, HostStep) else step.layers
+            for layer in layers:
+                if layer.name in ran:
+                    raise self.artifact.error(f"header: layer {layer.name!r} runs twice")
+                ran.add(layer.name)
+            if isinstance(step, HostStep):
                 side = device if step.codes else host
                 self._there(step.layer.bottoms, side)
                 side.update(step.layer.tops)
@@ -376,8 +411,30 @@ class _Reader:
                 for task in step.tasks:
                     self._there(task.inputs, device)
                     device.update(_with_it(task.output, schedule))
-                device.update(t for layer in step.layers for t in layer.tops)
+                tops = {t for layer in step.layers for t in layer.tops}
+                self._there([*tops, *step.writes], device)
+                device -= tops.difference(step.writes)  # nobody outside finds them
         self._there(outputs, host)
+
+    def _check_memory(self, schedule: Schedule, plan: Mapping[str, Placed]) -> None:
+        """Nothing is read on the device whose bytes another blob has been written to."""
+        there: dict[str, Placed] = {}
+        for _, reads, writes in moments(schedule):
+            if any(blob not in plan for blob in (*reads, *writes)):
+                raise self.artifact.error("header: a step works on a blob that has no place")
+            wholes = [plan[blob].parent or blob for blob in (*reads, *writes)]
+            for blob in wholes[: len(reads)]:
+                if blob not in there:
+                    raise self.artifact.error(
+                        f"header: the plan has another blob written over {blob!r}, which is still read"
+                    )
+            for blob in wholes[len(reads) :]:
+                over = [b for b, placed in there.items() if b != blob and overlap(placed, plan[blob])]
+                if not set(wholes[: len(reads)]).isdisjoint(over):
+                    raise self.artifact.error(f"header: the plan has blob {blob!r} written over what it is made of")
+                for lost in over:
+                    del there[lost]
+                there[blob] = plan[blob]
 
     def _there(self, blobs: Any, known: set[str]) -> None:
         for blob in blobs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,22 +39,24 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
     execution = net.offload
     memory = plan(execution.schedule, execution.shapes, net.overlay)
     weights, sections = _Arrays(), {}
+    blobs = {b for layer in execution.graph.layers for b in (*layer.bottoms, *layer.tops)}
     layers = {layer.name: _layer(layer, execution, weights) for layer in execution.graph.layers if not layer.source}
     tasks = _Tasks(execution, memory)
     steps = [_step(step, tasks) for step in execution.schedule.steps]
     card = card or Card()
     mean = card.preprocess.mean
-    preprocess = plain(card.preprocess)
-    if isinstance(mean, np.ndarray):
+    image = isinstance(mean, np.ndarray)
+    preprocess = plain(replace(card.preprocess, mean=()) if image else card.preprocess)
+    if image:
         preprocess["mean"] = weights.add(mean)
     header: dict[str, Any] = {
         "name": net.name,
         "overlay": {"name": net.overlay.name, "build": net.overlay.build},
         "inputs": list(execution.graph.inputs),
         "outputs": list(execution.graph.outputs),
-        "latest": {name: blob for name, blob in execution.graph.latest.items() if blob in execution.shapes},
-        "shapes": {blob: list(shape) for blob, shape in execution.shapes.items() if blob in _blobs(execution)},
-        "formats": {blob: plain(format) for blob, format in execution.formats.items() if blob in _blobs(execution)},
+        "latest": {name: blob for name, blob in execution.graph.latest.items() if blob in blobs},
+        "shapes": {blob: list(shape) for blob, shape in execution.shapes.items() if blob in blobs},
+        "formats": {blob: plain(format) for blob, format in execution.formats.items() if blob in blobs},
         "layers": layers,
         "order": list(layers),
         "steps": steps,
@@ -65,10 +68,6 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
     sections["constants"] = tasks.constants()
     sections["weights"] = weights.bytes()
     container.write(path, header, sections)
-
-
-def _blobs(execution: Execution) -> set[str]:
-    return {b for layer in execution.graph.layers for b in (*layer.bottoms, *layer.tops)}
 
 
 def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, Any]:

@@ -49,6 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     job = jobs.prepare(args, images.find([args.calibration]) if args.calibration else [])
     if args.calibration:
         jobs.calibrate(args, job)
+        job.net.reshape(**{job.blob: job.shape})  # the images were one batch
     elif given(job.net.offload.graph):
         job.net.plan()
     card = images.Card(job.net.name, tuple(job.labels), job.preprocess)

@@ -22,7 +22,8 @@ EPILOG = """examples:
   chai show googlenet
   chai show googlenet --overlay pynq-z2
   chai show net.prototxt net.caffemodel --shape data=1x3x300x300
-  chai show lenet --dot | dot -Tpng > lenet.png"""
+  chai show lenet --dot | dot -Tpng > lenet.png
+  chai show net.chai"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the network. With weights, check that every layer finds its own."""
+    if args.net.endswith(".chai"):
+        from . import listing
+
+        return listing.show(args)
     if args.overlay or args.engine:
         from . import split
 

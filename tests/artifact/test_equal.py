@@ -1,0 +1,219 @@
+"""A compiled network gives what the network it was compiled from gives, bit for bit, and is the same file every time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai.artifact.save import save
+from chai.errors import ModelError, PluginError, UsageError
+from chai.image import Card, Preprocess, find, read, read_card
+from chai.paths import resource
+from chai.schedule import DeviceStep, HostStep
+from tests.conftest import need_models, report
+
+from .common import NETS, custom, data, load, made, parts
+
+ANY_BATCH = [name for name in NETS if name != "flat"]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_to_the_bit(tmp_path: Path, name: str) -> None:
+    net, path = made(tmp_path, name)
+    again = load(path)
+    assert again.schedule.engines() == net.schedule.engines()
+    assert again.outputs == net.outputs and again.inputs == net.inputs
+    for seed in (1, 2):
+        wanted, found = net.forward(data(seed)), again.forward(data(seed))
+        assert list(found) == list(wanted)
+        for blob in wanted:
+            assert found[blob].dtype == np.float32 and wanted[blob].std() > 0
+            assert np.array_equal(found[blob], wanted[blob])
+
+
+def test_the_small_networks_hold_what_they_are_for(tmp_path: Path) -> None:
+    """Else the tests here would pass on nothing."""
+    net, path = made(tmp_path, "parts")
+    assert len(parts(path)[0]["places"]) == 4  # two branches of a concat, two pieces of a slice
+    kinds = {task.kind for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks}
+    assert kinds == {"conv", "affine", "eltwise", "pool"}
+    net, path = made(tmp_path, "codes")
+    assert [step.codes for step in load(path).schedule.steps if isinstance(step, HostStep)] == [True]
+    net, path = made(tmp_path, "several outputs")
+    assert len(net.outputs) == 3
+    net, path = made(tmp_path, "host layers")
+    assert [e for e in net.schedule.engines() if e.startswith("host") and "ack" not in e] == [
+        "host:mirror", "host:PReLU", "host:Softmax",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_same_bytes_for_the_same_network(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    first, second = (made(tmp_path / folder, name)[1].read_bytes() for folder in "ab")
+    assert first == second
+
+
+def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
+    """Sets are ordered by a seed that every process draws anew."""
+    code = "import sys, chai, numpy; from chai.artifact.save import save; net = chai.Net('digits')\n"
+    code += "net.calibrate(numpy.arange(64, dtype='f').reshape(1, 1, 8, 8) / 64); save(net, sys.argv[1])"
+    for seed in "12":
+        subprocess.run(
+            [sys.executable, "-c", code, tmp_path / seed], check=True, env={**_environment(), "PYTHONHASHSEED": seed}
+        )
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+
+
+def test_digits_with_its_card(tmp_path: Path) -> None:
+    card = read_card(resource("prototxt", "digits.prototxt"))
+    files = find([resource("prototxt", "digits_images")])[:7]
+    net = chai.Net("digits", batch=7)
+    inputs = np.stack([card.preprocess(read(f), (7, 1, 8, 8)) for f in files])
+    net.calibrate(inputs)
+    save(net, tmp_path / "digits.chai", card)
+    again = chai.Net(tmp_path / "digits.chai")
+    assert again.card == card
+    wanted, found = net.forward(inputs), again.forward(inputs)
+    assert all(np.array_equal(wanted[b], found[b]) for b in wanted)
+
+
+def test_a_mean_image_and_labels_come_along(tmp_path: Path) -> None:
+    mean = np.random.default_rng(0).random((3, 5, 7)).astype(np.float32)
+    net, path = made(tmp_path, "codes")
+    card = Card("small", ("cat", "dög"), Preprocess((9, 11), (5, 7), "RGB", 1.0, mean, 0.5, True))
+    save(net, path, card)
+    found = load(path).card
+    assert found.labels == card.labels and found.title == "small"
+    assert np.array_equal(found.preprocess.mean, mean)
+    assert found.preprocess.describe((2, 3, 5, 7)) == card.preprocess.describe((2, 3, 5, 7))
+
+
+@pytest.mark.parametrize("name", ["googlenet", "squeezenet_v1.1", "cifar_resnet20"])
+def test_real_networks(tmp_path: Path, name: str) -> None:
+    folder = need_models() / name
+    image = np.load(next((folder / "cases").glob("*")) / "input.npy")[:1]
+    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=1)
+    net.calibrate(image)
+    save(net, tmp_path / "net.chai")
+    wanted, found = net.forward(image), chai.Net(tmp_path / "net.chai").forward(image)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    size = (tmp_path / "net.chai").stat().st_size
+    report(
+        f"{name}: {size / 1e6:.2f} MB compiled, {(folder / 'weights.caffemodel').stat().st_size / 1e6:.2f} MB caffemodel"
+    )
+
+
+# -- batches of another size
+
+
+@pytest.mark.parametrize("images", [1, 3, 4, 5])
+@pytest.mark.parametrize("name", ANY_BATCH)
+def test_another_batch_repeats_and_pads(tmp_path: Path, name: str, images: int) -> None:
+    net, path = made(tmp_path, name)
+    again = load(path)
+    assert again.batch == 2
+    given = data(5, images)
+    padded = np.concatenate([given, given[-1:]])
+    wanted = [net.forward(padded[i : i + 2]) for i in range(0, images, 2)]
+    found = again.forward(given)
+    for blob in found:
+        assert np.array_equal(found[blob], np.concatenate([w[blob] for w in wanted])[:images])
+    assert again.perf.batch == images
+
+
+def test_an_output_without_batch_axis_cannot_be_joined(tmp_path: Path) -> None:
+    again = load(made(tmp_path, "flat")[1])
+    assert again.forward(data())["re"].shape == (280,)
+    with pytest.raises(UsageError, match=r"output 're' of 280 has no batch axis: 3 images .*hint: feed 2 images"):
+        again.forward(data(0, 3))
+
+
+def test_a_stream_keeps_to_the_compiled_batch(tmp_path: Path) -> None:
+    net, path = made(tmp_path, "host layers")
+    again = load(path)
+    batches = [data(seed) for seed in range(5)]
+    for wanted, found in zip(net.stream(batches), again.stream(batches), strict=True):
+        assert all(np.array_equal(wanted[b], found[b]) for b in wanted)
+    with pytest.raises(UsageError, match="in a stream of 2x3x5x7"):
+        list(again.stream([data(0, 3)]))
+
+
+# -- what a compiled network cannot do
+
+
+def test_words_for_what_was_fixed_at_compile_time(tmp_path: Path) -> None:
+    path = made(tmp_path, "codes")[1]
+    again = load(path)
+    for what, words in (
+        (lambda: load(path, caffemodel="x.caffemodel"), "a caffemodel cannot be given any more"),
+        (lambda: load(path, bits=6), "bits cannot be given any more"),
+        (lambda: load(path, batch=4), "batch cannot be given any more"),
+        (lambda: load(path, keep="all"), "keeps its outputs only"),
+        (lambda: load(path, device="float"), "device float computes in float32"),
+        (lambda: again.params, "its parameters cannot be changed"),
+        (lambda: again.calibrate(data()), "its formats are fixed"),
+        (lambda: again.forward(np.zeros((2, 3, 5, 8), np.float32)), "was compiled for 2x3x5x7"),
+        (lambda: again.forward(np.zeros((0, 3, 5, 7), np.float32)), "was compiled for 2x3x5x7"),
+        (lambda: load(path, typo=1), "typo"),
+    ):
+        with pytest.raises((chai.ChaiError, TypeError), match=words):
+            what()
+    assert load(path, bits=8, engine=None, start_layer="").outputs == again.outputs
+
+
+def test_formats_have_to_be_known(tmp_path: Path) -> None:
+    from tests.passes.common import network
+
+    net = network(tmp_path, NETS["codes"], device="emulator", custom=custom())
+    with pytest.raises(UsageError, match=r"was not calibrated: its formats are not known .*--calibration"):
+        save(net, tmp_path / "net.chai")
+    assert not (tmp_path / "net.chai").exists()
+    with pytest.raises(UsageError, match="device float has no overlay to compile for"):
+        save(network(tmp_path, NETS["codes"], custom=custom()), tmp_path / "net.chai")
+
+
+def test_a_custom_type_of_another_version_or_none(tmp_path: Path) -> None:
+    path = made(tmp_path, "host layers")[1]
+    with pytest.raises(
+        PluginError, match=r"'m1' was compiled with version 3 of custom type 'mirror', here is 4"
+    ) as caught:
+        load(path, custom=custom("4"))
+    assert caught.value.layer == "m1"
+    with pytest.raises((PluginError, ModelError), match="no custom layer of that type is registered"):
+        load(path, custom={})
+
+
+# -- what loading costs
+
+
+def test_loading_touches_neither_protobuf_nor_a_caffemodel(tmp_path: Path) -> None:
+    net = chai.Net("digits")
+    net.calibrate(np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8) / 64)
+    save(net, tmp_path / "digits.chai")
+    code = (
+        "import sys, json, os; opened = []\n"
+        "sys.addaudithook(lambda e, a: opened.append(str(a[0])) if e == 'open' else None)\n"
+        "import chai, numpy; net = chai.Net(sys.argv[1]); net.forward(numpy.zeros((1, 1, 8, 8), 'f'))\n"
+        "print(json.dumps([sorted(sys.modules), opened]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "digits.chai"], capture_output=True, text=True, env=_environment()
+    )
+    assert done.returncode == 0, done.stderr
+    modules, opened = json.loads(done.stdout)
+    assert "chai.compiled" in modules and any(o.endswith("digits.chai") for o in opened)
+    assert not [m for m in modules if m.startswith("google.protobuf")]
+    assert not [o for o in opened if o.endswith((".caffemodel", ".prototxt", ".desc"))]
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return {k: v for k, v in os.environ.items() if not k.startswith("CHAI_")}

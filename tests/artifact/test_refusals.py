@@ -1,0 +1,366 @@
+"""Files that are no artifact, or no longer one: each is refused in words, before anything of it runs."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai.errors import ChaiError, DeviceError, ParseError
+from chai.limits import limits
+
+from .common import PREFIX, assembled, data, load, made, parts
+
+Change = Callable[[dict[str, Any], dict[str, bytes]], Any]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("file"), "host layers")[1]
+
+
+@pytest.fixture
+def refused(file: Path, tmp_path: Path) -> Callable[..., ChaiError]:
+    """``refused(bytes)``, or ``refused(change)`` of a good file's header and sections: the error, which names the file."""
+
+    def refuse(content: bytes | Change, kind: type[ChaiError] = ParseError, name: str = "host layers") -> ChaiError:
+        if callable(content):
+            header, sections = parts(file if name == "host layers" else made(tmp_path, name)[1])
+            content(header, sections)
+            content = assembled(header, sections)
+        path = tmp_path / "bad.chai"
+        path.write_bytes(content)
+        with pytest.raises(kind) as caught:
+            load(path)
+        assert "bad.chai" in str(caught.value) and caught.value.hint
+        return caught.value
+
+    return refuse
+
+
+def test_the_tests_own_writer_makes_good_files(file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again.chai"
+    path.write_bytes(assembled(*parts(file)))
+    wanted, found = load(file).forward(data()), load(path).forward(data())
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
+# -- the file
+
+
+@pytest.mark.parametrize("content", [b"", b"\x89chai", b"PK\x03\x04" + bytes(60), b"name: 'net'\n" * 9])
+def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
+    error = refused(content)
+    assert "this is no chai artifact" in str(error) and "chai compile" in str(error.hint)
+
+
+def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
+    error = refused(assembled(*parts(file), version=2))
+    assert "format version 2, this chai reads 1" in str(error) and error.hint == "update chai"
+    assert refused(assembled(*parts(file), version=0)).hint == "make it anew: chai compile"
+
+
+def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "net.chai").mkdir()
+    for path in (tmp_path / "net.chai", tmp_path / "none.chai"):
+        with pytest.raises(OSError):
+            load(path)
+
+
+def test_truncated_anywhere(refused: Callable[..., ChaiError], file: Path) -> None:
+    """At every boundary, beside it, and at seeded places in between."""
+    content = file.read_bytes()
+    length = PREFIX.unpack_from(content)[3]
+    begin = -(-(PREFIX.size + length) // 64) * 64
+    table = json.loads(content[PREFIX.size : PREFIX.size + length])["sections"]
+    edges = {0, 8, 12, PREFIX.size, PREFIX.size + length, begin, len(content)}
+    edges |= {begin + e["offset"] + n for e in table.values() for n in (0, e["bytes"])}
+    places = {e + d for e in edges for d in (-1, 0, 1)} | set(
+        np.random.default_rng(0).integers(0, len(content), 60).tolist()
+    )
+    places = {p for p in places if 0 <= p < len(content)}
+    words = {
+        str(refused(content[:place])).split("bad.chai: ")[1].split(" (")[0].split(" '")[0] for place in sorted(places)
+    }
+    assert words == {"this is no chai artifact", "the file ends inside its header", "the file ends inside section"}
+
+
+def test_more_than_it_says(refused: Callable[..., ChaiError], file: Path) -> None:
+    assert "1 bytes behind the last section" in str(refused(file.read_bytes() + b"\0"))
+    assert "64 bytes behind the last section" in str(refused(file.read_bytes() + bytes(64)))
+
+
+def test_any_flipped_bit(refused: Callable[..., ChaiError], file: Path) -> None:
+    content = file.read_bytes()
+    length = PREFIX.unpack_from(content)[3]
+    begin = -(-(PREFIX.size + length) // 64) * 64
+    random = np.random.default_rng(1)
+    covered = [*range(PREFIX.size + length)]
+    for entry in json.loads(content[PREFIX.size : PREFIX.size + length])["sections"].values():
+        covered += range(begin + entry["offset"], begin + entry["offset"] + entry["bytes"])
+    for place in [*range(PREFIX.size), *random.choice(covered, 60, replace=False)]:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(random.integers(8))
+        refused(bytes(damaged))
+
+
+def test_bytes_between_sections_are_zero(refused: Callable[..., ChaiError], file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    length = PREFIX.unpack_from(content)[3]
+    assert (PREFIX.size + length) % 64  # there is padding behind the header
+    content[PREFIX.size + length] = 1
+    assert "the bytes before section 'descriptors' are not zero" in str(refused(bytes(content)))
+
+
+@pytest.mark.parametrize("length", [1 << 25, 1 << 40, (1 << 64) - 1])
+def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
+    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 1, 0, length) + b"{}")
+    assert f"exceeds the limit text_bytes={limits().text_bytes:,}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{", "header: Expecting"),
+        (b"\xff\xfe{}", "header: "),
+        (b"[]", "expected an object"),
+        (b"1", "expected an object"),
+        (b'{"a": 1, "a": 1}', "a key stands twice"),
+        (b'{"a": {"b": 1, "b": 2}}', "a key stands twice"),
+        (b'{"a": NaN}', "NaN is no number"),
+        (b'{"a": -Infinity}', "-Infinity is no number"),
+        (b'{"a": 1e999}', "1e999 is no number"),
+        (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5_000 + b"}", "header: "),
+        (b"{}", "sections are missing"),
+        (b'{"sections": []}', "sections are missing"),
+        (b'{"sections": {}}', "'shapes' is missing|'overlay' is missing"),
+        (b'{"sections": {"a": 1}}', "section 'a': expected offset, bytes and crc"),
+        (b'{"sections": {"a": {"offset": 0, "bytes": -1, "crc": 0}}}', "section 'a': expected offset"),
+        (b'{"sections": {"a": {"offset": 0, "bytes": true, "crc": 0}}}', "section 'a': expected offset"),
+        (b'{"sections": {"a": {"offset": 0, "bytes": 1e3, "crc": 0}}}', "section 'a': expected offset"),
+    ],
+)
+def test_headers_that_nobody_wrote(refused: Callable[..., ChaiError], text: bytes, words: str) -> None:
+    import re
+
+    assert re.search(words, str(refused(assembled({}, {}, text=text))))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({"offset": 0}, {"offset": 0}, "begins at 0, expected"),  # overlap
+        ({"offset": 0}, {"offset": 64}, "begins at 64, expected 128"),
+        ({"offset": 0}, {"offset": 192}, "begins at 192, expected 128"),  # gap
+        ({"offset": 64}, {"offset": 128}, "begins at 64, expected 0"),
+        ({"offset": 0}, {"offset": 100}, "begins at 100, expected 128"),
+        ({"offset": 0, "bytes": 5}, {"offset": 64}, "bytes behind the last section"),
+        ({"offset": 0, "bytes": 1 << 47}, {"offset": 128}, "the file ends inside section 'one'"),
+    ],
+)
+def test_sections_that_overlap_or_leave_gaps(
+    refused: Callable[..., ChaiError], first: dict[str, int], second: dict[str, int], words: str
+) -> None:
+    sections = {"one": bytes(100), "two": b"12"}
+    import zlib
+
+    table = {n: {"bytes": len(c), "crc": zlib.crc32(c), "offset": 0} for n, c in sections.items()}
+    table["one"] |= first
+    table["two"] |= second
+    assert words in str(refused(assembled({"a": 1}, sections, table=table)))
+
+
+# -- what stands in it
+
+
+def deep(header: dict[str, Any], *path: Any) -> Any:
+    for key in path:
+        header = header[key]
+    return header
+
+
+def change(*path: Any, to: Any = ..., drop: bool = False) -> Change:
+    """A change of one value of the header."""
+
+    def apply(header: dict[str, Any], _: dict[str, bytes]) -> None:
+        inside = deep(header, *path[:-1])
+        if drop:
+            del inside[path[-1]]
+        else:
+            inside[path[-1]] = to
+
+    return apply
+
+
+def task(header: dict[str, Any]) -> dict[str, Any]:
+    return next(step for step in header["steps"] if "tasks" in step)["tasks"][0]
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "no overlay": (change("overlay", drop=True), "'overlay' is missing"),
+    "overlay is text": (change("overlay", to="pynq-z2"), "overlay: expected an object with name, build"),
+    "no steps": (change("steps", drop=True), "'steps' is missing"),
+    "name is a number": (change("name", to=3), "name: expected str, found 3"),
+    "layers is a list": (change("layers", to=[]), "layers: expected an object"),
+    "reads what nobody wrote": (change("layers", "c2", "bottoms", to=["out"]), "reads what nobody has written"),
+    "writes what is there": (
+        change("layers", "c2", "tops", to=["data"]),
+        "reads what nobody has written, or writes what is there",
+    ),
+    "order without a layer": (lambda h, s: h["order"].pop(), "order and layers do not name the same layers"),
+    "order with one twice": (lambda h, s: h["order"].append("c2"), "order and layers do not name the same layers"),
+    "a shape is missing": (change("shapes", "c2", drop=True), "the shape of blob 'c2' is missing"),
+    "a size is negative": (change("shapes", "c1", to=[2, -4, 5, 7]), "a size is negative"),
+    "sizes beyond any memory": (change("shapes", "c1", to=[2**20, 2**20]), "exceeds the limit blob_elements"),
+    "axes without end": (change("shapes", "c1", to=[1] * 99), "exceeds the limit axes"),
+    "a blob of nobody": (change("shapes", "more", to=[1]), "nobody writes blob 'more'"),
+    "an output of nobody": (change("outputs", to=["more"]), "nobody writes blob 'more'"),
+    "an output that stays on the device": (
+        lambda h, s: (h["steps"].remove({"convert": "Unpack", "blob": "c2"}), h.update(outputs=["c2"])),
+        "needs blob 'c2' where it is not",
+    ),
+    "a format with 7 bits": (change("formats", "c2", "bits", to=7), "does not exist"),
+    "a format of another scheme": (change("formats", "c2", "scheme", to="Float"), "does not exist"),
+    "a format with an infinite step": (change("formats", "c2", "value", to=1e300), "does not exist"),
+    "a format with an unknown key": (change("formats", "c2", "more", to=1), "unknown key 'more'"),
+    "a type that is not there": (
+        change("layers", "pr", "type", to="Magic"),
+        "'pr' (Magic): this chai does not know the type",
+    ),
+    "a type that has no forward": (change("layers", "pr", "type", to="Data"), "layer 'pr' (Data)"),
+    "a parameter that is not there": (change("layers", "out", "params", to={"axes": 1}), "unknown key 'axes'"),
+    "a parameter out of range": (change("layers", "out", "params", to={"axis": 77}), "77 is outside"),
+    "a parameter of another type": (change("layers", "out", "params", to={"axis": "x"}), "expected int, found 'x'"),
+    "weights of another shape": (
+        change("layers", "pr", "blobs", 0, "shape", to=[3]),
+        "its weights have other shapes than it needs",
+    ),
+    "weights outside their section": (
+        change("layers", "pr", "blobs", 0, "offset", to=1 << 20),
+        "outside the section 'weights'",
+    ),
+    "weights at an odd place": (change("layers", "pr", "blobs", 0, "offset", to=2), "outside the section 'weights'"),
+    "no weights": (change("layers", "pr", "blobs", to=[]), "its weights have other shapes than it needs"),
+    "tops of another size": (change("shapes", "out", to=[2, 4, 2, 4]), "its tops would be"),
+    "too many bottoms": (change("layers", "pr", "bottoms", to=["p1", "p1"]), "2 bottoms"),
+    "no custom version": (change("layers", "m1", "custom", to={}), "expected an object with version, values"),
+    "the host runs what it cannot": (
+        lambda h, s: h["steps"].append({"host": "c1", "codes": False}),
+        "the host shall run 'c1'",
+    ),
+    "the host runs it twice": (
+        lambda h, s: h["steps"].append(deepcopy(next(x for x in h["steps"] if x.get("host") == "out"))),
+        "twice",
+    ),
+    "a layer that nobody runs": (
+        lambda h, s: h["steps"].remove(next(x for x in h["steps"] if x.get("host") == "pr")),
+        "where it is not",
+    ),
+    "a host layer on codes": (
+        lambda h, s: next(x for x in h["steps"] if x.get("host") == "pr").update(codes=True),
+        "cannot work on codes",
+    ),
+    "a conversion of another kind": (
+        lambda h, s: h["steps"].append({"convert": "Melt", "blob": "c1"}),
+        "a conversion 'Melt'",
+    ),
+    "a conversion of nothing": (
+        lambda h, s: h["steps"].insert(0, {"convert": "Unpack", "blob": "c2"}),
+        "where it is not",
+    ),
+    "steps in another order": (lambda h, s: h["steps"].reverse(), "where it is not|no blob lies"),
+    "a plan that is too small": (change("plan", "peak", to=64), "lies outside the plan's 64 bytes"),
+    "a plan without a blob": (change("plan", "blobs", "c2", drop=True), "works on a blob that has no place"),
+    "a place before the beginning": (change("plan", "blobs", "c2", 0, to=-64), "lies outside the plan"),
+    "a part of nothing": (change("plan", "blobs", "c2", 2, to="none"), "blob 'c2' in another place than 'places'"),
+    "a place that is too short": (change("plan", "blobs", "c2", 1, to=64), "blob 'c2' has 64 bytes in the plan"),
+    "a place elsewhere": (change("plan", "blobs", "c2", 0, to=512), "no blob lies at|works on other blobs"),
+    "a part of itself": (change("places", "c2", to=["c2", 0]), "is a part of itself"),
+    "a place in a blob that is too small": (change("places", "p1", to=["c2", 1]), "does not fit its place"),
+    "a Task on other blobs": (lambda h, s: task(h).update(output="p1"), "no blob lies at"),
+    "a Task of nobody": (lambda h, s: task(h).update(output="none"), "task 0 works on a blob that has no place"),
+    "fewer descriptors": (lambda h, s: s.update(descriptors=s["descriptors"][:-128]), "fewer Tasks than the header"),
+    "more descriptors": (lambda h, s: s.update(descriptors=s["descriptors"] + bytes(128)), "another number of Tasks"),
+    "a descriptor of another version": (
+        lambda h, s: s.update(descriptors=b"\x02" + s["descriptors"][1:]),
+        "expected version 1, found 2",
+    ),
+    "a descriptor of no kind": (
+        lambda h, s: s.update(descriptors=b"\x01\x09" + s["descriptors"][2:]),
+        "opcode = 9 is that of no Task",
+    ),
+    "no constants": (lambda h, s: s.update(constants=b""), "are outside the constants, 0 bytes"),
+    "no section of weights": (lambda h, s: s.pop("weights"), "section 'weights' is missing"),
+    "a weight of -128": (lambda h, s: s.update(constants=b"\x80" + s["constants"][1:]), "is outside -127..127"),
+    "labels are numbers": (change("card", "labels", to=[1]), "expected str, found 1"),
+    "a mean of text": (change("card", "preprocess", to={"mean": "x"}), "mean: expected float"),
+    "a mean of nothing": (change("card", "preprocess", to={"mean": [None]}), "mean: expected float"),
+    "preprocessing of another kind": (change("card", "preprocess", to={"zoom": 1}), "unknown key 'zoom'"),
+    "channels of another kind": (change("card", "preprocess", to={"channels": "CMYK"}), "CMYK"),
+    "a crop of nothing": (change("card", "preprocess", to={"crop": [0, 5]}), "crop"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_contents_that_do_not_fit(refused: Callable[..., ChaiError], what: str) -> None:
+    import re
+
+    edit, words = CHANGES[what]
+    error = refused(edit, ChaiError)
+    assert re.search(words, str(error)) or words in str(error), str(error)
+
+
+def test_two_blobs_at_one_place(refused: Callable[..., ChaiError], file: Path) -> None:
+    """A Task that would write over what it reads."""
+    header, sections = parts(file)
+    blobs = task(header)["inputs"][0], task(header)["output"]
+    offset = header["plan"]["blobs"][blobs[0]][0]
+    header["plan"]["blobs"][blobs[1]][0] = offset
+    descriptor = bytearray(sections["descriptors"])
+    struct.pack_into("<Q", descriptor, 24, offset)  # the field "output" of the first
+    sections["descriptors"] = bytes(descriptor)
+    assert "written over what it is made of" in str(refused(assembled(header, sections)))
+
+
+def test_another_overlay_or_build(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        DeviceError, match=r"was compiled for overlay pynq-z2, build \w{8}; this is ultra96, build"
+    ) as caught:
+        load(file, overlay="ultra96")
+    assert "--overlay ultra96" in str(caught.value.hint)
+    header, sections = parts(file)
+    header["overlay"]["build"] ^= 1
+    path = tmp_path / "other.chai"
+    path.write_bytes(assembled(header, sections))
+    with pytest.raises(DeviceError, match="was compiled for overlay pynq-z2, build"):
+        load(path)
+    header["overlay"]["name"] = "mars"
+    path.write_bytes(assembled(header, sections))
+    with pytest.raises(DeviceError, match="was compiled for overlay 'mars', which chai does not ship"):
+        load(path)
+
+
+def test_an_overlay_is_a_name_and_never_a_path(file: Path, tmp_path: Path) -> None:
+    """A file from a stranger does not choose what else is read."""
+    header, sections = parts(file)
+    header["overlay"]["name"] = "../../etc/overlay.json"
+    path = tmp_path / "other.chai"
+    path.write_bytes(assembled(header, sections))
+    with pytest.raises(ChaiError, match="which chai does not ship"):
+        load(path)
+
+
+def test_a_network_that_reads_nothing_is_refused_too(tmp_path: Path) -> None:
+    path = tmp_path / "net.chai"
+    path.write_bytes(assembled({"overlay": {"name": "pynq-z2", "build": chai.overlay.load().build}}, {}))
+    with pytest.raises(ParseError, match="'shapes' is missing"):
+        load(path)
