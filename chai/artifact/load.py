@@ -118,10 +118,12 @@ class _Reader:
         inputs = self.get("inputs", [str])
         layers = self._layers(shapes, inputs, custom)
         written = {*inputs, *(t for layer in layers.values() for t in layer.tops)}
+        places = self._places(shapes)
+        joint = {whole: shapes[whole] for whole, _ in places.values() if whole not in written}  # of merged Tasks
         latest = self.get("latest", {str: str})
         outputs = self.get("outputs", [str])
         for blob in (*outputs, *latest.values(), *shapes):
-            if blob not in written:
+            if blob not in written and blob not in joint:
                 raise self.artifact.error(f"header: nobody writes blob {blob!r}")
         if not set(latest.values()).issuperset(outputs):
             raise self.artifact.error("header: 'latest' has no name for an output")
@@ -134,9 +136,8 @@ class _Reader:
             latest,
             path=self.artifact.path,
         )
-        places = self._places(shapes)
         plan = self._plan(shapes, overlay, places)
-        schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, plan)), places)
+        schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, plan)), places, joint)
         self._check_order(schedule, inputs, outputs)
         self._check_memory(schedule, plan)
         return Compiled(graph, shapes, formats, schedule, plan, self.card())

@@ -39,7 +39,9 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
     execution = net.offload
     memory = plan(execution.schedule, execution.shapes, net.overlay)
     weights, sections = _Arrays(), {}
-    blobs = {b for layer in execution.graph.layers for b in (*layer.bottoms, *layer.tops)}
+    blobs = {b for layer in execution.graph.layers for b in (*layer.bottoms, *layer.tops)} | {
+        *execution.schedule.shapes
+    }
     layers = {layer.name: _layer(layer, execution, weights) for layer in execution.graph.layers if not layer.source}
     tasks = _Tasks(execution, memory)
     steps = [_step(step, tasks) for step in execution.schedule.steps]
