@@ -307,3 +307,13 @@ def test_run_on_the_emulator(chai_command, tmp_path: Path) -> None:  # type: ign
     done = chai_command("run", "digits", "-i", DIGITS, "--device", "emulator", "--engine", "prob=fpga")
     assert done.returncode == 2
     assert "layer 'prob' cannot run on the overlay: no Softmax unit" in done.stderr
+
+
+def test_show_says_which_implementation_runs_and_why(chai_command) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("show", "googlenet_gemm")
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if "runs as" in line]
+    assert line.strip() == "runs as blas (priority 10; others: ref)"
+    content = as_json(chai_command("show", "digits", "--json"), "show")
+    chosen = {layer["name"]: layer["implementation"] for layer in content["layers"] if layer["engine"] == "custom"}
+    assert chosen == {"classifier": line.strip().removeprefix("runs as ")}

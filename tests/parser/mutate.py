@@ -70,5 +70,5 @@ def repeated(data: bytearray, rng: random.Random) -> None:
 
 
 Way = Callable[[bytearray, random.Random], None]
-TEXT: list[Way] = [flip, delete, duplicate, truncate, swap, extreme, extreme, quoted, deepened, repeated]
+TEXT: list[Way] = [flip, delete, duplicate, truncate, swap, *[extreme] * 5, *[quoted] * 3, deepened, repeated]
 BINARY: list[Way] = [flip, flip, delete, duplicate, truncate, swap, repeated]
