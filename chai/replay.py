@@ -43,7 +43,8 @@ def run_layer(
         layer = copy(layer)
         layer.jit = False
         layer.changed()
-    shapes = dict(zip(layer.tops, layer.shapes(*(b.shape for b in bottoms))))
+    given = tuple(b.shape for b in bottoms)
+    shapes = {**dict(zip(layer.bottoms, given)), **dict(zip(layer.tops, layer.shapes(*given)))}
     with np.errstate(all="ignore"):
         tops, _ = run_step(layer, bottoms, shapes, 0.0)
     return {net.graph.caffe_name(blob): top for blob, top in zip(layer.tops, tops)}
