@@ -100,7 +100,9 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
             from ..plugins.layer import CustomParams
 
             params = fill(CustomParams, message.get("xcustom_param"))
-            layer = custom.make(name, type, params, flagged, partial(parameters, message), network)
+            # Caffe's own Python layers say which class to import: no registered type is that class unless the user says so
+            named = message.has("python_param") and not flagged
+            layer = None if named else custom.make(name, type, params, flagged, partial(parameters, message), network)
             if layer is None:
                 raise UnknownLayer(
                     f"layer {name!r}: type {type!r} has no definition here{_code(message)}",

@@ -296,3 +296,17 @@ HEADS = {  # shape of the bottom
     "region_output": (1, 125, 2, 3),
     "reorg": (2, 8, 4, 6),
 }
+
+
+def test_a_python_layer_of_caffe_is_no_reorg(tmp_path: Path) -> None:
+    """CHaiDNN calls its reorg Python; a layer of Caffe's that names its class is another one, unless it is flagged."""
+    text = (
+        'layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: [1, 4, 6, 8] }} }} }}\n'
+        'layer {{ name: "p" type: "Python" bottom: "data" top: "p" {} }}'
+    )
+    path = tmp_path / "net.prototxt"
+    path.write_text(text.format('python_param { module: "rpn" layer: "ProposalLayer" }'))
+    with pytest.raises(chai.UnknownLayer, match="it is ProposalLayer of the Python module 'rpn'"):
+        chai.Net(path, device="float")
+    path.write_text(text.format("user_defined_layer: true xcustom_param { float_args: 2 }"))
+    assert chai.Net(path, device="float").shapes["p"] == (1, 16, 3, 4)
