@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..lazy import np
 
@@ -18,7 +18,7 @@ def suppress(
     area: Array,
     threshold: float,
     *,
-    exceeds: Callable[[Array, Array], Array] = operator.gt,
+    exceeds: Callable[[Any, Any], Any] = operator.gt,
     edge: int = 0,
     eta: float = 1.0,
     most: int | None = None,
