@@ -56,10 +56,15 @@ def partition(
             raise UsageError(f"engine of layer {name!r}: expected host or fpga, found {engine!r}")
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
+    open_sizes: set[str] = set()  # blobs of any number of rows: a device's programs are for one
     for layer in graph.layers:
         if layer.source:
             continue
         reason = refused.get(layer.name) or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
+        if not open_sizes.isdisjoint(layer.bottoms):
+            reason = reason or "how many rows it gets is known only at run time"
+        if layer.dynamic or not open_sizes.isdisjoint(layer.bottoms):
+            open_sizes.update(layer.tops)
         wishes = {name: chosen[name] for name in layer.origin if name in chosen}
         if len(set(wishes.values())) > 1:
             both = ", ".join(f"{name!r} on {engine}" for name, engine in wishes.items())

@@ -53,6 +53,9 @@ HOST = {
     "only channels can be sliced by address": "probe Slice data -> y z : slice_param { axis: 0 }",
     "a piece would begin at channel 2, not at a multiple of 16": "probe Slice data -> y z : slice_param { slice_point: 2 }",
     "more than one bottom": f"probe Convolution data data -> y z : {CONV}",
+    "how many rows it gets is known only at run time": (
+        f"sum Reduction data -> s : reduction_param {{ axis: 1 }}\npick Filter data s -> f\nprobe Convolution f -> y : {CONV}"
+    ),
     "it does more than one factor and one addend per channel": "probe Scale data -> y : scale_param { axis: 3 }",
     "a blob of 2 axes": (
         f"fc InnerProduct data -> f : inner_product_param {{ num_output: 4 }}\nprobe BatchNorm f -> y : {GLOBAL}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from ..graph import Layer, Shape
+from ..graph import Layer, Shape, show
 from ..lazy import np
 from ..params import Filler, margin, nested, size, within
 from ..window import Window
@@ -68,17 +68,16 @@ class WindowLayer(Layer):
 
     message = "convolution_param"
     Params = ConvolutionParams
-    bottoms_allowed = (1, None)
-    tops_allowed = (1, None)
+    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, None)
+    tops_allowed: ClassVar[tuple[int, int | None]] = (1, None)
 
     @property
     def window(self) -> Window:
         """The window of this layer. Raises ShapeError when it is given twice, by half or not at all."""
-        p = self.params
         (h, w), (rows, columns), (before, after) = self.kernel, self._zeros, self._sides
         return Window(
             (h + sum(rows), w + sum(columns)),
-            self._pair("stride", p.stride, p.stride_h, p.stride_w, 1),
+            self._stride,
             (max(before[0], after[0]), max(before[1], after[1])),
             self._dilation,
         )
@@ -88,6 +87,11 @@ class WindowLayer(Layer):
         """Height and width of the trained kernel."""
         p = self.params
         return self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
+
+    @property
+    def _stride(self) -> Pair:
+        p = self.params
+        return self._pair("stride", p.stride, p.stride_h, p.stride_w, 1)
 
     @property
     def _dilation(self) -> Pair:
@@ -151,14 +155,26 @@ class WindowLayer(Layer):
             raise self.wrong(f"{len(bottoms)} bottoms but {len(self.tops)} tops; each bottom has its top")
         if p.num_output < 1:
             raise self.wrong("num_output is missing")
-        if p.axis not in (1, -3):
-            raise self.wrong(f"axis {p.axis}: only the channel axis 1 is supported")
+        self.check_axis()
         channels = {self.spatial(b)[1] for b in bottoms}
         if len(channels) > 1:
             raise self.wrong(f"bottoms with different numbers of channels: {sorted(channels)}")
         for what, number in (("channels", channels.pop()), ("num_output", p.num_output)):
             if number % p.group:
                 raise self.wrong(f"{what} {number} cannot be divided into {p.group} groups")
+
+    def check_axis(self) -> None:
+        """Channels are axis 1. Raises ShapeError."""
+        if self.params.axis not in (1, -3):
+            raise self.wrong(f"axis {self.params.axis}: only the channel axis 1 is supported")
+
+    def places(self, window: Window, size: tuple[int, ...]) -> Pair:
+        """How often ``window`` fits into an image (height, width), down and across. Raises ShapeError when it does not."""
+        found = window.sizes(size)
+        if min(found) < 1:
+            kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"
+            raise self.wrong(f"{kernel} is larger than the padded input {show(size)}")
+        return found
 
     def fillers(self) -> tuple[Filler | None, ...]:
         return self.params.weight_filler, self.params.bias_filler

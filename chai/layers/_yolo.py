@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING
 
 from ..graph import Layer, Shape, show
 from ..lazy import np
 from ..limits import limits
+from ._boxes import suppress
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -54,17 +56,8 @@ class YoloLayer(Layer):
         boxes, scores, labels = boxes[order], scores[order], labels[order]
         half = boxes[:, 2:] / 2
         low, high, area = boxes[:, :2] - half, boxes[:, :2] + half, boxes[:, 2] * boxes[:, 3]
-        rows = []
-        alive = np.arange(len(boxes))
-        while len(alive):
-            best, alive = alive[0], alive[1:]
-            rows.append((image, labels[best] + 1, scores[best], *low[best], *high[best]))
-            common = np.minimum(high[alive], high[best]) - np.maximum(low[alive], low[best])
-            inside = np.where((common >= 0).all(1), common.prod(1), 0)
-            union = area[alive] + area[best] - inside
-            # of two boxes without area neither suppresses the other
-            alive = alive[~((inside >= self.params.nms_threshold * union) & (union > 0))]
-        return rows
+        kept = suppress(low, high, area, self.params.nms_threshold, exceeds=operator.ge)
+        return [(image, labels[i] + 1, scores[i], *low[i], *high[i]) for i in kept]
 
     @staticmethod
     def top(rows: list[tuple[float, ...]], images: int) -> tuple[Array, ...]:

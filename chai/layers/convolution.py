@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Shape, count, show
+from ..graph import Shape, count
 from ..kernels.convolution import conv2d
 from ._window import WindowLayer
 
@@ -21,14 +21,7 @@ class Convolution(WindowLayer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)
         window = self.window
-        tops = []
-        for n, _, *size in bottoms:
-            out = window.sizes(tuple(size))
-            if min(out) < 1:
-                kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"
-                raise self.wrong(f"{kernel} is larger than the padded input {show(tuple(size))}")
-            tops.append((n, self.params.num_output, *out))
-        return tuple(tops)
+        return tuple((n, self.params.num_output, *self.places(window, tuple(size))) for n, _, *size in bottoms)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         m = self.params.num_output

@@ -9,6 +9,7 @@ from ..graph import Layer, Shape, count, show
 from ..lazy import np
 from ..limits import limits
 from ..params import SIZE, choice, nested, within
+from ._boxes import suppress
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -164,19 +165,7 @@ class DetectionOutput(Layer):
         order = candidates[np.argsort(-scores[candidates], kind="stable")]
         if nms.top_k is not None and nms.top_k >= 0:
             order = order[: nms.top_k]
-        low, high = boxes[:, :2], boxes[:, 2:]
+        low, high = boxes[order, :2], boxes[order, 2:]
         sides = high - low
         area = np.where((sides < 0).any(1), 0, sides.prod(1))
-        limit = nms.nms_threshold
-        kept: list[int] = []
-        for box in order:
-            if kept:
-                common = np.minimum(high[kept], high[box]) - np.maximum(low[kept], low[box])
-                inside = np.where((common > 0).all(1), common.prod(1), 0)
-                union = area[kept] + area[box] - inside
-                if (inside > limit * union).any():
-                    continue
-            kept.append(int(box))
-            if nms.eta < 1 and limit > 0.5:
-                limit *= nms.eta
-        return kept
+        return [int(order[i]) for i in suppress(low, high, area, nms.nms_threshold, eta=nms.eta)]

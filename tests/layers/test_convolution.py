@@ -1,4 +1,4 @@
-"""Convolution, DepthwiseConvolution and Local against the loop over pixels."""
+"""Convolution, DepthwiseConvolution, Im2col and Local against the loop over pixels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 import chai.kernels.convolution as kernel
-from tests.reference.window import bordered, convolution, local
+from tests.reference.window import bordered, columns, convolution, local
 
 from .common import GEOMETRY, Pair, Run, Shape, close, numbers
 
@@ -164,3 +164,27 @@ def test_local(run: Run, kernel: int, stride: int, pad: int, bias: bool) -> None
     text = f"num_output: 4 kernel_size: {kernel} stride: {stride} pad: {pad} bias_term: {str(bias).lower()}"
     (y,) = run("Local", f"local_param {{ {text} }}", X, weights=(w, b) if bias else (w,))
     close(y, local(X, w, b if bias else None, kernel, stride, pad))
+
+
+@pytest.mark.parametrize(
+    ("text", "kernel", "stride", "before", "after", "dilation"),
+    [
+        ("kernel_size: 1", (1, 1), (1, 1), (0, 0), (0, 0), (1, 1)),
+        ("kernel_h: 3 kernel_w: 2", (3, 2), (1, 1), (0, 0), (0, 0), (1, 1)),
+        ("kernel_h: 2 kernel_w: 3 stride_h: 3 stride_w: 2 pad_h: 1 pad_w: 2", (2, 3), (3, 2), (1, 2), (1, 2), (1, 1)),
+        ("kernel_size: 2 kernel_size: 3 dilation: 3 dilation: 2 pad: 1", (2, 3), (1, 1), (1, 1), (1, 1), (3, 2)),
+        ("kernel_size: 3 dilation: 2 pad_t: 1 pad_b: 4 pad_r: 20", (3, 3), (1, 1), (1, 0), (4, 20), (2, 2)),
+        ("kernel_size: 5 num_output: 9 group: 2 bias_term: true", (5, 5), (1, 1), (0, 0), (0, 0), (1, 1)),
+    ],
+)
+def test_im2col(run: Run, text: str, kernel: Pair, stride: Pair, before: Pair, after: Pair, dilation: Pair) -> None:
+    (y,) = run("Im2col", f"convolution_param {{ {text} }}", X)
+    assert np.array_equal(y, columns(X, kernel, stride, before, after, dilation))
+
+
+def test_im2col_is_what_a_convolution_multiplies(run: Run) -> None:
+    text = "kernel_h: 3 kernel_w: 2 stride: 2 pad: 1 dilation: 2 dilation: 1"
+    w = numbers(4, 3, 3, 2, seed=2)
+    (columns_,) = run("Im2col", f"convolution_param {{ {text} }}", X)
+    (y,) = run("Convolution", body(4, text + " bias_term: false"), X, weights=(w,))
+    close(np.einsum("mk,nkhw->nmhw", w.reshape(4, -1), columns_), y)

@@ -64,6 +64,12 @@ def yolo2(text: str, shapes: list[Shape], *words: str) -> Refused:
     return of("YoloDetectionOutput", "yolo_detection_output_param", f"{biases} {body}", shapes, *words)
 
 
+def rpn(
+    text: str, *words: str, scores: Shape = (1, 2, 3, 5), deltas: Shape = (1, 4, 3, 5), image: Shape = (1, 3)
+) -> Refused:
+    return of("Proposal", "proposal_param", text, [scores, deltas, image], *words)
+
+
 CASES = [
     # -- windows
     conv("num_output: 4 kernel_size: 3 kernel_h: 2", "kernel_size", "kernel_h"),
@@ -192,7 +198,15 @@ CASES = [
     of("Interp", "", "", [IMAGE], "size is missing"),
     of("Interp", "interp_param", "zoom_factor: 2 pad_beg: -5", [IMAGE], "pad_beg -5", "5x7"),
     of("ICNetSubgraph", "", "", [(2, 3, 1, 1)], "17x33", "1x1"),
+    of("Im2col", "convolution_param", "kernel_size: 3 axis: 2", [IMAGE], "axis 2"),
+    of("Im2col", "convolution_param", "kernel_size: 3 dilation: 3", [IMAGE], "3x3", "dilation 3x3", "5x7"),
     # -- regions
+    rpn("scale: 8", "ratio or scale is missing"),
+    rpn("ratio: 1", "ratio or scale is missing"),
+    rpn("ratio: [1, 2] scale: 8", "1x2x3x5", "1x4x3x5", "2 anchors", "1x8x3x5"),
+    rpn("ratio: 1 scale: 8", "2x2x3x5", "one image", scores=(2, 2, 3, 5)),
+    rpn("ratio: 1 scale: 8", "one or two scales", "1x2", image=(1, 2)),
+    rpn("ratio: 1 scale: 8", "1,000,001", "boxes", scores=(1, 2, 1, 1_000_001), deltas=(1, 4, 1, 1_000_001)),
     of("ROIPooling", "", "", [IMAGE, (4, 5)], "pooled_h", "missing"),
     of("ROIPooling", "roi_pooling_param", "pooled_h: 2 pooled_w: 2", [IMAGE, (4, 6)], "5 numbers", "4x6"),
     of("PSROIPooling", "psroi_pooling_param", "output_dim: 3 group_size: 1", [IMAGE, (4, 5)], "spatial_scale", "missing"),
@@ -316,6 +330,13 @@ def test_what_exceeds_a_limit_does(tmp_path: Path) -> None:
         ),
         ("Convolution", "convolution_param { num_output: 4 kernel_size: 3 group: 0 }", ("group", "1 .. 65535")),
         ("ReLU", "relu_param { negative_slope: nan }", ("negative_slope", "finite")),
+        ("Proposal", "proposal_param { feat_stride: 0 }", ("feat_stride", "1 .. 65535")),
+        ("Proposal", "proposal_param { min_size: 4294967295 }", ("min_size", "0 .. 65535")),
+        ("Proposal", "proposal_param { ratio: [1, 0] }", ("ratio", "0")),
+        ("Proposal", "proposal_param { scale: -8 }", ("scale", "-8")),
+        ("Proposal", "proposal_param { pre_nms_topn: 0 }", ("pre_nms_topn", "0")),
+        ("Proposal", "proposal_param { post_nms_topn: 0 }", ("post_nms_topn", "0")),
+        ("Proposal", "proposal_param { nms_thresh: nan }", ("nms_thresh", "nan")),
         ("ArgMax", "argmax_param { top_k: 0 }", ("top_k", "0")),
         ("Softmax", "softmax_param { axis: 40 }", ("axis", "40")),
         ("PriorBox", "prior_box_param { min_size: -1 }", ("min_size", "-1")),

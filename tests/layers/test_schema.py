@@ -188,6 +188,7 @@ def test_shared_messages_are_the_ones_meant() -> None:
         "AnnotatedData": "data_param",
         "Deconvolution": "convolution_param",
         "DepthwiseConvolution": "convolution_param",
+        "Im2col": "convolution_param",
         "LSTM": "recurrent_param",
         "Normalize": "norm_param",
         "RNN": "recurrent_param",

@@ -37,6 +37,10 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Filter": [("", [(2, 3), (2, 4), (2, 1)], 2)],
     "HardSwish": [("", [(2, 3)], 1)],
     "ICNetSubgraph": [("", [(1, 2, 33, 65)], 1)],
+    "Im2col": [
+        ("convolution_param { kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 dilation: 2 }", [(2, 3, 5, 7)], 1),
+        ("convolution_param { kernel_size: 2 pad_t: 3 pad_r: 1 }", [(2, 3, 5, 7)], 1),
+    ],
     "Interp": [
         ("interp_param { zoom_factor: 2 pad_end: -1 }", [(2, 3, 4, 5)], 1),
         ("interp_param { height: 3 width: 7 }", [(2, 3, 4, 5)], 1),
@@ -52,6 +56,10 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "MVN": [("", [(2, 3, 4, 5)], 1)],
     "Pad": [("pad_param { paddings: 1 paddings: 0 paddings: 2 paddings: 3 }", [(2, 3)], 1)],
     "Parameter": [("parameter_param { shape { dim: 2 dim: 3 } }", [], 1)],
+    "Proposal": [
+        ("proposal_param { ratio: 1 ratio: 2 scale: 3 }", [(1, 4, 3, 5), (1, 8, 3, 5), (1, 3)], 1),
+        ("proposal_param { ratio: 1 scale: 3 post_nms_topn: 2 }", [(1, 2, 3, 5), (1, 4, 3, 5), (1, 4)], 2),
+    ],
     "PSROIPooling": [
         ("psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 1 }", [(1, 12, 4, 5), (2, 5)], 1)
     ],

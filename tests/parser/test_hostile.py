@@ -133,6 +133,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "DummyData": {"shape": "{ dim: [1, 3, 4, 4] }"},
     "Embed": {"num_output": "4", "input_dim": "5"},
     "ImageData": {"new_height": "4", "new_width": "4"},
+    "Im2col": {"kernel_size": "3"},
     "InnerProduct": {"num_output": "4"},
     "Input": {"shape": "{ dim: [1, 3, 4, 4] }"},
     "Interp": {"zoom_factor": "2"},
@@ -144,6 +145,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
     "Permute": {"order": "[0, 2, 3, 1]"},
     "Pooling": {"kernel_size": "3"},
     "PriorBox": {"min_size": "4"},
+    "Proposal": {"ratio": "1", "scale": "[2, 4]"},
     "PSROIPooling": {"spatial_scale": "1", "output_dim": "3", "group_size": "1"},
     "Reorg": {"stride": "1"},
     "Reshape": {"shape": "{ dim: [0, -1] }"},
@@ -160,6 +162,7 @@ BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused an
 BOTTOMS = {
     "Crop": "data data", "Eltwise": "data data", "PriorBox": "data data", "DetectionOutput": "loc conf priors",
     "LSTM": "steps marks", "RNN": "steps marks",
+    "Proposal": "scores deltas image",
     "ROIPooling": "data rois", "PSROIPooling": "data rois", "YoloDetectionOutput": "grid", "Yolov3DetectionOutput": "grid",
 }  # fmt: skip
 INPUTS = {  # for bottoms that are not of DATA
@@ -167,6 +170,10 @@ INPUTS = {  # for bottoms that are not of DATA
         'input: ["loc", "conf", "priors"] input_shape [{ dim: [1, 8] }, { dim: [1, 4] }, { dim: [1, 2, 8] }]\n'
     ),
     "data rois": 'input: ["data", "rois"] input_shape [{ dim: [1, 3, 8, 8] }, { dim: [2, 5] }]\n',
+    "scores deltas image": (
+        'input: ["scores", "deltas", "image"] '
+        "input_shape [{ dim: [1, 4, 3, 5] }, { dim: [1, 8, 3, 5] }, { dim: [1, 3] }]\n"
+    ),
     "steps marks": 'input: ["steps", "marks"] input_shape [{ dim: [4, 2, 3] }, { dim: [4, 2] }]\n',
     "grid": 'input: "grid" input_shape { dim: [1, 12, 4, 4] }\n',
 }

@@ -263,6 +263,14 @@ NormalizeParameter.scale_filler                     2 optional FillerParameter
 NormalizeParameter.channel_shared                   3 optional bool true
 NormalizeParameter.eps                              4 optional float 1e-10
 PermuteParameter.order                              1 repeated uint32
+ProposalParameter.feat_stride                       1 optional uint32 16
+ProposalParameter.base_size                         2 optional uint32 16
+ProposalParameter.min_size                          3 optional uint32 16
+ProposalParameter.ratio                             4 repeated float
+ProposalParameter.scale                             5 repeated float
+ProposalParameter.pre_nms_topn                      6 optional uint32 6000
+ProposalParameter.post_nms_topn                     7 optional uint32 300
+ProposalParameter.nms_thresh                        8 optional float 0.7
 PriorBoxParameter.min_size                          1 repeated float
 PriorBoxParameter.max_size                          2 repeated float
 PriorBoxParameter.aspect_ratio                      3 repeated float

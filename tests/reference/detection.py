@@ -139,3 +139,61 @@ def psroi_pooling(x: Array, regions: Array, outputs: int, group: int, scale: flo
         ]
         y[r, c, i, j] = sum(seen) / len(seen) if seen else 0.0
     return y
+
+
+def anchor_boxes(base: int, ratios: Sequence[float], scales: Sequence[float]) -> list[list[float]]:
+    """Corners x1, y1, x2, y2 of the anchors of the pixel (0, 0), both included."""
+    middle = (base - 1) / 2
+    found = []
+    for ratio in ratios:
+        wide = int(math.sqrt(base * base / ratio) + 0.5)
+        high = int(wide * ratio + 0.5)
+        for scale in scales:
+            x, y = (wide * scale - 1) / 2, (high * scale - 1) / 2
+            found.append([middle - x, middle - y, middle + x, middle + y])
+    return found
+
+
+def shared(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection over union of boxes of whole pixels, corners included."""
+    if a[0] > b[2] or a[1] > b[3] or a[2] < b[0] or a[3] < b[1]:
+        return 0.0
+    sides = [min(a[i + 2], b[i + 2]) - max(a[i], b[i]) + 1 for i in range(2)]
+    areas = [(c[2] - c[0] + 1) * (c[3] - c[1] + 1) for c in (a, b)]
+    return sides[0] * sides[1] / (sum(areas) - sides[0] * sides[1])
+
+
+def proposals(
+    scores: Array,
+    deltas: Array,
+    image: Sequence[float],
+    ratios: Sequence[float],
+    scales: Sequence[float],
+    stride: int = 16,
+    base: int = 16,
+    smallest: int = 16,
+    before: int = 6000,
+    after: int = 300,
+    nms: float = 0.7,
+) -> tuple[Array, Array]:
+    """PVANET's regions (K, 5) and their scores (K,); ``image``: height, width, scale of heights, of widths."""
+    anchors = anchor_boxes(base, ratios, scales)
+    found = []
+    for row, column in np.ndindex(scores.shape[2:]):
+        for k, anchor in enumerate(anchors):
+            box, high_enough = [0.0] * 4, True
+            for i in range(2):  # across, down
+                first = anchor[i] + (column, row)[i] * stride
+                size = anchor[i + 2] - anchor[i] + 1
+                center = float(deltas[0, 4 * k + i, row, column]) * size + first + size / 2
+                size *= math.exp(float(deltas[0, 4 * k + 2 + i, row, column]))
+                most = image[1 - i] - 1
+                box[i], box[i + 2] = (max(0, min(v, most)) for v in (center - size / 2, center + size / 2))
+                high_enough &= box[i + 2] - box[i] + 1 >= smallest * image[3 - i]
+            found.append((float(scores[0, len(anchors) + k, row, column]) * high_enough, box))
+    found = sorted(found, key=lambda f: -f[0])[:before]
+    stay: list[tuple[float, list[float]]] = []
+    for score, box in found:
+        if len(stay) < after and all(shared(box, other) <= nms for _, other in stay):
+            stay.append((score, box))
+    return np.array([[0, *box] for _, box in stay]), np.array([score for score, _ in stay])

@@ -32,6 +32,21 @@ def convolution(
     return y
 
 
+def columns(x: Array, kernel: Pair, stride: Pair, before: Pair, after: Pair, dilation: Pair) -> Array:
+    """The pixels that a convolution multiplies at each place, as channels."""
+    n, channels, height, width = x.shape
+    span = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
+    oh = (height + before[0] + after[0] - span[0]) // stride[0] + 1
+    ow = (width + before[1] + after[1] - span[1]) // stride[1] + 1
+    y = np.zeros((n, channels * kernel[0] * kernel[1], oh, ow))
+    for image, channel, row, column in np.ndindex(y.shape):
+        h = row * stride[0] - before[0] + channel // kernel[1] % kernel[0] * dilation[0]
+        v = column * stride[1] - before[1] + channel % kernel[1] * dilation[1]
+        if 0 <= h < height and 0 <= v < width:
+            y[image, channel, row, column] = x[image, channel // (kernel[0] * kernel[1]), h, v]
+    return y
+
+
 def deconvolution(
     x: Array, w: Array, b: Array | None, stride: Pair, pad: Pair, dilation: Pair = (1, 1), group: int = 1
 ) -> Array:

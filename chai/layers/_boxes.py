@@ -1,0 +1,50 @@
+"""Non-maximum suppression, once for all detection layers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..lazy import np
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+def suppress(
+    low: Array,
+    high: Array,
+    area: Array,
+    threshold: float,
+    *,
+    exceeds: Callable[[Any, Any], Any] = operator.gt,
+    edge: int = 0,
+    eta: float = 1.0,
+    most: int | None = None,
+) -> list[int]:
+    """Numbers of the boxes that stay, in the given order: the best first.
+
+    A box goes when its overlap (intersection over union) with one that stays ``exceeds`` the threshold. ``low`` and
+    ``high`` (boxes, 2) are corners, ``area`` (boxes,); sides are ``high - low + edge``: 1 where both corners are pixels of
+    the box. Corners apart never overlap, nor do boxes without area. eta < 1 multiplies a threshold above 0.5 after every
+    box that stays; ``most`` ends the search.
+    """
+    limit = np.float32(threshold)
+    worst = np.full(len(area), -1, np.float32)  # largest overlap with a box that stays
+    kept: list[int] = []
+    for i in range(len(area)):
+        if exceeds(worst[i], limit):
+            continue
+        kept.append(i)
+        if len(kept) == most:
+            break
+        if eta < 1 and limit > 0.5:
+            limit *= np.float32(eta)
+        rest = slice(i + 1, None)
+        common = np.minimum(high[rest], high[i]) - np.maximum(low[rest], low[i])
+        inside = np.where((common >= 0).all(1), (common + edge).prod(1), 0)
+        union = area[rest] + area[i] - inside
+        overlap = np.divide(inside, union, out=np.full(len(union), -1, np.float32), where=union > 0)
+        np.fmax(worst[rest], overlap, out=worst[rest])
+    return kept

@@ -1,0 +1,46 @@
+"""Im2col: the pixels under each place of a window, as channels."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape
+from ..lazy import np
+from ..window import Window
+from ._window import WindowLayer
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Im2col(WindowLayer):
+    """Channel (c * kh + i) * kw + j is pixel (i, j) of the window in channel c; padding is zero.
+
+    Only the window of convolution_param counts.
+    """
+
+    bottoms_allowed = (1, 1)
+    tops_allowed = (1, 1)
+    fillers = Layer.fillers  # nothing is trained
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.check_axis()
+        n, c, *size = self.spatial(bottoms[0])
+        padded = tuple(map(sum, zip(size, *self._sides)))
+        return ((n, c * prod(self.kernel), *self.places(self._inside, padded)),)
+
+    @property
+    def _inside(self) -> Window:
+        """The window over an image that has its padding, which sides of their own may leave uneven."""
+        return Window(self.kernel, self._stride, (0, 0), self._dilation)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, window = bottoms[0], self._inside
+        padded = np.pad(x, ((0, 0), (0, 0), *zip(*self._sides)))
+        extent = window.extent(0), window.extent(1)
+        (sh, sw), (dh, dw) = window.stride, window.dilation
+        views = np.lib.stride_tricks.sliding_window_view(padded, extent, (2, 3))[:, :, ::sh, ::sw, ::dh, ::dw]
+        y = np.empty(self.shapes(x.shape)[0], np.float32)
+        y.reshape(*x.shape[:2], *window.kernel, *y.shape[2:])[...] = views.transpose(0, 1, 4, 5, 2, 3)
+        return (y,)

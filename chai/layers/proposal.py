@@ -1,0 +1,109 @@
+"""Proposal: the regions that a Faster R-CNN looks at, from its scores and box deltas at every pixel of a map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..graph import Layer, Shape, count, show
+from ..lazy import np
+from ..limits import limits
+from ..params import SIZE, size, within
+from ._boxes import suppress
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+@dataclass(frozen=True)
+class ProposalParams:
+    """Pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
+
+    pre_nms_topn regions are searched for overlaps, post_nms_topn stay at most.
+    """
+
+    feat_stride: int = size(16)
+    base_size: int = size(16)
+    min_size: int = within(0, SIZE, 16)
+    ratio: tuple[float, ...] = within(1e-6, 1e6, ())
+    scale: tuple[float, ...] = within(1e-6, 1e6, ())
+    pre_nms_topn: int = within(1, 2**31 - 1, 6000)
+    post_nms_topn: int = within(1, 2**31 - 1, 300)
+    nms_thresh: float = within(0, 1e6, 0.7)
+
+
+class Proposal(Layer):
+    """Bottoms: scores (1, 2 * A, H, W), those of objects last; deltas (1, 4 * A, H, W); image (1, 3) or (1, 4).
+
+    A = ratios * scales. The image's numbers are height, width, and the scale it was resized by (height, then width, if
+    there are two), which min_size is multiplied with. Tops: regions (K, 5), best first: 0, x1, y1, x2, y2; and, if asked
+    for, their scores (K,). The shape rule says the most that K can be.
+
+    An anchor of ratio r and scale s is round(sqrt(base_size^2 / r)) * s wide and round(width before s * r) * s high, both
+    corners included. A region below min_size is not left out: its score becomes 0. Of equal scores the pixel that comes
+    first is better, then the anchor; the fork's quicksort leaves their order open.
+    """
+
+    message = "proposal_param"
+    Params = ProposalParams
+    fork = "openvinotoolkit/training_toolbox_caffe"
+    bottoms_allowed = (3, 3)
+    tops_allowed = (1, 2)
+    dynamic = True
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        scores, deltas, image = bottoms
+        h, w = self.spatial(scores)[2:]
+        anchors = len(p.ratio) * len(p.scale)
+        if not anchors:
+            raise self.wrong(
+                "ratio or scale is missing", hint="ratio: 0.5 ratio: 1 ratio: 2 scale: 8 scale: 16 scale: 32"
+            )
+        if scores != (1, 2 * anchors, h, w) or deltas != (1, 4 * anchors, h, w):
+            raise self.wrong(
+                f"scores {show(scores)} and deltas {show(deltas)}; expected one image of {anchors} anchors: "
+                f"1x{2 * anchors}x{h}x{w} and 1x{4 * anchors}x{h}x{w}"
+            )
+        if count(image) not in (3, 4):
+            raise self.wrong(f"expected height, width and one or two scales of the image, found {show(image)}")
+        found = anchors * h * w
+        if found > limits().boxes:
+            raise self.wrong("too many boxes: " + limits().exceeded("boxes", found))
+        most = min(found, p.pre_nms_topn, p.post_nms_topn)
+        return ((most, 5), (most,))[: len(self.tops)]
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        p = self.params
+        image = bottoms[2].reshape(-1)
+        corners = np.minimum(self._moved(bottoms[1]), np.tile(image[1::-1] - 1, 2))
+        corners = np.fmax(corners, 0)  # nan becomes 0, as in C
+        sides = corners[:, 2:] - corners[:, :2] + 1
+        large = (sides >= p.min_size * image[[-1, 2]]).all(1)
+        scores = bottoms[0][0, len(bottoms[0][0]) // 2 :].transpose(1, 2, 0).reshape(-1) * large
+        order = np.argsort(-scores, kind="stable")[: p.pre_nms_topn]
+        area = sides.prod(1)[order]
+        low, high = corners[order, :2], corners[order, 2:]
+        kept = order[suppress(low, high, area, p.nms_thresh, edge=1, most=p.post_nms_topn)]
+        regions = np.zeros((len(kept), 5), np.float32)
+        regions[:, 1:] = corners[kept]
+        return (regions, scores[kept])[: len(self.tops)]
+
+    def _anchors(self) -> tuple[Array, float]:
+        """Widths and heights (A, 2), scales running fastest; and the centre of them all, across and down."""
+        p = self.params
+        base, ratio = np.float32(p.base_size), np.array(p.ratio, np.float32)
+        wide = np.floor(np.sqrt(base * base / ratio) + np.float32(0.5))
+        high = np.floor(wide * ratio + np.float32(0.5))
+        sides = np.stack([wide, high], 1)[:, None] * np.array(p.scale, np.float32)[:, None]
+        return sides.reshape(-1, 2), p.base_size / 2
+
+    def _moved(self, deltas: Array) -> Array:
+        """Corners (H * W * A, 4) of the anchors at every pixel, moved and stretched by the deltas."""
+        h, w = deltas.shape[2:]
+        sides, middle = self._anchors()
+        by = deltas.reshape(len(sides), 4, h, w).transpose(2, 3, 0, 1)  # (H, W, A, 4)
+        places = np.stack(np.meshgrid(np.arange(w), np.arange(h)), 2)[:, :, None].astype(np.float32)
+        centers = places * np.float32(self.params.feat_stride) + middle + by[..., :2] * sides
+        half = np.exp(by[..., 2:]) * sides / 2
+        return np.concatenate([centers - half, centers + half], 3).reshape(-1, 4)
