@@ -30,7 +30,7 @@ class Job:
     labels: Sequence[str]
 
 
-def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
+def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
     from ..loading import locate
 
     path, weights = locate(args.net, args.weights)
@@ -40,7 +40,8 @@ def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
             f"published weights: {card.weights_from}" if card.weights_from else "or --random-weights, to try the speed"
         )
         raise UsageError(f"no weights: chai run {args.net} WEIGHTS.caffemodel -i ...", hint=hint)
-    net = options.load_network(args, device=args.device, batch=min(args.batch, len(files)), **options.offload(args))
+    batch = min(args.batch, len(files))
+    net = options.load_network(args, device=args.device, batch=batch, keep=keep, **options.offload(args))
     if len(net.inputs) != 1:
         raise UsageError(
             f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); this command feeds one",
