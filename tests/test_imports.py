@@ -17,8 +17,8 @@ RANKS = {
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "fetch", "loading", "schedule", "plan", "cycles", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
-    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "quantizer"],
-    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn"],
+    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer"],
+    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
@@ -27,7 +27,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "rich": {"cli/output.py"},
     "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
-    "argparse": {"cli/"},
+    "argparse": {"cli/", "xportdnn.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

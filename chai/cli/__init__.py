@@ -14,6 +14,7 @@ COMMANDS = {
     "run": "classify or process images with a network",
     "show": "every layer: type, shape, multiply-accumulates, engine",
     "check": "float against fixed point, layer by layer",
+    "evaluate": "accuracy of float and fixed point side by side",
     "quantize": "formats and weights for an overlay, from a folder of images",
     "compile": "a network for an overlay, as one file for a board",
     "estimate": "a CHaiDNN layer list (xiEval), timed by the model of an overlay",

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import image as images
 from ..errors import ParseError, UsageError
@@ -30,7 +30,7 @@ class Job:
     labels: Sequence[str]
 
 
-def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
+def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
     from ..compiled import CompiledNet
     from ..loading import locate
 
@@ -39,8 +39,8 @@ def prepare(args: argparse.Namespace, files: list[Path]) -> Job:
     card = images.Card() if compiled else images.read_card(path)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
-    sizes = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
-    net = options.load_network(args, device=args.device, **sizes, **options.offload(args))
+    sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
+    net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
     if isinstance(net, CompiledNet):
         card = net.card
     if len(net.inputs) != 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__, image as images, report as reports
 from ..errors import ParseError, UsageError
+from ..files import complete
 from ..loading import locate
 from ..quantizer.report import Verdict, decibels
 from . import jobs, options, output
@@ -101,6 +102,10 @@ def execute(args: argparse.Namespace) -> int:
         watch=_Watch(args.quiet),
         **net_options,
     )
+    card, copied = path.with_suffix(".toml"), args.output.with_suffix(".toml")
+    if card.is_file() and not copied.exists():  # the preprocessing goes with the network
+        with complete(copied) as part:
+            part.write_bytes(card.read_bytes())
     found = verdict(result, path, weights, **net_options)
     content = {**found.to_json(), "preprocess": jobs.describe(job), "failed": failed}
     if args.json:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from ..fixed import Format, quantize_weights, weight_steps
 from ..formats import from_precision
 from ..graph import Graph, Layer
+from ..kernels.codes import pack, unpack
 from ..layers.concat import Concat
 from ..layers.convolution import Convolution
 from ..lazy import np
 from ..params import Precision
 from . import bias, equalise, weights
 from .groups import Groups, groups, precision
-from .observe import Observed, cost, observe, patches, places
-from .ranges import THRESHOLDS, Histogram, best, candidates, fit
+from .observe import Observed, cost, equalised, patches, places
+from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
 from .writeback import bias_owner, folded_in
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 class Built:
     """A quantised network. ``graph`` has new weights, and a precision_param on every layer that needs one.
 
-    ``cost``      mean over images of what ``observe.cost`` says, summed over the measured blobs
+    ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image
     ``factors``   what each blob's channels were divided by, where they were
     ``refused``   layers that run on the host because their numbers do not fit, and why
     """
@@ -39,10 +40,20 @@ class Built:
     recipe: Recipe
     graph: Graph
     formats: Mapping[str, Format]
-    cost: float = 0.0
+    costs: Array
     factors: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cost(self) -> float:
+        """Mean over images."""
+        return float(self.costs.mean())
+
+    def clearly_worse(self, other: Built) -> bool:
+        """Whether it costs more than ``other`` by more than the standard error of their difference."""
+        more = self.costs - other.costs
+        return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
 
 
 class Builder:
@@ -73,6 +84,8 @@ class Builder:
         self.groups: Groups = groups(graph, placed, bits, wider)
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
+        self._lrn: dict[str, Format] = {}
+        self._thresholds: dict[tuple[float, str, str], Format | Array] = {}
         self._fitted: dict[tuple[float, str], tuple[dict[str, Format], dict[str, str]]] = {}
         self.folded = {
             layer.name for layer in graph.layers if layer.name in self.groups.weights and folded_in(original, layer)
@@ -80,7 +93,8 @@ class Builder:
 
     def build(self, recipe: Recipe) -> Built:
         """The network that a recipe makes, judged on the kept calibration images."""
-        graph, observed, factors = self._scaled(recipe.equalise)
+        self.equalise([recipe.equalise])
+        graph, observed, factors = self._equalised[recipe.equalise]
         graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
         formats, chosen = self._formats(recipe, graph, observed)
         for layer in graph.layers:
@@ -95,7 +109,7 @@ class Builder:
     def alone(self, built: Built, images: int = 4) -> dict[str, float]:
         """The cost of every layer on the overlay if that one alone ran there, on a few images."""
         feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
-        graph, _, _ = self._scaled(built.recipe.equalise)
+        graph, _, _ = self._equalised[built.recipe.equalise]
         exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
         wanted = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
         found: dict[str, float] = {}
@@ -109,27 +123,31 @@ class Builder:
                 one.step(built.graph.layers[i], [state])
                 for later in graph.layers[i + 1 :]:
                     emulation.step(later, [state])
-                found[layer.name] = self._judge([state], wanted)
+                found[layer.name] = float(self._judge([state], wanted).mean())
             emulation.step(layer, [exact])
         return found
 
-    def _judge(self, states: list[State], wanted: list[dict[str, Array]] | None = None) -> float:
-        total = 0.0
-        for blob in self.observed.measured:
-            pairs = zip(wanted or self.observed.wanted, states)
-            sums = [cost(self.graph, blob, w[blob], s.value(blob)) for w, s in pairs]
-            total += sum(c for c, _ in sums) / sum(n for _, n in sums)
+    def _judge(self, states: list[State], wanted: list[dict[str, Array]] | None = None) -> Array:
+        pairs = list(zip(wanted or self.observed.wanted, states))
+        each = [
+            np.concatenate([cost(self.graph, blob, w[blob], s.value(blob)) for w, s in pairs])
+            for blob in self.observed.measured
+        ]
+        images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike
+        total: Array = np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0)
         return total
 
-    def _scaled(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
-        """The graph equalised, and what its blobs then look like."""
-        if share not in self._equalised:
-            seen = self.observed
-            r = equalise.factors(self.graph, seen.channels, seen.largest, self.shapes, share, self.placed)
+    def equalise(self, shares: Collection[float]) -> None:
+        """Look at the network equalised by all these shares: one float pass for all that were not looked at before."""
+        new = [share for share in dict.fromkeys(shares) if share not in self._equalised]
+        seen = self.observed
+        factors = [
+            equalise.factors(self.graph, seen.channels, seen.largest, self.shapes, share, self.placed) for share in new
+        ]
+        for share, r, found in zip(new, factors, equalised(self.graph, seen, factors) if new else ()):
             graph = replace(self.graph, layers=[copy(layer) for layer in self.graph.layers])
             equalise.apply(graph, r)
-            self._equalised[share] = (graph, observe(graph, seen.batches, self.seed), r)
-        return self._equalised[share]
+            self._equalised[share] = (graph, found, r)
 
     # -- formats of blobs
 
@@ -157,7 +175,9 @@ class Builder:
                 seen.merge(observed.seen[blob])
         lrn = [x for x in graph.layers if x.name in observed.in_front and self.groups.of[x.bottoms[0]] == group]
         if lrn and method != "max":
-            return self._behind(lrn, observed, seen.largest, bits), "error behind LRN"
+            if group not in self._lrn:  # no equalisation goes through an LRN, and no method matters
+                self._lrn[group] = self._behind(lrn, observed, seen.largest, bits)
+            return self._lrn[group], "error behind LRN"
         return fit(seen, method, bits, self.scheme), method
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
@@ -168,16 +188,16 @@ class Builder:
             return np.array(
                 [
                     sum(
-                        float(((layer.forward(f.dequantize(f.quantize(x)))[0] - y) ** 2).sum(dtype=np.float64))
+                        float(((layer.forward(unpack(pack(x, f), f))[0] - y) ** 2).sum(dtype=np.float64))
                         for layer, x, y in inputs
                     )
                     for f in formats
                 ]
             )
 
-        low, high = THRESHOLDS
-        found = best(candidates(largest, bits, self.scheme), errors)
-        return replace(found, value=min(max(found.value, low), high)) if self.scheme == "Xilinx" else found
+        formats = candidates(largest, bits, self.scheme)
+        middle = 3 * int(np.argmin(errors(formats[::3])))  # a layer takes its time: coarse steps first
+        return best(formats[max(0, middle - 2) : middle + 3], errors)
 
     # -- precision_param of layers
 
@@ -192,10 +212,11 @@ class Builder:
     def _weights(self, layer: Layer, recipe: Recipe, bits: int) -> Format | Array | None:
         if layer.name in self.folded:
             return None  # what a precision_param says of weights is about those of the file, not the folded ones
-        values = layer.blobs[0]
-        if self.scheme == "DynamicFixed":
-            return weights.one_fraction(values, recipe.weights, bits)
-        return weights.thresholds(values, recipe.weights, bits)
+        key = recipe.equalise, recipe.weights, layer.name
+        if key not in self._thresholds:
+            choose = weights.one_fraction if self.scheme == "DynamicFixed" else weights.thresholds
+            self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
+        return self._thresholds[key]
 
 
 class _Fitting:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -79,6 +79,29 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
     return found
 
 
+def equalised(graph: Graph, found: Observed, factors: Sequence[Mapping[str, Array]]) -> list[Observed]:
+    """What would be observed if the channels of some blobs were divided by ``factors`` (C,), for each set of them.
+
+    One float pass over the kept batches for all sets; blobs without a factor look as before.
+    """
+    made = []
+    for by_blob in factors:
+        rows = dict(found.rows)
+        for layer in graph.layers:
+            if layer.name in rows and layer.tops[0] in by_blob:
+                rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
+        seen = {blob: h for blob, h in found.seen.items() if blob not in by_blob}
+        made.append(replace(found, seen=seen, rows=rows))
+    for feeds in found.batches:
+        for layer, _, tops in in_float(graph, feeds):
+            for blob, array in zip(layer.tops, tops):
+                for by_blob, observed in zip(factors, made):
+                    if blob in by_blob:
+                        scale = (1 / by_blob[blob]).astype(np.float32)
+                        observed.seen.setdefault(blob, Histogram()).add(array * scale[:, None, None])
+    return made
+
+
 def _add(found: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph) -> None:
     largest = np.abs(array).max(initial=0)
     if not np.isfinite(largest):
@@ -110,9 +133,9 @@ def measured(graph: Graph) -> list[str]:
     return found
 
 
-def cost(graph: Graph, blob: str, wanted: Array, found: Array) -> tuple[float, int]:
-    """How far a blob is from float, summed over images, and how many images: KL(float || fixed) in nats of class
-    probabilities (mean over positions), else error energy / signal energy.
+def cost(graph: Graph, blob: str, wanted: Array, found: Array) -> Array:
+    """How far a blob is from float, image by image: KL(float || fixed) in nats of class probabilities (mean over
+    positions), else error energy / signal energy.
     """
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(wanted) if wanted.ndim else 1
@@ -120,19 +143,18 @@ def cost(graph: Graph, blob: str, wanted: Array, found: Array) -> tuple[float, i
     if isinstance(writer, Softmax):
         axis = writer.axis(writer.params.axis, wanted.shape)
         nats = (a * (np.log(a + 1e-12) - np.log(b + 1e-12))).sum(axis)
-        return float(nats.mean()) * images, images
+        return np.atleast_1d(nats).reshape(images, -1).mean(1) if axis else np.full(images, nats.mean())
     a, b = a.reshape(images, -1), b.reshape(images, -1)
     signal = (a * a).sum(1)
     error = ((a - b) ** 2).sum(1)
     ratio = error / np.where(signal > 0, signal, 1)
-    return float(np.where(np.isfinite(ratio), ratio, 1e6).sum()), images
+    return np.where(np.isfinite(ratio), ratio, 1e6)
 
 
 def places(layer: Layer, size: tuple[int, ...], images: int, batch: int, seed: int) -> Array:
     """Sampled output positions (images, P), flat, of a convolution; the same for the same seed, layer and batch."""
     area = size[0] * size[1]
-    length = int(np.prod(layer.blobs[0].shape[1:]))
-    count = min(area, max(32, min(ROWS, length // 8)))
+    count = min(area, ROWS)
     if count == area:
         return np.broadcast_to(np.arange(area), (images, area))
     draw = np.random.default_rng([seed, crc32(layer.name.encode()), batch])

@@ -33,26 +33,42 @@ class Recipe:
 
 
 PLAIN = Recipe("max", "max")
-# Each stage changes the best recipe so far in every way it lists; what has the least cost on the calibration images goes
-# on. Cheap stages come first, so that the dear ones start well.
-RANGES = [{"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "percentile"}]
-EQUALISE = [{"equalise": 0.5}, {"equalise": 0.7}]
-TOGETHER = [{"compensate": True}, {"compensate": True, "tune_bias": True}]
-EFFORTS: dict[str, list[list[dict[str, Any]]]] = {
-    "fast": [[{"ranges": "mse", "weights": "mse"}], RANGES],
-    "normal": [[{"ranges": "mse", "weights": "mse"}], RANGES, [{"weights": "max"}], EQUALISE, TOGETHER],
-    "best": [
-        [{"ranges": "mse", "weights": "mse"}],
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Changes to the best recipe so far, each tried by itself.
+
+    ``trusted``  such a change is taken unless it is clearly worse on the calibration images: it repairs errors that can be
+                 measured on thousands of values, of which the outputs of a few images are a noisy witness
+    """
+
+    changes: tuple[dict[str, Any], ...]
+    trusted: bool = False
+
+
+RANGES = Stage(({"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "percentile"}))
+MAXIMA = Stage(({"weights": "max"},))
+TOGETHER = Stage(({"compensate": True}, {"compensate": True, "tune_bias": True}), trusted=True)
+START = Stage(({"ranges": "mse", "weights": "mse"},))
+# Cheap stages come first, so that the dear ones start well.
+EFFORTS: dict[str, tuple[Stage, ...]] = {
+    "fast": (START, RANGES, MAXIMA),
+    "normal": (START, RANGES, MAXIMA, Stage(({"equalise": 0.5}, {"equalise": 0.7})), TOGETHER),
+    "best": (
+        START,
         RANGES,
-        [{"weights": "max"}],
-        [*EQUALISE, {"equalise": 0.3}, {"equalise": 1.0}],
+        MAXIMA,
+        Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7, 1.0))),
         TOGETHER,
-        [{"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "percentile"}, {"weights": "max"}, {"equalise": 0.0}],
-    ],
+        RANGES,
+        Stage(({"weights": "max"}, {"weights": "mse"})),
+        Stage(tuple({"equalise": share} for share in (0.0, 0.5, 0.7))),
+    ),
 }
 
 
-def changed(recipe: Recipe, stage: list[dict[str, Any]]) -> list[Recipe]:
+def changed(recipe: Recipe, stage: Stage) -> list[Recipe]:
     """The recipes of a stage, without those that change nothing."""
-    made = (replace(recipe, **change) for change in stage)
+    made = (replace(recipe, **change) for change in stage.changes)
     return [r for r in dict.fromkeys(made) if r != recipe]

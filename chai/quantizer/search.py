@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..passes.fold_batchnorm import fold_batchnorm
 from ..passes.fuse_relu import fuse_relu
 from .build import Builder, Built
 from .observe import batches_of, observe
-from .recipe import EFFORTS, PLAIN, Recipe, changed
+from .recipe import EFFORTS, PLAIN, Recipe, Stage, changed
 from .walk import Batch
 from .writeback import save
 
@@ -152,7 +152,7 @@ def _named(net: Net, batch: Any) -> Batch:
 
 
 def _search(
-    builder: Builder, only: Recipe | None, stages: list[list[dict[str, Any]]], progress: _Progress
+    builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress
 ) -> tuple[Built, list[tuple[Recipe, float]], float]:
     """The best network, every recipe tried with its cost, and the cost of plain maxima."""
     tried: dict[Recipe, float] = {}
@@ -170,10 +170,12 @@ def _search(
         return best, list(tried.items()), tried[PLAIN]
     for stage in stages:
         base = best.recipe
+        builder.equalise([recipe.equalise for recipe in changed(base, stage)])
         for recipe in changed(base, stage):
             if recipe not in tried:
                 built = attempt(recipe)
-                best = built if built.cost < best.cost else best
+                kept = not built.clearly_worse(best) if stage.trusted else built.cost < best.cost
+                best = built if kept else best
     return best, list(tried.items()), tried[PLAIN]
 
 
@@ -181,7 +183,7 @@ class _Progress:
     """Shares of the work by layers run, dear recipes counted for more."""
 
     def __init__(self, watch: Callable[[str, float], None], only: Recipe | None, effort: str, layers: int) -> None:
-        stages = [1] if only else [len(stage) for stage in EFFORTS[effort]]
+        stages = [1] if only else [len(stage.changes) for stage in EFFORTS[effort]]
         self.watch = watch
         self.total = (1 + sum(stages)) * layers
         self.done = 0
