@@ -131,14 +131,14 @@ def _print(found: Verdict) -> None:
 
 
 def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> str:
-    result = found.result
+    result, how = found.result, found.result.how
     facts = {
         "network": f"{found.check.network} ({args.net})",
         "written": f"{result.prototxt}, {result.caffemodel.name}",
-        "formats": f"{result.bits}-bit {result.scheme}",
+        "formats": f"{how['bits']}-bit {how['scheme']}",
         "overlay": f"{found.check.overlay}, emulated",
         "calibration": f"{result.images} images, {content['preprocess']}",
-        "made by": f"chai {__version__}, effort {result.effort}, seed {result.seed}, {result.seconds:.0f} s",
+        "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
     bars = [reports.Bar(x.name, x.sqnr_db or 0.0, decibels(x), x.engine) for x in found.check.measured]
     chart = reports.Chart("SQNR of each layer, dB", bars, FULL_DB)

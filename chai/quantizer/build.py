@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ..errors import UsageError
 from ..fixed import Format, quantize_weights, weight_steps
 from ..formats import from_precision
 from ..graph import Graph, Layer
@@ -90,6 +92,17 @@ class Builder:
         self.folded = {
             layer.name for layer in graph.layers if layer.name in self.groups.weights and folded_in(original, layer)
         }
+
+    def check_widths(self, wider: Mapping[str, int]) -> None:
+        """Raise UsageError for a layer that has no width to choose."""
+        known = {name for x in self.graph.layers if x.name in self.groups.weights for name in x.origin}
+        for name in wider:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else None
+                raise UsageError(
+                    f"there is no convolution {name!r} on the overlay whose width could be chosen", hint=hint
+                )
 
     def build(self, recipe: Recipe) -> Built:
         """The network that a recipe makes, judged on the kept calibration images."""

@@ -36,10 +36,7 @@ class Verdict:
         r, built = self.result, self.result.built
         return {
             **self.check.to_json(),
-            "bits": r.bits,
-            "scheme": r.scheme,
-            "effort": r.effort,
-            "seed": r.seed,
+            **r.how,
             "calibrated": r.images,
             "judged": self.check.images,
             "recipe": built.recipe.to_json(),

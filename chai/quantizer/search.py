@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -20,7 +20,7 @@ from .build import Builder, Built
 from .observe import batches_of, observe
 from .recipe import EFFORTS, PLAIN, Recipe, Stage, changed
 from .walk import Batch
-from .writeback import save
+from .writeback import check_form, save
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -35,9 +35,10 @@ class Result:
     ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image of class probabilities, error
                  energy / signal energy of other outputs
     ``plain``    the cost of formats that cover the largest values, which is what CHaiDNN's users had
-    ``seconds``  wall clock, of which ``observing`` is the float pass
-    ``batches``  the calibration images that recipes were judged by
+    ``images``   all that were seen; ``batches`` are those that recipes were judged by
     ``costs``    what each layer alone would cost, all others in float; by layer, on a few of those images
+    ``seconds``  wall clock, of which ``observing`` is the float pass
+    ``how``      bits, scheme, effort and seed, as asked for
     """
 
     prototxt: Path
@@ -46,15 +47,11 @@ class Result:
     tried: list[tuple[Recipe, float]]
     plain: float
     images: int
+    batches: list[Batch]
+    costs: dict[str, float]
     seconds: float
     observing: float
-    bits: int
-    scheme: str
-    effort: str
-    seed: int
-    measured: list[str] = field(default_factory=list)
-    batches: list[Batch] = field(default_factory=list)
-    costs: dict[str, float] = field(default_factory=dict)
+    how: dict[str, Any]
 
 
 def quantize(
@@ -92,15 +89,12 @@ def quantize(
     output = Path(output)
     _check(output, prototxt, caffemodel, effort)
     with Net(prototxt, caffemodel, "emulator", overlay=overlay, bits=bits, scheme=scheme, **options) as net:
+        check_form(net.graph.path)
         batches = batches_of((_named(net, b) for b in inputs), limit)
         first = next(batches, None)
         if first is None:
             raise UsageError("quantize: there is no calibration image")
         net.reshape(**{blob: array.shape for blob, array in first.items()})
-        names = {layer.name for layer in net.graph.layers}
-        unknown = [name for name in wider or {} if name not in names]
-        if unknown:
-            raise UsageError(f"there is no layer {unknown[0]!r} whose width could be chosen")
         graph: Graph = net.graph
         for step in (drop_identity, fold_batchnorm, fuse_relu):
             graph = step(graph, set())
@@ -112,26 +106,15 @@ def quantize(
         assert net.overlay is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))
         builder = Builder(graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick)
+        builder.check_widths(wider or {})
         found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress)
         note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = builder.alone(found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
+    seconds = monotonic() - started
+    how = {"bits": bits, "scheme": scheme, "effort": effort, "seed": seed}
     return Result(
-        output,
-        weights,
-        found,
-        tried,
-        plain,
-        observed.images,
-        monotonic() - started,
-        observing,
-        bits,
-        scheme,
-        effort,
-        seed,
-        observed.measured,
-        observed.batches,
-        costs,
+        output, weights, found, tried, plain, observed.images, observed.batches, costs, seconds, observing, how
     )
 
 
@@ -140,6 +123,8 @@ def _check(output: Path, prototxt: str | Path, caffemodel: str | Path | None, ef
         raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
     if output.suffix != ".prototxt":
         raise UsageError(f"{str(output)!r}: the output is a .prototxt, its weights go beside it")
+    if not output.resolve().parent.is_dir():
+        raise UsageError(f"there is no folder {str(output.parent)!r} to write into")
     for source in (prototxt, caffemodel or prototxt):
         for target in (output, output.with_suffix(".caffemodel")):
             if target.exists() and Path(source).exists() and target.samefile(source):

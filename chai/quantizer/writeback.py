@@ -64,15 +64,7 @@ def _decoded(path: Path) -> tuple[str, str]:
 
 def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> str:
     """The text with a precision_param for each layer named in ``given``, in place of those that layers of ``graph`` had."""
-    tree = parse(source)
-    old = next((f for f in tree.fields if f.name == "layers"), None)
-    if old is not None:
-        raise source.error(
-            "this network is in Caffe's old form (layers { }), whose layers have no precision_param",
-            old.start,
-            old.start + len("layers"),
-            hint="Caffe's upgrade_net_proto_text writes the new form (layer { })",
-        )
+    tree = _tree(source)
     lines = {layer.name: layer.place for layer in graph.layers}
     edits: list[tuple[int, int, str]] = []
     for field in tree.fields:
@@ -87,6 +79,24 @@ def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> s
         found += [source.text[at:start], new]
         at = end
     return STAMP.sub("", "".join(found) + source.text[at:], count=1)
+
+
+def check_form(path: str | Path) -> None:
+    """Raise ParseError for a network in Caffe's old form: nothing could be written into it."""
+    _tree(read_source(path))
+
+
+def _tree(source: Source) -> Block:
+    tree = parse(source)
+    old = next((f for f in tree.fields if f.name == "layers"), None)
+    if old is None:
+        return tree
+    raise source.error(
+        "this network is in Caffe's old form (layers { }), whose layers have no precision_param",
+        old.start,
+        old.start + len("layers"),
+        hint="Caffe's upgrade_net_proto_text writes the new form (layer { })",
+    )
 
 
 def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[int, int, str]]:

@@ -238,7 +238,7 @@ def test_a_layer_may_be_wider(tmp_path: Path) -> None:
     found = quantize(*files, batches(), out, bits=6, recipe=Recipe(), wider={"d": 8})
     assert found.built.formats["ave"].bits == 8
     assert "bw_params: 8" in out.read_text()
-    with pytest.raises(chai.UsageError, match="there is no layer 'dd' whose width could be chosen"):
+    with pytest.raises(chai.UsageError, match="there is no convolution 'dd' on the overlay whose width"):
         quantize(*files, batches(), out, wider={"dd": 8})
 
 
@@ -288,6 +288,8 @@ def test_refusals(tmp_path: Path) -> None:
         quantize(path, None, batches(), tmp_path / "out.caffemodel")
     with pytest.raises(chai.UsageError, match="would be written over what it is made from"):
         quantize(path, None, batches(), path)
+    with pytest.raises(chai.UsageError, match=r"there is no folder .*nowhere' to write into"):
+        quantize(path, None, batches(), tmp_path / "nowhere" / "out.prototxt")
     bad = batches()[0]
     bad[1, 2, 3, 4] = np.nan
     with pytest.raises(chai.ModelError, match="input 'data' has values that are not finite"):

@@ -1,0 +1,80 @@
+"""Which recipes are tried, and which one is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai.graph import Graph
+from chai.quantizer import EFFORTS, PLAIN, Recipe
+from chai.quantizer.build import Built
+from chai.quantizer.recipe import TOGETHER, Stage, changed
+from chai.quantizer.search import _Progress, _search
+from tests.quantizer.test_writeback import NET, SHAPE, batches, network, quantize, save
+
+
+def built(recipe: Recipe, costs: list[float]) -> Built:
+    return Built(recipe, Graph("", [], {}, [], {}), {}, np.array(costs))
+
+
+def test_a_stage_changes_the_best_so_far() -> None:
+    stage = Stage(({"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "kl"}))
+    assert changed(Recipe("mse", equalise=0.5), stage) == [Recipe("kl", equalise=0.5)]
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_efforts_change_fields_that_there_are(effort: str) -> None:
+    for stage in EFFORTS[effort]:
+        assert changed(PLAIN, stage) or stage in EFFORTS[effort][1:]
+
+
+def test_clearly_worse_is_more_than_a_standard_error() -> None:
+    old = built(PLAIN, [1.0, 2.0, 3.0])
+    assert not built(PLAIN, [1.1, 1.9, 3.2]).clearly_worse(old)  # 0.067 +- 0.088
+    assert built(PLAIN, [1.1, 2.1, 3.2]).clearly_worse(old)  # 0.133 +- 0.033
+    assert not built(PLAIN, [0.5, 1.0, 2.0]).clearly_worse(old)
+    assert built(PLAIN, [2.0]).clearly_worse(built(PLAIN, [1.0]))
+
+
+class Table:
+    """In place of a Builder: the costs of recipes, by what they turn on."""
+
+    def __init__(self, costs: dict[Recipe, list[float]]) -> None:
+        self.costs = costs
+        self.asked: list[Recipe] = []
+
+    def equalise(self, shares: list[float]) -> None:
+        pass
+
+    def build(self, recipe: Recipe) -> Built:
+        self.asked.append(recipe)
+        return built(recipe, self.costs[recipe])
+
+
+def test_the_least_cost_goes_on_and_trusted_changes_need_not_be_better() -> None:
+    mse, kl = Recipe("mse", "mse"), Recipe("kl", "mse")
+    together, tuned = Recipe("kl", "mse", 0.0, True), Recipe("kl", "mse", 0.0, True, True)
+    table: Any = Table({PLAIN: [9, 9], mse: [4, 6], kl: [3, 5], together: [3.5, 4.8], tuned: [6, 7]})
+    stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), TOGETHER]
+    progress = _Progress(lambda what, share: None, None, "fast", 1)
+    best, tried, plain = _search(table, None, stages, progress)
+    assert best.recipe == together  # 0.15 +- 0.35 more than kl is not clear; tuned is
+    assert [r for r, _ in tried] == table.asked == [PLAIN, mse, kl, together, tuned]
+    assert plain == 9
+    only, tried, _ = _search(table, mse, stages, progress)
+    assert only.recipe == mse and len(tried) == 2
+
+
+def test_progress_never_goes_back(tmp_path: Path) -> None:
+    save(network(tmp_path, NET, SHAPE), tmp_path / "net.caffemodel")
+    told: list[tuple[str, float]] = []
+    quantize(
+        tmp_path / "net.prototxt", tmp_path / "net.caffemodel", batches(), tmp_path / "out.prototxt",
+        watch=lambda what, share: told.append((what, share)),
+    )  # fmt: skip
+    shares = [share for _, share in told]
+    assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] < 1
+    assert told[0][0] == "float pass" and "compensated rounding" in told[-1][0]
