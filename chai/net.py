@@ -345,8 +345,11 @@ class Net:
             # its function may need parameters that are not there: whoever runs it will be told, a plan needs none
 
     def close(self) -> None:
-        """Let go of blobs and weights."""
+        """Let go of blobs, weights and what a device holds."""
         self._values = {}
+        for offload in self._offloads.values():
+            offload.close()
+        self._offloads.clear()
         for layer in self.graph.layers:
             layer.blobs = []
 

@@ -11,11 +11,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
     0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile"],
-    2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering"],
-    3: ["devices", "kernels", "encoding"],
+    2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "cycles"],
+    3: ["devices", "kernels", "encoding", "chain"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "loading", "schedule", "plan", "cycles"],
+    6: ["image", "loading", "schedule", "plan"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report"],
     8: ["net", "artifact", "compiled", "replay", "custom_check"],
     9: ["__init__", "__main__", "cli", "check"],
@@ -28,6 +28,8 @@ OWNERS = {  # libraries that may be imported in one place only
     "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
     "argparse": {"cli/"},
+    "pynq": {"devices/pynq.py"},
+    "pynqutils": {"devices/pynq.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

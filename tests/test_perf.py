@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import chai
-from chai import executor, offload, trace
+from chai import execution, executor, trace
 from chai.devices.base import Device, Program
 from chai.devices.emulator import Emulator
 from chai.env import env
@@ -422,7 +422,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
-        for module in (executor, offload):
+        for module in (executor, execution):
             monkeypatch.setattr(module, "perf_counter", lambda: self.seconds)
 
 

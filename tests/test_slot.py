@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import chai
-from chai.offload import Offload, Slot
+from chai.execution import Slot
+from chai.offload import Offload
 
 DATA = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
 
