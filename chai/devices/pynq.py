@@ -63,6 +63,10 @@ class Memory:
         """The host's view of each region. Whoever holds one holds the buffer."""
         return {region: np.asarray(buffer) for region, buffer in self.buffers.items()}
 
+    def free(self) -> None:
+        """Give the buffers back, whoever still holds this: an error's traceback does."""
+        self.buffers.clear()
+
     def flush(self, regions: Collection[int]) -> None:
         """Let the accelerator see what the host has written."""
         for region in regions:
@@ -193,8 +197,7 @@ def _named(tasks: Sequence[Task], index: int, message: str, hint: str) -> Device
     if index >= len(tasks):
         return DeviceError(message, hint=hint)
     task = tasks[index]
-    name = "+".join(task.origin)
-    return DeviceError(f"layer {name!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)
+    return DeviceError(f"layer {task.origin[0]!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)
 
 
 # -- finding it
@@ -320,7 +323,7 @@ class PynqProgram(Program):
                     self._memory = self._placed(board)
                 self._run(board, self._memory, blobs)
             except BaseException:
-                self._memory = None
+                self.close()
                 raise
         return [(perf_counter() - begin) * 1000] if len(self.chain.tasks) == 1 else None
 
@@ -342,6 +345,8 @@ class PynqProgram(Program):
             made.load(blob, first, out, memory.bytes)
 
     def close(self) -> None:
+        if self._memory is not None:
+            self._memory.free()
         self._memory = None
 
     def _placed(self, board: Board) -> Memory:
