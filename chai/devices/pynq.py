@@ -107,7 +107,7 @@ class Board:
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
         self.lock = threading.Lock()
-        self._claim = _claim(overlay)
+        self._claim = _claim()
         try:
             self.device, self.registers = _download(overlay)
             self.check()
@@ -203,10 +203,11 @@ def _named(tasks: Sequence[Task], index: int, message: str, hint: str) -> Device
 # -- finding it
 
 
-def _claim(overlay: Overlay) -> int:
-    """A lock that one process has. Raises DeviceError that names the one."""
+def _claim() -> int:
+    """The lock of the one FPGA there is, whatever overlay is on it. Raises DeviceError that names the process that has it."""
     folder = LOCKS if os.access(LOCKS, os.W_OK) else Path(tempfile.gettempdir())
-    file = os.open(folder / f"chai-{overlay.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    # everybody may write there, so a link of that name is nobody's good will
+    file = os.open(folder / "chai-board.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -313,11 +314,12 @@ class PynqProgram(Program):
         expected = sum(cycles(task, made.overlay, made.shapes) for task in made.tasks) / (made.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
+        self._busy = threading.RLock()
 
     def run(self, blobs: dict[str, Array]) -> list[float] | None:
         begin = perf_counter()
         board = self.device.board(self.chain.overlay)
-        with board.lock:
+        with self._busy, board.lock:
             try:
                 if self._memory is None:
                     self._memory = self._placed(board)
@@ -345,9 +347,10 @@ class PynqProgram(Program):
             made.load(blob, first, out, memory.bytes)
 
     def close(self) -> None:
-        if self._memory is not None:
-            self._memory.free()
-        self._memory = None
+        with self._busy:
+            if self._memory is not None:
+                self._memory.free()
+            self._memory = None
 
     def _placed(self, board: Board) -> Memory:
         """Memory with descriptors and constants in it."""

@@ -131,7 +131,7 @@ def test_pynq_four_has_no_zynq_7000(board: Any, monkeypatch: pytest.MonkeyPatch)
 def test_another_process_has_the_board(board: Any, tmp_path: Path) -> None:
     code = "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(f, fcntl.LOCK_EX)\n"
     code += "os.pwrite(f, str(os.getpid()).encode(), 0); print('has it', flush=True); sys.stdin.read()"
-    lock = tmp_path / "chai-pynq-z2.lock"
+    lock = tmp_path / "chai-board.lock"
     with subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline()
         error = refused(board)

@@ -134,11 +134,17 @@ def test_its_registers_are_reset_in_mid_chain(net: chai.Net, board: Any, wanted:
     right(net, wanted)
 
 
-def test_another_bitstream_was_loaded_meanwhile(net: chai.Net, board: Any, wanted: Any) -> None:
-    board.accelerator.values["BUILD"] ^= 1
-    with pytest.raises(DeviceError, match="the bitstream is of build"):
+@pytest.mark.parametrize(
+    ("register", "words"), [("BUILD", "the bitstream is of build"), ("ID", "no accelerator of chai")]
+)
+def test_another_bitstream_or_none_was_loaded_meanwhile(
+    net: chai.Net, board: Any, wanted: Any, register: str, words: str
+) -> None:
+    board.accelerator.values[register] ^= 1
+    with pytest.raises(DeviceError, match=words):
         net.forward(IMAGES[1])
-    board.accelerator.values["BUILD"] ^= 1  # what loading ours again does
+    assert not board.memory.held and not driver._boards
+    board.accelerator.values[register] ^= 1  # what loading ours again does
     right(net, wanted)
     assert board.downloads == 2
 
@@ -240,6 +246,14 @@ def test_a_lost_flush_or_invalidate_is_seen(board: Any, wanted: Any, kind: str) 
         board.lose = None
         net.offload.close()
         right(net, wanted)
+
+
+def test_parameters_that_change_give_the_old_buffers_back(net: chai.Net, board: Any) -> None:
+    held = set(board.memory.held)
+    net.params["classifier"][1][...] += 1
+    assert held and not board.memory.held
+    net.forward(IMAGES[0])
+    assert len(board.memory.held) == len(held)
 
 
 # -- the user
