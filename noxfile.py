@@ -2,6 +2,7 @@
 
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   the newest Python found, with the newest of everything
+pynq     the real pynq library on a simulated board (constraints-pynq.txt)
 lint     ruff and mypy
 """
 
@@ -26,6 +27,13 @@ def newest(session: nox.Session) -> None:
     """The suite on the newest versions."""
     session.install("-e", ".[dev,bench]")
     session.run("python", "-m", "pytest", "-q", *session.posargs)
+
+
+@nox.session(python="3.10")
+def pynq(session: nox.Session) -> None:
+    """The driver, through pynq."""
+    session.install("-e", ".", "pynq", *BOARD_TESTS, "-c", "constraints-pynq.txt")
+    session.run("python", "-m", "pytest", "-q", "tests/pynq", *session.posargs)
 
 
 @nox.session

@@ -107,6 +107,11 @@ class CompiledNet(Net):
     def plan(self) -> None:
         """Nothing to do: it is planned."""
 
+    def close(self) -> None:
+        """Let go of blobs and what a device holds. A pass after that takes it anew."""
+        self._values = {}
+        self._execution.close()
+
     def reshape(self, **inputs: Shape) -> None:
         """Check sizes: all but the batch have to be those it was compiled for."""
         for name, shape in inputs.items():

@@ -80,16 +80,35 @@ class Execution:
         self.graph = graph
         self.shapes = {**shapes, **schedule.shapes}
         self.overlay = overlay
+        self.device = device
         self.schedule = schedule
         self.formats = formats
-        self.programs: dict[int, list[Program]] = {}
+        self._programs: dict[tuple[int, tuple[str, ...]], list[Program]] = {}
         for i, step in enumerate(schedule.steps):
             if isinstance(step, DeviceStep):
-                # a check looks at every Task on its own
-                parts = [(task,) for task in step.tasks] if env().check else [step.tasks]
-                self.programs[i] = [device.compile(overlay, part, self.shapes, schedule.places) for part in parts]
+                self._compiled(i, step, ())
             elif isinstance(step, HostStep) and step.codes:
                 self._on_codes(step.layer)  # compiled now, not at the first image
+
+    def close(self) -> None:
+        """Give back what its Programs hold on the device."""
+        for programs in self._programs.values():
+            for program in programs:
+                program.close()
+
+    def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
+        """The Programs of a step; ``kept`` are blobs inside it that are asked for too."""
+        key = i, tuple(sorted(kept)) if self.device.hidden else ()
+        if key not in self._programs:
+            parts = [(step.tasks, step.reads, (*step.writes, *key[1]))]
+            if env().check or env().dump:  # which look at every Task on its own
+                parts = [((task,), task.inputs, (task.output,)) for task in step.tasks]
+            places = self.schedule.places
+            self._programs[key] = [
+                self.device.compile(self.overlay, tasks, self.shapes, places, reads, writes)
+                for tasks, reads, writes in parts
+            ]
+        return self._programs[key]
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
         """The blobs of ``keep`` (ids) in float32, and what the pass took.
@@ -176,7 +195,9 @@ class Execution:
             elif isinstance(step, HostStep):
                 made = [self._host(step, slot)]
             else:
-                made = self._device(step, self.programs[i], slot.codes)
+                inside = {top for layer in step.layers for top in layer.tops}
+                kept = inside.intersection(slot.keep).difference(step.writes)
+                made = self._device(step, self._compiled(i, step, kept), slot.codes)
         for timed in made:
             slot.times.append(replace(timed, begin=begin))
             begin += timed.ms
@@ -242,10 +263,11 @@ class Execution:
                 self._check(step.tasks[i], codes)
         for layer in step.layers:
             for top in layer.tops:
-                if top not in codes and top in self.schedule.places:  # a part that no Task has written
-                    of, first = self.schedule.places[top]
+                of, first = self.schedule.places.get(top, (top, 0))
+                if top not in codes and of in codes:  # a part that no Task has written
                     codes[top] = codes[of][:, first : first + self.shapes[top][1]]
-                dump(top, layer.origin[0], codes[top])
+                if top in codes:
+                    dump(top, layer.origin[0], codes[top])
         if times is not None:
             return [replace(self._task(t), ms=ms) for t, ms in zip(step.tasks, times, strict=True)]
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))

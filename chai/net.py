@@ -166,7 +166,7 @@ class Net:
 
         On an overlay they are read when the next pass begins after this was asked for.
         """
-        self._offloads.clear()
+        self._forget_offloads()
         for layer in self.graph.layers:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
@@ -285,7 +285,9 @@ class Net:
             from .offload import Offload  # a float network needs none of it
 
             if len(self._offloads) == SIZES:
-                del self._offloads[next(iter(self._offloads))]  # the oldest: each has its own codes of the weights
+                self._offloads.pop(
+                    next(iter(self._offloads))
+                ).close()  # the oldest: each has its own codes of the weights
             keep = {blob for blob in self.graph.latest.values() if blob in self._keep}
             self._offloads[key] = Offload(
                 self.graph, self._shapes, self.overlay, self.device, self._engine, keep, self.formats
@@ -320,6 +322,11 @@ class Net:
 
         graph = self.offload.graph
         self.formats = from_precision(graph) if given(graph) else found
+        self._forget_offloads()
+
+    def _forget_offloads(self) -> None:
+        for offload in self._offloads.values():
+            offload.close()
         self._offloads.clear()
 
     def reshape(self, **inputs: Shape) -> None:
@@ -352,8 +359,9 @@ class Net:
             # its function may need parameters that are not there: whoever runs it will be told, a plan needs none
 
     def close(self) -> None:
-        """Let go of blobs and weights."""
+        """Let go of blobs, weights and what a device holds."""
         self._values = {}
+        self._forget_offloads()
         for layer in self.graph.layers:
             layer.blobs = []
 

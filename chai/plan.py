@@ -9,31 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING
 
 from .errors import ModelError
+from .memory import Placed, blob_bytes, overlap, share
 from .schedule import Convert, DeviceStep, Schedule
 
 if TYPE_CHECKING:
     from .graph import Shape
     from .overlay import Layout, Overlay
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where a blob lies, in bytes.
-
-    ``offset``         of the whole blob from the start of the buffer; a part has that of the whole
-    ``bytes``          of all its images, rounded up to the alignment; of a part: what its planes alone would take
-    ``parent``         the outermost blob that it is a part of, or None
-    ``first_channel``  of a part in that blob; its planes lie apart, one run per image
-    """
-
-    offset: int
-    bytes: int
-    parent: str | None = None
-    first_channel: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,18 +47,12 @@ def plan(schedule: Schedule, shapes: Mapping[str, Shape], overlay: Overlay, keep
             _check_part(blob, first, parent, shapes, layout)
     lives = _lives(schedule, {blob: parent for blob, (parent, _) in whole.items()}, keep)
     sizes = {blob: blob_bytes(shapes[blob], layout) for blob in lives}
-    # no greedy order is best for every network, and both take little time: the smaller buffer wins
-    crowds = _crowds(lives, sizes)
-    largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
-    crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
-    tries = [_allocate(order, lives, sizes) for order in (crowded_first, largest_first)]
-    peaks = [max((found[b] + sizes[b] for b in found), default=0) for found in tries]
-    offsets = tries[peaks.index(min(peaks))]
+    offsets, peak = share(lives, sizes)
     blobs = {blob: Placed(offsets[blob], sizes[blob]) for blob in lives}
     for blob, (parent, first) in whole.items():
         if parent != blob:
             blobs[blob] = Placed(offsets[parent], blob_bytes(shapes[blob], layout), parent, first)
-    return Plan(blobs, min(peaks), sum(sizes.values()))
+    return Plan(blobs, peak, sum(sizes.values()))
 
 
 def waits(schedule: Schedule, plan: Plan) -> dict[int, frozenset[int]]:
@@ -97,26 +75,6 @@ def waits(schedule: Schedule, plan: Plan) -> dict[int, frozenset[int]]:
                 for step in writers:
                     found.setdefault(step, set()).update(user for user in users if user < step)
     return {step: frozenset(needs) for step, needs in sorted(found.items()) if needs}
-
-
-def blob_bytes(shape: Shape, layout: Layout) -> int:
-    """Bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the alignment."""
-    n, c, *size = (*shape, 1, 1)
-    words = -(-n // layout.images_per_word) * planes(c, layout) * prod(size)
-    return _round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
-
-
-def planes(channels: int, layout: Layout) -> int:
-    """Planes (groups of channels that share a word) that hold so many channels."""
-    return -(-channels // layout.channels_per_word)
-
-
-def _round_up(value: int, step: int) -> int:
-    return -(-value // step) * step
-
-
-def overlap(a: Placed, b: Placed) -> bool:
-    return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
 
 
 def moments(schedule: Schedule) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
@@ -177,26 +135,3 @@ def _lives(schedule: Schedule, whole: Mapping[str, str], keep: Collection[str]) 
         if blob in whole:
             lives[whole[blob]] = lives[whole[blob]][0], moment
     return lives
-
-
-def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """For each blob, the most bytes that are alive at any one moment of its life."""
-    end = max((last for _, last in lives.values()), default=-1)
-    alive = [sum(sizes[b] for b, (first, last) in lives.items() if first <= t <= last) for t in range(end + 1)]
-    return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
-
-
-def _allocate(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Each blob in turn into the smallest gap that holds it, between those that are alive with it."""
-    offsets: dict[str, int] = {}
-    for blob in order:
-        first, last = lives[blob]
-        taken = sorted((o, o + sizes[b]) for b, o in offsets.items() if lives[b][0] <= last and first <= lives[b][1])
-        best, least, end = -1, 0, 0
-        for start, stop in taken:
-            room = start - end
-            if room >= sizes[blob] and (best < 0 or room < least):
-                best, least = end, room
-            end = max(end, stop)
-        offsets[blob] = end if best < 0 else best
-    return offsets

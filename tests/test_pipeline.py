@@ -179,7 +179,7 @@ class Meeting(NullDevice):
 
     barrier = threading.Barrier(2)
 
-    def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any) -> Program:
+    def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any, *edge: Any) -> Program:
         device = self
         real = devices.open("emulator").compile(overlay, tasks, shapes, places)
 

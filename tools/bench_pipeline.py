@@ -43,7 +43,9 @@ class SlowProgram(NullProgram):
 class SlowDevice(NullDevice):
     """The null device, slowed down."""
 
-    def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any) -> SlowProgram:
+    def compile(
+        self, overlay: Any, tasks: Any, shapes: Any, places: Any, reads: Any = (), writes: Any = ()
+    ) -> SlowProgram:
         return SlowProgram(tasks, shapes, places)
 
 

@@ -15,8 +15,9 @@ from ..graph import Graph, Layer, Shape, check_shape, show
 from ..image import Card, Preprocess
 from ..lazy import np
 from ..limits import limits
+from ..memory import Placed, blob_bytes, overlap
 from ..params import Precision
-from ..plan import Placed, blob_bytes, moments, overlap
+from ..plan import moments
 from ..plugins import CustomLayer, CustomParams
 from ..schedule import Convert, DeviceStep, HostStep, Schedule, Step
 from . import container
@@ -138,7 +139,7 @@ class _Reader:
         )
         plan = self._plan(shapes, overlay, places)
         schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, plan)), places, joint)
-        self._check_order(schedule, inputs, outputs)
+        self._check_order(schedule, layers, inputs, outputs)
         self._check_memory(schedule, plan)
         return Compiled(graph, shapes, formats, schedule, plan, self.card())
 
@@ -229,7 +230,7 @@ class _Reader:
         about = self._of(entry["custom"], {"version": str, "values": dict}, name)
         params = restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
         values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
-        made = custom.make(name, entry["type"], params, True, lambda: values, self.header["name"])
+        made = custom.make(name, entry["type"], params, True, lambda: values, self.get("name", str))
         assert isinstance(made, CustomLayer)
         if made.custom.version != about["version"]:
             there, here = (v or "(none)" for v in (about["version"], made.custom.version))
@@ -338,11 +339,11 @@ class _Reader:
         for step in self.get("steps", [dict]):
             if "convert" in step:
                 kind, blob = step["convert"], step.get("blob")
-                if kind not in ("Pack", "Unpack") or blob not in formats:
+                if kind not in ("Pack", "Unpack") or not isinstance(blob, str) or blob not in formats:
                     raise self.artifact.error(f"header: a conversion {kind!r} of blob {blob!r}")
                 yield Convert(kind, blob, formats[blob])
             elif "host" in step:
-                layer = layers.get(step["host"])
+                layer = layers.get(str(step["host"]))
                 if layer is None or isinstance(layer, OnDevice):
                     raise self.artifact.error(f"header: the host shall run {step['host']!r}")
                 codes = step.get("codes") is True
@@ -386,8 +387,10 @@ class _Reader:
         object.__setattr__(task, "origin", tuple(about["origin"]))
         return task
 
-    def _check_order(self, schedule: Schedule, inputs: list[str], outputs: list[str]) -> None:
-        """Every step finds what it reads, on its side; no layer runs twice; every output arrives on the host."""
+    def _check_order(
+        self, schedule: Schedule, known: Mapping[str, Layer], inputs: list[str], outputs: list[str]
+    ) -> None:
+        """Every step finds what it reads, on its side; every layer runs once; every output arrives on the host."""
         host = set(inputs)
         device: set[str] = set()
         ran: set[str] = set()
@@ -408,14 +411,20 @@ class _Reader:
                 side.update(step.layer.tops)
             else:
                 self._there(step.reads, device)
+                tops = {t for layer in step.layers for t in layer.tops}
+                made = (b for task in step.tasks for b in _tops(task.output, schedule))
+                if not tops.issuperset(made):
+                    raise self.artifact.error("header: a segment has a Task of a layer that is not in it")
                 device.update(b for read in step.reads for b in _with_it(read, schedule))
                 for task in step.tasks:
                     self._there(task.inputs, device)
                     device.update(_with_it(task.output, schedule))
-                tops = {t for layer in step.layers for t in layer.tops}
                 self._there([*tops, *step.writes], device)
                 device -= tops.difference(step.writes)  # nobody outside finds them
         self._there(outputs, host)
+        for name in known:
+            if name not in ran:
+                raise self.artifact.error(f"header: layer {name!r} never runs")
 
     def _check_memory(self, schedule: Schedule, plan: Mapping[str, Placed]) -> None:
         """Nothing is read on the device whose bytes another blob has been written to."""
@@ -441,6 +450,13 @@ class _Reader:
         for blob in blobs:
             if blob not in known:
                 raise self.artifact.error(f"header: a step needs blob {blob!r} where it is not")
+
+
+def _tops(blob: str, schedule: Schedule) -> list[str]:
+    """The layers' tops that a Task's output is: itself, or the parts of a joint one."""
+    return (
+        [part for part, (whole, _) in schedule.places.items() if whole == blob] if blob in schedule.shapes else [blob]
+    )
 
 
 def _with_it(blob: str, schedule: Schedule) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,20 +16,27 @@ class Program:
     """Tasks compiled for a device, for blobs of certain shapes."""
 
     def run(self, blobs: dict[str, Array]) -> list[float] | None:
-        """Run every Task: codes (int8, NCHW) of the segment's reads are in ``blobs``, those of its writes are added.
+        """Run every Task: codes (int8, NCHW) of its reads are in ``blobs``, those of its writes are added.
 
         Returns milliseconds per Task, or None where only the whole can be timed.
         """
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Give back what it holds on the device; a run after that takes it anew."""
+
 
 @dataclass(frozen=True)
 class Device:
-    """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point."""
+    """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point.
+
+    ``hidden``  its Programs add only the blobs they are asked for: the others stay in a memory of its own
+    """
 
     name: str
     summary: str
     fixed: ClassVar[bool] = False
+    hidden: ClassVar[bool] = False
 
     def status(self) -> tuple[bool, str]:
         """Whether it can be used here, and on what or why not."""
@@ -41,6 +48,12 @@ class Device:
         tasks: Sequence[Task],
         shapes: Mapping[str, Shape],
         places: Mapping[str, tuple[str, int]],
+        reads: Collection[str] = (),
+        writes: Collection[str] = (),
     ) -> Program:
-        """A Program for these Tasks; ``places`` are blobs that are parts of another: (blob, first channel)."""
+        """A Program for these Tasks.
+
+        ``places`` are blobs that are parts of another: (blob, first channel). ``reads`` are there before a run, ``writes``
+        are asked for; a device that works in the host's memory need not know them.
+        """
         raise NotImplementedError(self.name)

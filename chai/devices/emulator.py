@@ -5,10 +5,11 @@ Each Task runs as a kernel that equals its definition: sums are exact in float32
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from ..chain import codes_of
 from ..kernels import codes, pooling
 from ..kernels.convolution import conv2d
 from ..lazy import np
@@ -39,21 +40,11 @@ class EmulatedProgram(Program):
         times = []
         for task, kernel in self.kernels:
             begin = perf_counter()
-            out = task.written(self._blob(task.output, blobs), self.shapes[task.inputs[0]][1])
-            kernel(*(self._blob(b, blobs) for b in task.inputs), out)
+            given = [codes_of(b, blobs, self.shapes, self.places) for b in task.inputs]
+            whole = codes_of(task.output, blobs, self.shapes, self.places)
+            kernel(*given, task.written(whole, self.shapes[task.inputs[0]][1]))
             times.append((perf_counter() - begin) * 1000)
         return times
-
-    def _blob(self, blob: str, blobs: dict[str, Array]) -> Array:
-        if blob not in blobs:
-            place = self.places.get(blob)
-            shape = self.shapes[blob]
-            if place is None:
-                blobs[blob] = np.empty(shape, np.int8)
-            else:
-                whole = self._blob(place[0], blobs)
-                blobs[blob] = whole[:, place[1] : place[1] + shape[1]]
-        return blobs[blob]
 
 
 def _kernel(task: Task) -> Kernel:
@@ -93,6 +84,8 @@ class Emulator(Device):
         tasks: Sequence[Task],
         shapes: Mapping[str, Shape],
         places: Mapping[str, tuple[str, int]],
+        reads: Collection[str] = (),
+        writes: Collection[str] = (),
     ) -> Program:
         codes.warm_up()
         return EmulatedProgram(tasks, shapes, places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..lazy import np
@@ -46,6 +46,8 @@ class NullDevice(Device):
         tasks: Sequence[Task],
         shapes: Mapping[str, Shape],
         places: Mapping[str, tuple[str, int]],
+        reads: Collection[str] = (),
+        writes: Collection[str] = (),
     ) -> Program:
         return NullProgram(tasks, shapes, places)
 

@@ -1,0 +1,1 @@
+"""The real pynq library on a simulated board. Skipped where pynq is not installed: nox -s pynq."""

@@ -1,0 +1,140 @@
+"""The two files that pynq loads, made from a manifest: a hardware handoff (.hwh), and a bitstream with an empty inside."""
+
+from __future__ import annotations
+
+import struct
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from chai.overlay import Overlay, Register
+
+# what pynq's parser has to find in a design of each family
+FAMILIES = {
+    "zynq7000": {
+        "arch": "zynq", "processor": ("ps7", "processing_system7", "xilinx.com:ip:processing_system7:5.5"),
+        "control": "M_AXI_GP0", "memory": "S_AXI_HP0", "base": 0x4000_0000,
+        "clock": {
+            "PCW_FPGA_FCLK{}_ENABLE": "{on}", "PCW_FCLK{}_PERIPHERAL_DIVISOR0": "5", "PCW_FCLK{}_PERIPHERAL_DIVISOR1": "2",
+            "PCW_FCLK{}_PERIPHERAL_CLKSRC": "IO PLL", "PCW_ACT_FPGA{}_PERIPHERAL_FREQMHZ": "{mhz}",
+        },
+    },
+    "zynqmp": {
+        "arch": "zynquplus", "processor": ("ps_e", "zynq_ultra_ps_e", "xilinx.com:ip:zynq_ultra_ps_e:3.5"),
+        "control": "M_AXI_HPM0_FPD", "memory": "S_AXI_HP0_FPD", "base": 0xA000_0000,
+        "clock": {
+            "PSU__FPGA_PL{}_ENABLE": "{on}", "PSU__CRL_APB__PL{}_REF_CTRL__DIVISOR0": "10",
+            "PSU__CRL_APB__PL{}_REF_CTRL__DIVISOR1": "1", "PSU__CRL_APB__PL{}_REF_CTRL__SRCSEL": "IOPLL",
+            "PSU__CRL_APB__PL{}_REF_CTRL__ACT_FREQMHZ": "{mhz}",
+        },
+    },
+}  # fmt: skip
+ACCESS = {"r": "read-only", "w": "write-only", "rw": "read-write", "w1c": "read-write"}
+
+
+def base(overlay: Overlay) -> int:
+    """Where the accelerator's registers are."""
+    return int(FAMILIES[overlay.family]["base"])  # type: ignore[call-overload]
+
+
+def handoff(overlay: Overlay, vlnv: str | None = None) -> bytes:
+    """The .hwh of a design with a processor and one accelerator (of another ``vlnv``, to test that it is refused)."""
+    family = FAMILIES[overlay.family]
+    name, kind, processor = family["processor"]
+    clocks = {
+        key.format(i): value.format(on=int(i == 0), mhz=overlay.clock_mhz)
+        for i in range(4)
+        for key, value in family["clock"].items()
+    }
+    part = overlay.boards[0].part
+    root = Element("EDKSYSTEM", EDWVERSION="1.2", VIVADOVERSION="2022.1")
+    SubElement(root, "SYSTEMINFO", ARCH=family["arch"], DEVICE=part, NAME="design", PACKAGE="x", SPEEDGRADE="-1")
+    SubElement(root, "EXTERNALPORTS")
+    SubElement(root, "EXTERNALINTERFACES")
+    modules = SubElement(root, "MODULES")
+    masters = [(family["control"], "MASTER"), (family["memory"], "SLAVE")]
+    first = _module(modules, name, kind, processor, clocks, masters, IS_PL="FALSE")
+    end = base(overlay) + overlay.registers.window - 1
+    _range(first, "accelerator", base(overlay), end, family["control"], "s_axi", "REGISTER", "Reg")
+    ports = [("s_axi", "SLAVE"), ("m_axi", "MASTER")]
+    second = _module(modules, "accelerator", "chai_array", vlnv or overlay.vlnv, {}, ports)
+    _range(second, name, 0, (1 << 30) - 1, "m_axi", family["memory"], "MEMORY", "DDR")
+    about = {"ACCESS": "read-write", "INTERFACE": "s_axi", "NAME": "Reg", "USAGE": "register"}
+    block = SubElement(SubElement(second, "ADDRESSBLOCKS"), "ADDRESSBLOCK", about, RANGE=str(overlay.registers.window))
+    registers = SubElement(block, "REGISTERS")
+    for register in overlay.registers.list:
+        _register(registers, register)
+    indent(root)
+    return b'<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root)
+
+
+def _module(
+    modules: Element,
+    name: str,
+    kind: str,
+    vlnv: str,
+    parameters: dict[str, str],
+    buses: list[tuple[str, str]],
+    **more: str,
+) -> Element:
+    about = {
+        "INSTANCE": name,
+        "FULLNAME": f"/{name}",
+        "MODTYPE": kind,
+        "VLNV": vlnv,
+        "IPTYPE": "PERIPHERAL",
+        "MODCLASS": "PERIPHERAL",
+    }
+    module = SubElement(modules, "MODULE", {**about, **more})
+    section = SubElement(module, "PARAMETERS")
+    for key, value in parameters.items():
+        SubElement(section, "PARAMETER", NAME=key, VALUE=value)
+    ports, interfaces = SubElement(module, "PORTS"), SubElement(module, "BUSINTERFACES")
+    for bus, role in buses:  # every bus needs a signal that is a port
+        SubElement(
+            ports, "PORT", NAME=f"{bus}_addr", DIR="O" if role == "MASTER" else "I", LEFT="31", RIGHT="0", SIGIS="undef"
+        )
+        about = {"NAME": bus, "TYPE": role, "BUSNAME": f"{bus}_net", "VLNV": "xilinx.com:interface:aximm:1.0"}
+        maps = SubElement(SubElement(interfaces, "BUSINTERFACE", about), "PORTMAPS")
+        SubElement(maps, "PORTMAP", LOGICAL="ADDR", PHYSICAL=f"{bus}_addr")
+    SubElement(module, "MEMORYMAP")
+    return module
+
+
+def _range(module: Element, target: str, first: int, last: int, master: str, slave: str, kind: str, block: str) -> None:
+    memory = module.find("MEMORYMAP")
+    assert memory is not None
+    about = {
+        "INSTANCE": target,
+        "MASTERBUSINTERFACE": master,
+        "SLAVEBUSINTERFACE": slave,
+        "MEMTYPE": kind,
+        "ADDRESSBLOCK": block,
+    }
+    SubElement(memory, "MEMRANGE", {**about, "BASEVALUE": f"0x{first:08X}", "HIGHVALUE": f"0x{last:08X}"})
+
+
+def _register(registers: Element, register: Register) -> None:
+    element = SubElement(registers, "REGISTER", NAME=register.name)
+    access = ACCESS[register.access]
+    properties = {
+        "DESCRIPTION": register.about, "ADDRESS_OFFSET": hex(register.offset), "SIZE": 32, "ACCESS": access,
+        "IS_ENABLED": "true", "RESET_VALUE": 0,
+    }  # fmt: skip
+    for key, value in properties.items():
+        SubElement(element, "PROPERTY", NAME=key, VALUE=str(value))
+    fields = SubElement(element, "FIELDS")
+    for bits in register.bits:
+        field = SubElement(fields, "FIELD", NAME=bits.name)
+        about = {"DESCRIPTION": bits.name, "ACCESS": access, "BIT_OFFSET": bits.bit, "BIT_WIDTH": bits.width}
+        for key, value in about.items():
+            SubElement(field, "PROPERTY", NAME=key, VALUE=str(value))
+
+
+def bitstream(overlay: Overlay) -> bytes:
+    """A .bit: the header with its five tagged fields (name, part, date, time, length), and a sync word."""
+    magic = bytes.fromhex("0ff00ff00ff00ff000")
+    inside = b"\xff" * 32 + bytes.fromhex("aa995566") + bytes.fromhex("20000000") * 8
+    made = struct.pack(">H", len(magic)) + magic + struct.pack(">H", 1)
+    texts = "design;UserID=0XFFFFFFFF", overlay.boards[0].part.removeprefix("xc"), "2026/01/01", "00:00:00"
+    for tag, text in zip(b"abcd", texts):
+        made += struct.pack(">BH", tag, len(text) + 1) + text.encode() + b"\0"
+    return made + b"e" + struct.pack(">I", len(inside)) + inside

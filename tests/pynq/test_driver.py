@@ -1,0 +1,230 @@
+"""What the driver looks at before it runs anything, and what it says when there is no board."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai import devices, overlay as overlays
+from chai.devices import pynq as driver
+from chai.errors import DeviceError
+
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+
+from .hardware_files import handoff  # noqa: E402
+
+IMAGE = np.random.default_rng(3).random((1, 1, 8, 8)).astype(np.float32)
+
+
+def digits(board: Any, **options: Any) -> chai.Net:
+    return chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGE, **options)
+
+
+def refused(board: Any) -> DeviceError:
+    with pytest.raises(DeviceError) as caught:
+        digits(board).forward(IMAGE)
+    return caught.value
+
+
+def test_pynq_binds_the_driver_by_vlnv(board: Any) -> None:
+    digits(board).forward(IMAGE)
+    opened = driver.device.board(board.overlay)
+    assert isinstance(opened.registers, pynq.DefaultIP)
+    assert type(opened.registers).bindto == [board.overlay.vlnv]
+    assert board.downloads == 1
+    digits(board).forward(IMAGE)  # a second network on the same bitstream
+    assert board.downloads == 1
+
+
+def test_one_chain_is_a_handful_of_writes(board: Any) -> None:
+    net = digits(board)
+    net.forward(IMAGE)
+    board.counts = type(board.counts)()
+    net.forward(IMAGE)
+    assert dict(board.counts.writes) == {"CHAIN_LO": 1, "CHAIN_HI": 1, "COUNT": 1, "CONTROL": 1}
+    assert dict(board.counts.reads) == {"ID": 1, "BUILD": 1, "STATUS": board.accelerator.looks}
+    assert board.counts.allocations == 0
+
+
+def test_both_words_of_an_address(board_of: Callable[..., Any]) -> None:
+    board = board_of("ultra96")
+    digits(board).forward(IMAGE)
+    assert board.accelerator.values["CHAIN_HI"] == 8
+
+
+def test_another_build(board: Any) -> None:
+    board.accelerator.values["BUILD"] ^= 1
+    error = refused(board)
+    assert f"the bitstream is of build {board.overlay.build ^ 1:08x}" in error.message
+    assert "built from this overlay.json" in str(error.hint)
+
+
+def test_no_accelerator_answers(board: Any) -> None:
+    board.accelerator.values["ID"] = 0xFFFFFFFF
+    assert "register ID reads 0xffffffff, expected 0x43484149" in refused(board).message
+
+
+def test_a_bitstream_of_something_else(board: Any) -> None:
+    path = board.overlay.path.parent / "pynq-z2.hwh"
+    path.write_bytes(handoff(board.overlay, vlnv="someone:hls:filter:1.0"))
+    message = refused(board).message
+    assert "has no chai:accelerator:chai_array:1.0" in message and "someone:hls:filter:1.0" in message
+
+
+def test_a_bitstream_without_its_handoff(board: Any) -> None:
+    (board.overlay.path.parent / "pynq-z2.hwh").unlink()
+    assert "pynq-z2.bit cannot be loaded" in refused(board).message
+    assert "pynq-z2.hwh has to be beside it" in refused(board).message
+
+
+def test_a_broken_bitstream(board: Any) -> None:
+    (board.overlay.path.parent / "pynq-z2.bit").write_bytes(b"nothing")
+    assert "pynq-z2.bit cannot be loaded" in refused(board).message
+
+
+def test_no_bitstream(board: Any) -> None:
+    (board.overlay.path.parent / "pynq-z2.bit").unlink()
+    error = refused(board)
+    assert error.message == "no bitstream of overlay pynq-z2 is published yet"
+    assert "hw_overlays/README.md says how one is built" in str(error.hint)
+
+
+def test_a_link_is_followed_and_its_checksum_compared(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pynqutils does the work; here it is asked for this folder."""
+    import pynqutils
+
+    path = board.overlay.path.parent / "pynq-z2.bit"
+    content = path.read_bytes()
+    path.unlink()
+    path.with_name("pynq-z2.bit.link").write_text(
+        json.dumps({"simulated": {"url": "https://example.org", "md5sum": "0"}})
+    )
+    asked = []
+
+    def download(folder: str) -> None:
+        asked.append(folder)
+        path.write_bytes(content)
+
+    monkeypatch.setattr(pynqutils.setup_utils, "download_overlays", download)
+    digits(board).forward(IMAGE)
+    assert asked == [str(path.parent.resolve())]
+
+
+def test_pynq_four_has_no_zynq_7000(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynq, "__version__", "4.0.0")
+    error = refused(board)
+    assert "pynq 4.0.0 no longer knows the Zynq-7000 of overlay pynq-z2" in error.message
+    assert "3.1.2" in str(error.hint)
+
+
+def test_another_process_has_the_board(board: Any, tmp_path: Path) -> None:
+    code = "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(f, fcntl.LOCK_EX)\n"
+    code += "os.pwrite(f, str(os.getpid()).encode(), 0); print('has it', flush=True); sys.stdin.read()"
+    lock = tmp_path / "chai-board.lock"
+    with subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        error = refused(board)
+        assert error.message == f"the board is in use by process {other.pid}"
+        assert board.downloads == 0  # its bitstream is left alone
+    digits(board).forward(IMAGE)  # the lock went with the process
+
+
+def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) -> None:
+    first = board_of("pynq-z2")
+    one = digits(first)
+    wanted = one.forward(IMAGE)
+    second = board_of("ultra96")
+    digits(second).forward(IMAGE)
+    assert [b.overlay.name for b in driver._boards.values()] == ["ultra96"]
+    pynq.Device.active_device = first
+    found = one.forward(IMAGE)
+    assert first.downloads == 2 and all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
+# -- memory
+
+
+@pytest.mark.parametrize(("total", "words"), [(64, "the pool of contiguous memory has 0.1 MB"), (0, "none is left")])
+def test_ddr_that_does_not_suffice(
+    board_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, words: str
+) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text(f"MemTotal: 512000 kB\nCmaTotal:  {total} kB\nCmaFree:  {total // 2} kB\n")
+    monkeypatch.setattr(driver, "MEMORY", meminfo)
+    board = board_of(memory=1 << 16)
+    error = refused(board)
+    assert "MB of contiguous memory are needed" in error.message and words in error.message
+    assert "smaller batch" in str(error.hint) and "cma=" in str(error.hint)
+    assert board.counts.allocations == 0 or total == 0  # a pool that is too small is not even asked
+    assert not board.memory.held
+
+
+def test_buffers_live_as_long_as_the_network(board: Any) -> None:
+    import gc
+
+    net = digits(board)
+    assert not board.memory.held  # loading alone takes none
+    wanted = net.forward(IMAGE)
+    held = len(board.memory.held)
+    assert held == 4  # descriptors and constants, input, output, work
+    net.forward(IMAGE)
+    assert len(board.memory.held) == held
+    net.close()
+    assert not board.memory.held
+    again = digits(board)
+    found = again.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    del again
+    gc.collect()
+    assert not board.memory.held
+
+
+# -- without a board
+
+
+def test_words_where_there_is_no_board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(driver, "LOCKS", tmp_path)
+    monkeypatch.delenv("XILINX_XRT", raising=False)
+    monkeypatch.delenv("BOARD", raising=False)
+    with pytest.raises(DeviceError, match="no bitstream of overlay pynq-z2 is published yet"):
+        chai.Net("digits", device="pynq", calibrate=IMAGE).forward(IMAGE)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "overlay.json").write_bytes(overlays.load().path.read_bytes())
+    (folder / "pynq-z2.bit").write_bytes(b"x")
+    words = r"pynq finds no board here \(XILINX_XRT is not set\)"
+    with warnings.catch_warnings(), pytest.raises(DeviceError, match=words) as caught:
+        warnings.simplefilter("ignore")  # pynq's own, once per process
+        chai.Net("digits", device="pynq", overlay=folder, calibrate=IMAGE).forward(IMAGE)
+    assert "sudo -E" in str(caught.value.hint) and "BOARD is not set either" in str(caught.value.hint)
+
+
+def test_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = devices.open("pynq")
+    monkeypatch.delenv("XILINX_XRT", raising=False)
+    assert device.status() == (False, "XILINX_XRT is not set")
+    monkeypatch.setenv("XILINX_XRT", "/usr")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert device.status() == (False, "registers can be mapped by root alone")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert device.status() == (False, "no bitstream is published yet")
+    monkeypatch.setattr(driver, "_bitstream", lambda o: o.path if o.name == "kv260" else None)
+    assert device.status() == (True, "bitstreams of kv260")
+
+
+def test_a_board_that_was_built_elsewhere_is_another_overlay(board: Any) -> None:
+    digits(board).forward(IMAGE)
+    other = replace(board.overlay, digest="0" * 64)
+    with pytest.raises(DeviceError, match="is build 00000000"):
+        driver.device.board(other)

@@ -1,0 +1,105 @@
+"""Whole networks through the real pynq, bit for bit what the emulator computes, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai.artifact.save import save
+from chai.schedule import DeviceStep
+from tests.artifact.common import NETS, custom, data, load, made
+from tests.conftest import need_models, report
+from tests.passes.common import network
+
+pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+
+
+def digits() -> np.ndarray:
+    return np.random.default_rng(3).random((1, 1, 8, 8)).astype(np.float32)
+
+
+def segments(net: chai.Net) -> int:
+    return sum(isinstance(step, DeviceStep) and bool(step.tasks) for step in net.schedule.steps)
+
+
+@pytest.mark.parametrize("name", ["pynq-z2", "ultra96"])
+def test_digits(board_of: Callable[..., Any], name: str) -> None:
+    board = board_of(name)
+    wanted = chai.Net("digits", overlay=board.overlay.path, calibrate=digits()).forward(digits())
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=digits())
+    found = net.forward(digits())
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    assert "fpga:Convolution" in net.schedule.engines()
+    assert board.counts.writes["CONTROL"] == segments(net) == 1
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_small_networks_of_every_kind(board: Any, tmp_path: Path, name: str) -> None:
+    options = {"custom": custom(), "overlay": board.overlay.path}
+    nets = [network(tmp_path, NETS[name], device=device, **options) for device in ("emulator", "pynq")]
+    for net in nets:
+        net.calibrate(data())
+    for seed in (1, 2, 3):
+        wanted, found = (net.forward(data(seed)) for net in nets)
+        assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    for wanted, found in zip(*(net.stream([data(seed) for seed in range(6)]) for net in nets), strict=True):
+        assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_compiled_networks(board: Any, tmp_path: Path, name: str) -> None:
+    net, path = made(tmp_path, name)
+    again = load(path, device="pynq", overlay=board.overlay.path)
+    wanted, found = net.forward(data(4)), again.forward(data(4))
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
+@pytest.mark.parametrize("name", ["parts", "host layers"])
+def test_kept_blobs_are_read_from_inside_a_segment(board: Any, tmp_path: Path, name: str) -> None:
+    options = {"custom": custom(), "overlay": board.overlay.path, "keep": "all"}
+    nets = [network(tmp_path, NETS[name], device=device, **options) for device in ("emulator", "pynq")]
+    for net in nets:
+        net.calibrate(data())
+        net.forward(data(1))
+    assert set(nets[0].blobs) == set(nets[1].blobs) and len(nets[0].blobs) > 5
+    assert all(np.array_equal(nets[1].blobs[b], v) for b, v in nets[0].blobs.items())
+
+
+REAL = [
+    ("cifar_resnet20", 3),
+    ("squeezenet_v1.1", 1),
+    pytest.param("googlenet", 1, marks=pytest.mark.timeout(600)),
+]
+
+
+@pytest.mark.parametrize(("name", "images"), REAL)
+def test_real_networks(board_of: Callable[..., Any], tmp_path: Path, name: str, images: int) -> None:
+    """From a compiled file. The accelerator uses the emulator's kernels here, which equal the definitions (tests/tasks)."""
+    folder = need_models() / name
+    board = board_of(memory=128 << 20, exact=False)
+    image = np.load(next((folder / "cases").glob("*")) / "input.npy")
+    image = np.concatenate([image, image[::-1] * 0.5, image + 1])[:images]
+    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=images)
+    net.calibrate(image)
+    save(net, tmp_path / "net.chai")
+    on_board = chai.Net(tmp_path / "net.chai", device="pynq", overlay=board.overlay.path)
+    wanted, found = net.forward(image), on_board.forward(image)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    first, board.counts = board.counts, type(board.counts)()
+    again = on_board.forward(image * 0.75)
+    assert all(np.array_equal(v, again[b]) for b, v in net.forward(image * 0.75).items())
+    count = segments(on_board)
+    writes = sum(board.counts.writes.values())
+    assert board.counts.allocations == 0
+    assert writes <= 8 * count
+    report(
+        f"{name}, {images} images on the simulated board: {count} segments, {writes / count:g} register writes each, "
+        f"{sum(board.counts.reads.values()) / count:g} reads; {first.allocations} buffers once, then none; "
+        f"{board.counts.flushed / 1e6:.2f} MB flushed, {board.counts.invalidated / 1e6:.2f} MB invalidated per forward; "
+        f"{sum(b.size for b in board.memory.held.values()) / 1e6:.2f} MB of DDR"
+    )
