@@ -119,7 +119,7 @@ class Builder:
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
         return Built(recipe, graph, formats, self._judge(states), factors, emulation.refused, chosen)
 
-    def alone(self, built: Built, images: int = 4) -> dict[str, float]:
+    def alone(self, built: Built, images: int = 2) -> dict[str, float]:
         """The cost of every layer on the overlay if that one alone ran there, on a few images."""
         feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
         graph, _, _ = self._equalised[built.recipe.equalise]
