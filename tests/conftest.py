@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tests see no CHAI_ variables and no fetched weights of the person who runs them, only where the data are."""
     from chai.env import env
     from chai.limits import limits
@@ -55,3 +57,9 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAI_CACHE", os.devnull)
     env.cache_clear()
     limits.cache_clear()
+    logger = logging.getLogger("chai")
+    before = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:] = before[0]  # a command that ran in this process has put its own there
+    logger.setLevel(before[1])
+    logger.propagate = before[2]

@@ -18,7 +18,7 @@ from ..layers.convolution import Convolution
 from ..lazy import np
 from ..params import Precision
 from . import bias, equalise, weights
-from .groups import Groups, groups, precision
+from .groups import Groups, groups, precision, same_values
 from .observe import Observed, cost, equalised, patches, places
 from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
@@ -86,7 +86,7 @@ class Builder:
         self.groups: Groups = groups(graph, placed, bits, wider)
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
-        self._lrn: dict[str, Format] = {}
+        self._behind_fits: dict[tuple[int, str], Format] = {}
         self._thresholds: dict[tuple[float, str, str], Format | Array] = {}
         self._fitted: dict[tuple[float, str], tuple[dict[str, Format], dict[str, str]]] = {}
         self.folded = {
@@ -119,7 +119,7 @@ class Builder:
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
         return Built(recipe, graph, formats, self._judge(states), factors, emulation.refused, chosen)
 
-    def alone(self, built: Built, images: int = 4) -> dict[str, float]:
+    def alone(self, built: Built, images: int = 2) -> dict[str, float]:
         """The cost of every layer on the overlay if that one alone ran there, on a few images."""
         feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
         graph, _, _ = self._equalised[built.recipe.equalise]
@@ -186,12 +186,20 @@ class Builder:
         for blob in self.groups.read.get(group, members):
             if blob in observed.seen:
                 seen.merge(observed.seen[blob])
-        lrn = [x for x in graph.layers if x.name in observed.in_front and self.groups.of[x.bottoms[0]] == group]
-        if lrn and method != "max":
-            if group not in self._lrn:  # no equalisation goes through an LRN, and no method matters
-                self._lrn[group] = self._behind(lrn, observed, seen.largest, bits)
-            return self._lrn[group], "error behind LRN"
+        readers = self._readers(group)
+        if readers and method != "max" and all(x.name in observed.in_front for x in readers):
+            key = (observed.in_front[readers[0].name][0].ctypes.data, group)  # the same values, whatever the recipe
+            if key not in self._behind_fits:
+                self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
+            return self._behind_fits[key], f"error behind {readers[0].type}"
         return fit(seen, method, bits, self.scheme), method
+
+    def _readers(self, group: str) -> list[Layer]:
+        """The layers that compute with a group's blobs; none when an output is one of them."""
+        blobs = self.groups.read.get(group, [])
+        if not set(blobs).isdisjoint(self.graph.outputs):
+            return []
+        return [x for x in self.graph.layers if not same_values(x) and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
         """The format with the least squared error of what these layers make of the blob."""

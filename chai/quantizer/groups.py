@@ -53,7 +53,7 @@ def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str,
         found.weights[layer.name] = wish or (8 if source in first else bits)
     found.bits = {g: asked.get(g) or (bits if g in narrow - first else 8) for g in found.of.values()}
     for layer in graph.layers:
-        for blob in layer.bottoms if not _same_values(layer) else ():
+        for blob in layer.bottoms if not same_values(layer) else ():
             found.read.setdefault(found.of[blob], []).append(blob)
     for blob in graph.outputs:
         found.read.setdefault(found.of[blob], []).append(blob)
@@ -61,7 +61,7 @@ def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str,
     return found
 
 
-def _same_values(layer: Layer) -> bool:
+def same_values(layer: Layer) -> bool:
     """Whether its tops are values of its bottoms, in their format: nothing is computed."""
     return passes_on(layer) or isinstance(layer, Concat)
 

@@ -12,6 +12,7 @@ from ..graph import Graph, Layer
 from ..layers.arg_max import ArgMax
 from ..layers.convolution import Convolution
 from ..layers.lrn import LRN
+from ..layers.pooling import Pooling
 from ..layers.softmax import Softmax
 from ..lazy import np
 from .ranges import Histogram
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 KEPT = 64  # images that recipes are judged and weights fitted on; statistics run over all
 ROWS = 128  # most positions of a layer looked at in one image
-LRN_IMAGES = 8  # images whose blob in front of an LRN is kept whole
+BEHIND_IMAGES = 8  # images whose blob in front of an LRN or an average pool is kept whole
 
 
 @dataclass
@@ -35,7 +36,7 @@ class Observed:
     ``measured``  blobs that tell how good the network is, see ``measured``
     ``wanted``    their float values, batch by batch
     ``rows``      of every convolution: its float sums, bias included, at sampled places of each kept batch; (R, M)
-    ``in_front``  the blobs that LRN layers read, of a few images, by layer
+    ``in_front``  what layers read that change errors, see ``changes_errors``; of a few images, by layer
     """
 
     measured: list[str]
@@ -68,8 +69,8 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
                 sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
                 rows = at_places(sums, places(layer, sums.shape[2:], size, len(found.batches), seed))
                 found.rows.setdefault(layer.name, []).append(rows)
-            if isinstance(layer, LRN) and (found.images <= LRN_IMAGES or layer.name not in found.in_front):
-                found.in_front.setdefault(layer.name, []).append(bottoms[0][:LRN_IMAGES])
+            if changes_errors(layer) and (found.images <= BEHIND_IMAGES or layer.name not in found.in_front):
+                found.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
         if keep:
             found.batches.append(feeds)
             found.wanted.append(wanted)
@@ -77,6 +78,13 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
         raise UsageError("quantize: there is no calibration image")
     found.channels = {blob: total / found.images for blob, total in found.channels.items()}
     return found
+
+
+def changes_errors(layer: Layer) -> bool:
+    """Whether an error in front of this layer says little of the error behind it: LRN squashes large values, and in an
+    average rounding errors cancel while values that were cut off do not.
+    """
+    return isinstance(layer, LRN) or (isinstance(layer, Pooling) and layer.params.pool == "AVE")
 
 
 def equalised(graph: Graph, found: Observed, factors: Sequence[Mapping[str, Array]]) -> list[Observed]:
@@ -91,7 +99,12 @@ def equalised(graph: Graph, found: Observed, factors: Sequence[Mapping[str, Arra
             if layer.name in rows and layer.tops[0] in by_blob:
                 rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
         seen = {blob: h for blob, h in found.seen.items() if blob not in by_blob}
-        made.append(replace(found, seen=seen, rows=rows))
+        in_front = dict(found.in_front)
+        for layer in graph.layers:
+            if layer.name in in_front and layer.bottoms[0] in by_blob:
+                r = by_blob[layer.bottoms[0]].astype(np.float32)[:, None, None]
+                in_front[layer.name] = [x / r for x in in_front[layer.name]]
+        made.append(replace(found, seen=seen, rows=rows, in_front=in_front))
     for feeds in found.batches:
         for layer, _, tops in in_float(graph, feeds):
             for blob, array in zip(layer.tops, tops):

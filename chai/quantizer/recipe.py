@@ -47,23 +47,35 @@ class Stage:
     trusted: bool = False
 
 
-RANGES = Stage(({"ranges": "mse"}, {"ranges": "kl"}, {"ranges": "percentile"}))
-MAXIMA = Stage(({"weights": "max"},))
-TOGETHER = Stage(({"compensate": True}, {"compensate": True, "tune_bias": True}), trusted=True)
 START = Stage(({"ranges": "mse", "weights": "mse"},))
-# Cheap stages come first, so that the dear ones start well.
+RANGES = Stage(({"ranges": "mse"}, {"ranges": "kl"}))
+PERCENTILE = Stage(({"ranges": "percentile"},))
+MAXIMA = Stage(({"weights": "max"},))
+TOGETHER = Stage(({"compensate": True, "tune_bias": True},), trusted=True)
+# Cheap stages come first, so that the dear ones start well; what looked best before weights were rounded together need
+# not be best after it, so that some is tried again.
 EFFORTS: dict[str, tuple[Stage, ...]] = {
-    "fast": (START, RANGES, MAXIMA),
-    "normal": (START, RANGES, MAXIMA, Stage(({"equalise": 0.5}, {"equalise": 0.7})), TOGETHER),
+    "fast": (START, RANGES, PERCENTILE, MAXIMA),
+    "normal": (
+        START,
+        RANGES,
+        MAXIMA,
+        Stage(({"equalise": 0.5}, {"equalise": 0.7})),
+        TOGETHER,
+        RANGES,
+        Stage(({"equalise": 0.5},)),
+    ),
     "best": (
         START,
         RANGES,
+        PERCENTILE,
         MAXIMA,
         Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7, 1.0))),
         TOGETHER,
         RANGES,
         Stage(({"weights": "max"}, {"weights": "mse"})),
-        Stage(tuple({"equalise": share} for share in (0.0, 0.5, 0.7))),
+        Stage(tuple({"equalise": share} for share in (0.0, 0.3, 0.5, 0.7))),
+        Stage(({"tune_bias": False}, {"compensate": False})),
     ),
 }
 

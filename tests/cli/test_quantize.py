@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -128,18 +130,18 @@ def test_evaluate_refuses_float_against_float(chai_command) -> None:  # type: ig
 # -- XportDNN
 
 
-def test_xportdnn(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_xportdnn(tmp_path: Path) -> None:
     out = tmp_path / "out.prototxt"
     files = [str(resource("prototxt", f"digits.{end}")) for end in ("prototxt", "caffemodel")]
-    code = xportdnn(
-        ["--quant_type", "Xilinx", "--deploy_model", files[0], "--weights", files[1], "--quantized_deploy_model", str(out),
-         "--calibration_directory", str(DIGITS), "--calibration_size", "12", "--bitwidths", "6,6,6", "--dims", "1,8,8",
-         "--transpose", "2,0,1", "--channel_swap", "2,1,0", "--raw_scale", "255.0", "--mean_value", "0",
-         "--input_scale", "0.0625", "--fl_bitwidths", "8,8,8"]
+    done = subprocess.run(
+        [sys.executable, "-m", "chai.xportdnn", "--quant_type", "Xilinx", "--deploy_model", files[0], "--weights", files[1],
+         "--quantized_deploy_model", str(out), "--calibration_directory", str(DIGITS), "--calibration_size", "12",
+         "--bitwidths", "6,6,6", "--dims", "1,8,8", "--transpose", "2,0,1", "--channel_swap", "2,1,0",
+         "--raw_scale", "255.0", "--mean_value", "0", "--input_scale", "0.0625", "--fl_bitwidths", "8,8,8"],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
     )  # fmt: skip
-    assert code == 0, capfd.readouterr().err
-    text = capfd.readouterr().out
-    assert "8x8 gray, mean 0, scale 0.0625" in text and "12 images" in text
+    assert done.returncode == 0, done.stderr
+    assert "8x8 gray, mean 0, scale 0.0625" in done.stdout and "12 images" in done.stdout
     net = chai.Net(out, out.with_suffix(".caffemodel"))
     assert net.graph.layer("inception_a/3x3").precision.bw_params == 6  # type: ignore[union-attr]
     assert np.isfinite(net.forward(np.zeros((1, 1, 8, 8)))["prob"]).all()

@@ -29,6 +29,7 @@ def test_a_stage_changes_the_best_so_far() -> None:
 def test_efforts_change_fields_that_there_are(effort: str) -> None:
     for stage in EFFORTS[effort]:
         assert changed(PLAIN, stage) or stage in EFFORTS[effort][1:]
+    assert (TOGETHER in EFFORTS[effort]) == (effort != "fast")
 
 
 def test_clearly_worse_is_more_than_a_standard_error() -> None:
@@ -58,7 +59,8 @@ def test_the_least_cost_goes_on_and_trusted_changes_need_not_be_better() -> None
     mse, kl = Recipe("mse", "mse"), Recipe("kl", "mse")
     together, tuned = Recipe("kl", "mse", 0.0, True), Recipe("kl", "mse", 0.0, True, True)
     table: Any = Table({PLAIN: [9, 9], mse: [4, 6], kl: [3, 5], together: [3.5, 4.8], tuned: [6, 7]})
-    stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), TOGETHER]
+    both = Stage(({"compensate": True}, {"compensate": True, "tune_bias": True}), trusted=True)
+    stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), both]
     progress = _Progress(lambda what, share: None, None, "fast", 1)
     best, tried, plain = _search(table, None, stages, progress)
     assert best.recipe == together  # 0.15 +- 0.35 more than kl is not clear; tuned is
