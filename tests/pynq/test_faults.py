@@ -150,7 +150,8 @@ def test_another_bitstream_or_none_was_loaded_meanwhile(
 
 
 def test_a_descriptor_of_another_version(net: chai.Net, board: Any, wanted: Any) -> None:
-    fixed = board.memory.held[board.accelerator.values["CHAIN_LO"]]
+    values = board.accelerator.values
+    fixed = board.memory.held[values["CHAIN_LO"] | values["CHAIN_HI"] << 32]
     fixed.device[2 * board.overlay.descriptor.bytes] ^= 3
     error = fails(net, board)
     assert "descriptor of another version" in error.message and error.layer == layer(net, 2)
