@@ -11,6 +11,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
+from chai.env import env
 from chai.schedule import DeviceStep
 from tests.artifact.common import NETS, custom, data, load, made
 from tests.conftest import need_models, report
@@ -69,6 +70,31 @@ def test_kept_blobs_are_read_from_inside_a_segment(board: Any, tmp_path: Path, n
         net.forward(data(1))
     assert set(nets[0].blobs) == set(nets[1].blobs) and len(nets[0].blobs) > 5
     assert all(np.array_equal(nets[1].blobs[b], v) for b, v in nets[0].blobs.items())
+
+
+@pytest.mark.parametrize("name", ["parts", "codes"])
+def test_a_dump_shows_every_blob(board: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Each Task is then a chain of its own, and may be timed."""
+    for device in ("emulator", "pynq"):
+        monkeypatch.setenv("CHAI_DUMP", str(tmp_path / device))
+        env.cache_clear()
+        net = network(tmp_path, NETS[name], device=device, custom=custom(), overlay=board.overlay.path)
+        net.calibrate(data())
+        net.forward(data(1))
+    files = sorted(p.name for p in (tmp_path / "emulator").iterdir())
+    assert files == sorted(p.name for p in (tmp_path / "pynq").iterdir()) and len(files) >= 3
+    for file in files:
+        assert np.array_equal(np.load(tmp_path / "emulator" / file), np.load(tmp_path / "pynq" / file)), file
+    tasks = [t for step in net.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
+    assert board.counts.writes["CONTROL"] == len(tasks)
+    assert [s.name for s in net.perf.steps if s.engine == "fpga"] == [t.origin[0] for t in tasks]
+
+
+def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
+    net = network(tmp_path, NETS["parts"], device="pynq", overlay=board.overlay.path)
+    net.calibrate(data())
+    net.forward(data())
+    assert [s.type for s in net.perf.steps if s.engine == "fpga"] == ["segment"]
 
 
 REAL = [
