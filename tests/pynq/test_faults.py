@@ -158,6 +158,14 @@ def test_a_descriptor_of_another_version(net: chai.Net, board: Any, wanted: Any)
     right(net, wanted)
 
 
+def test_a_chain_without_tokens_is_wrong(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two engines of the simulated accelerator do run apart: without tokens one is too early."""
+    monkeypatch.setattr("chai.chain._ON_ARRAY", ("conv", "affine", "pool", "eltwise", "copy"))
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
+    found = net.forward(IMAGES[0])
+    assert any(not np.array_equal(found[b], wanted[0][b]) for b in found)
+
+
 def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAI_CHECK", "1")
     env.cache_clear()
