@@ -25,10 +25,12 @@ def test_chai_imports_pynq_for_a_board_only() -> None:
 @pytest.mark.skipif(find_spec("pynq") is not None, reason="pynq is installed")
 def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices.open("pynq").status() == (False, "the pynq library is not installed")
+    done = subprocess.run([sys.executable, "-m", "chai", "devices"], capture_output=True, text=True, check=True)
+    assert "pynq      no      the pynq library is not installed  an overlay on a Zynq board" in done.stdout
     image = np.zeros((1, 1, 8, 8), np.float32) + 1
     with pytest.raises(DeviceError, match="no bitstream of overlay pynq-z2 is published yet") as caught:
         chai.Net("digits", device="pynq", calibrate=image).forward(image)
-    assert "how one is built" in str(caught.value.hint)
+    assert "put pynq-z2.bit and pynq-z2.hwh beside" in str(caught.value.hint)
     (tmp_path / "overlay.json").write_bytes(overlays.load().path.read_bytes())
     (tmp_path / "pynq-z2.bit").write_bytes(b"x")
     monkeypatch.setattr(driver, "LOCKS", tmp_path)

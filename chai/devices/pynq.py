@@ -37,7 +37,6 @@ PATIENCE = 20, 1.0  # a chain may take so many times what the cycle model says, 
 POLL = 20e-6, 2e-3  # seconds between two looks at STATUS: the first, and the longest; a look costs about 30 us itself
 MEMORY = Path("/proc/meminfo")
 LOCKS = Path("/run/lock")
-BUILDING = "hw_overlays/README.md says how one is built; until then: --device emulator computes the same bits"
 
 
 class Memory:
@@ -260,7 +259,11 @@ def _download(overlay: Overlay) -> tuple[Any, Any]:
     """pynq's device and the driver of the accelerator, the bitstream being loaded."""
     path = _bitstream(overlay)
     if path is None:
-        raise DeviceError(f"no bitstream of overlay {overlay.name} is published yet", hint=BUILDING)
+        raise DeviceError(
+            f"no bitstream of overlay {overlay.name} is published yet",
+            hint=f"build one with an accelerator {overlay.vlnv} and put {overlay.name}.bit and {overlay.name}.hwh beside "
+            f"{overlay.path}; --device emulator computes the same bits",
+        )
     device = _active()
     import pynq
 

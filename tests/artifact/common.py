@@ -76,10 +76,10 @@ def data(seed: int = 0, images: int = 2) -> Array:
     return np.random.default_rng(seed).standard_normal((images, 3, 5, 7)).astype(np.float32)
 
 
-def made(folder: Path, name: str, path: Path | None = None) -> tuple[chai.Net, Path]:
+def made(folder: Path, name: str, **options: Any) -> tuple[chai.Net, Path]:
     """A network of ``NETS`` on the emulator, and its compiled file."""
-    path = path or folder / "net.chai"
-    net = network(folder, NETS[name], device="emulator", custom=custom())
+    path = folder / "net.chai"
+    net = network(folder, NETS[name], device="emulator", custom=custom(), **options)
     net.calibrate(data())
     save(net, path)
     return net, path

@@ -320,13 +320,18 @@ class Board(pynq.Device):
         handoff = Path(bitfile_name).with_suffix(".hwh")
         if not handoff.exists():
             raise RuntimeError(f"Unable to find metadata for bitstream {bitfile_name}")
-        from pynq.metadata.runtime_metadata_parser import RuntimeMetadataParser
+        try:
+            from pynq.metadata.runtime_metadata_parser import RuntimeMetadataParser
+        except ImportError:  # pynq 4
+            from pynqmetadata.views.runtime import RuntimeMetadataParser
 
         found = RuntimeMetadataParser(Metadata(input=str(handoff)))
         found.mem_dict["PSDDR"] = {
             "raw_type": 2, "used": 1, "base_address": 0, "size": self.memory.size, "type": "DDR4", "streaming": False,
             "idx": 0, "tag": "PSDDR", "fullpath": "PSDDR",
         }  # fmt: skip
+        if pynq.__version__ < "3.1":
+            found.clock_dict = {}  # its Clocks ask the processor that Python runs on
         found.xclbin_data = found.bin_data = found.dtbo_data = None
         return found
 

@@ -20,6 +20,7 @@ if find_spec("pynq"):
         import pynq
         import pynq.pl_server.embedded_device
         import pynqmetadata.frontends  # noqa: F401
+    VERSION = int(pynq.__version__.split(".")[0])
 
 
 class Clock:
@@ -44,11 +45,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Callable[..., Any]]:
-    """``board_of("pynq-z2", **options)``: pynq's active device; its overlay folder is beside the test's files."""
+    """``board_of("ultra96", **options)``: pynq's active device; its overlay folder is beside the test's files."""
     from .board import Board
     from .hardware_files import bitstream, handoff
 
-    def make(name: str = "pynq-z2", **options: Any) -> Any:
+    def make(name: str = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         shutil.copy(overlays.load(name).path, folder)

@@ -150,11 +150,20 @@ def test_another_bitstream_or_none_was_loaded_meanwhile(
 
 
 def test_a_descriptor_of_another_version(net: chai.Net, board: Any, wanted: Any) -> None:
-    fixed = board.memory.held[board.accelerator.values["CHAIN_LO"]]
+    values = board.accelerator.values
+    fixed = board.memory.held[values["CHAIN_LO"] | values["CHAIN_HI"] << 32]
     fixed.device[2 * board.overlay.descriptor.bytes] ^= 3
     error = fails(net, board)
     assert "descriptor of another version" in error.message and error.layer == layer(net, 2)
     right(net, wanted)
+
+
+def test_a_chain_without_tokens_is_wrong(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two engines of the simulated accelerator do run apart: without tokens one is too early."""
+    monkeypatch.setattr("chai.chain._ON_ARRAY", ("conv", "affine", "pool", "eltwise", "copy"))
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
+    found = net.forward(IMAGES[0])
+    assert any(not np.array_equal(found[b], wanted[0][b]) for b in found)
 
 
 def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,14 @@ import pytest
 
 import chai
 from chai.artifact.save import save
+from chai.env import env
 from chai.schedule import DeviceStep
 from tests.artifact.common import NETS, custom, data, load, made
 from tests.conftest import need_models, report
 from tests.passes.common import network
 
-pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
 
 
 def digits() -> np.ndarray:
@@ -27,7 +29,7 @@ def segments(net: chai.Net) -> int:
     return sum(isinstance(step, DeviceStep) and bool(step.tasks) for step in net.schedule.steps)
 
 
-@pytest.mark.parametrize("name", ["pynq-z2", "ultra96"])
+@pytest.mark.parametrize("name", [pytest.param("pynq-z2", marks=ZYNQ_7000), "ultra96"])
 def test_digits(board_of: Callable[..., Any], name: str) -> None:
     board = board_of(name)
     wanted = chai.Net("digits", overlay=board.overlay.path, calibrate=digits()).forward(digits())
@@ -53,7 +55,7 @@ def test_small_networks_of_every_kind(board: Any, tmp_path: Path, name: str) -> 
 
 @pytest.mark.parametrize("name", NETS)
 def test_compiled_networks(board: Any, tmp_path: Path, name: str) -> None:
-    net, path = made(tmp_path, name)
+    net, path = made(tmp_path, name, overlay=board.overlay.path)
     again = load(path, device="pynq", overlay=board.overlay.path)
     wanted, found = net.forward(data(4)), again.forward(data(4))
     assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
@@ -70,6 +72,31 @@ def test_kept_blobs_are_read_from_inside_a_segment(board: Any, tmp_path: Path, n
     assert all(np.array_equal(nets[1].blobs[b], v) for b, v in nets[0].blobs.items())
 
 
+@pytest.mark.parametrize("name", ["parts", "codes"])
+def test_a_dump_shows_every_blob(board: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Each Task is then a chain of its own, and may be timed."""
+    for device in ("emulator", "pynq"):
+        monkeypatch.setenv("CHAI_DUMP", str(tmp_path / device))
+        env.cache_clear()
+        net = network(tmp_path, NETS[name], device=device, custom=custom(), overlay=board.overlay.path)
+        net.calibrate(data())
+        net.forward(data(1))
+    files = sorted(p.name for p in (tmp_path / "emulator").iterdir())
+    assert files == sorted(p.name for p in (tmp_path / "pynq").iterdir()) and len(files) >= 3
+    for file in files:
+        assert np.array_equal(np.load(tmp_path / "emulator" / file), np.load(tmp_path / "pynq" / file)), file
+    tasks = [t for step in net.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
+    assert board.counts.writes["CONTROL"] == len(tasks)
+    assert [s.name for s in net.perf.steps if s.engine == "fpga"] == [t.origin[0] for t in tasks]
+
+
+def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
+    net = network(tmp_path, NETS["parts"], device="pynq", overlay=board.overlay.path)
+    net.calibrate(data())
+    net.forward(data())
+    assert [s.type for s in net.perf.steps if s.engine == "fpga"] == ["segment"]
+
+
 REAL = [
     ("cifar_resnet20", 3),
     ("squeezenet_v1.1", 1),
@@ -84,7 +111,7 @@ def test_real_networks(board_of: Callable[..., Any], tmp_path: Path, name: str, 
     board = board_of(memory=128 << 20, exact=False)
     image = np.load(next((folder / "cases").glob("*")) / "input.npy")
     image = np.concatenate([image, image[::-1] * 0.5, image + 1])[:images]
-    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=images)
+    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=images, overlay=board.overlay.path)
     net.calibrate(image)
     save(net, tmp_path / "net.chai")
     on_board = chai.Net(tmp_path / "net.chai", device="pynq", overlay=board.overlay.path)
