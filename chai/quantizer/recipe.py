@@ -59,6 +59,7 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
     "normal": (
         START,
         RANGES,
+        PERCENTILE,
         MAXIMA,
         Stage(({"equalise": 0.5}, {"equalise": 0.7})),
         TOGETHER,
