@@ -37,7 +37,7 @@ PLAIN = Recipe("max", "max")
 
 @dataclass(frozen=True)
 class Stage:
-    """Changes to the best recipe so far, each tried by itself.
+    """Changes to the best recipe so far, each tried by itself and taken if it is clearly better.
 
     ``trusted``  such a change is taken unless it is clearly worse on the calibration images: it repairs errors that can be
                  measured on thousands of values, of which the outputs of a few images are a noisy witness
@@ -59,6 +59,7 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
     "normal": (
         START,
         RANGES,
+        PERCENTILE,
         MAXIMA,
         Stage(({"equalise": 0.5}, {"equalise": 0.7})),
         TOGETHER,

@@ -159,7 +159,8 @@ def _search(
         for recipe in changed(base, stage):
             if recipe not in tried:
                 built = attempt(recipe)
-                kept = not built.clearly_worse(best) if stage.trusted else built.cost < best.cost
+                # of many recipes one always looks better on a few images: it has to be by more than chance
+                kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
                 best = built if kept else best
     return best, list(tried.items()), tried[PLAIN]
 
