@@ -63,6 +63,7 @@ class Net:
     cannot be opened.
     """
 
+    _closed = False
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
 
     def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
@@ -280,6 +281,7 @@ class Net:
         """Partition and schedule at the present input sizes; UsageError on a device without an overlay."""
         if self.overlay is None:
             raise UsageError(f"device {self.device.name} has no overlay", hint='Net(..., device="emulator")')
+        self._check_open()
         key = tuple(sorted(self._shapes.items()))
         if key not in self._offloads:
             from .offload import Offload  # a float network needs none of it
@@ -360,10 +362,15 @@ class Net:
 
     def close(self) -> None:
         """Let go of blobs, weights and what a device holds."""
+        self._closed = True
         self._values = {}
         self._forget_offloads()
         for layer in self.graph.layers:
             layer.blobs = []
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"{self.name} is closed", hint="ask before close(), or before its with block ends")
 
     def __enter__(self) -> Net:
         return self
@@ -399,6 +406,7 @@ class Net:
         return name
 
     def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
+        self._check_open()
         names = list(self.graph.inputs)
         if len(data) > len(names):
             raise UsageError(f"{len(data)} arrays for {len(names)} inputs: {', '.join(names)}")

@@ -166,6 +166,9 @@ def test_a_closed_net_holds_nothing() -> None:
         assert net.params
     assert not net.params
     assert not net.blobs
+    for use in (lambda: net.forward(np.zeros((1, 1, 8, 8))), lambda: net.schedule):
+        with pytest.raises(chai.UsageError, match="digits-inception is closed"):
+            use()
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

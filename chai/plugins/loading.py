@@ -21,7 +21,9 @@ from . import registry
 from .failure import frames
 
 if TYPE_CHECKING:
+    from importlib.abc import Loader
     from importlib.metadata import EntryPoint
+    from types import CodeType
 
 log = logging.getLogger("chai.custom")
 
@@ -86,6 +88,19 @@ def _files(place: Path) -> list[Path]:
     return sorted(place.glob("*.py")) if place.is_dir() else [place]
 
 
+def _uncached(name: str, file: Path) -> Loader:
+    """Python's loader without its bytecode, which it takes for fresh when an edit in the same second keeps the size."""
+    from importlib.machinery import SourceFileLoader
+
+    class Loader(SourceFileLoader):
+        def get_code(self, fullname: str) -> CodeType:
+            path = self.get_filename(fullname)
+            code: CodeType = self.source_to_code(self.get_data(path), path)
+            return code
+
+    return Loader(name, str(file))
+
+
 def _load_file(file: Path) -> tuple[str, ...]:
     import importlib.util
 
@@ -95,7 +110,7 @@ def _load_file(file: Path) -> tuple[str, ...]:
         return known[1]
     log.info("custom layers: running %s", file)
     name = f"chai_custom.{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=_uncached(name, file))
     if file.suffix != ".py" or spec is None or spec.loader is None:
         raise PluginError(f"custom layers: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
