@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import fetch, paths
+from . import paths
 from .env import env
 from .errors import UsageError
 from .graph import Graph
@@ -25,7 +25,7 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, P
     shipped = None if path.is_file() else paths.network(str(prototxt))
     if shipped is not None:
         own = shipped.with_suffix(".caffemodel")
-        return shipped, weights or (own if own.exists() else fetch.fetched(str(prototxt)))
+        return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
     if path.is_dir():
         raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
     if not path.exists():
@@ -34,6 +34,14 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, P
             hint="shipped: " + ", ".join(paths.networks()),
         )
     return path, weights
+
+
+def _fetched(name: str) -> Path | None:
+    if not any(env().cache.glob("*.caffemodel")):  # then nothing of it need be loaded
+        return None
+    from .fetch import fetched
+
+    return fetched(name)
 
 
 def read_graph(
