@@ -23,7 +23,7 @@ from numba.extending import (
     unbox,
 )
 
-from ..xchange import xChangeLayer
+from ..xchange import COMPILED, xChangeLayer
 
 
 class XChangeType(types.Type):
@@ -46,8 +46,9 @@ def type_of(x: xChangeLayer, names: Sequence[str]) -> XChangeType:
 
 @typeof_impl.register(xChangeLayer)
 def _typeof(x: xChangeLayer, _context: Any) -> XChangeType:
-    kind: XChangeType = x.__dict__["_numba_type"]
-    return kind
+    """For plain Python that calls a compiled helper with x: all fields, since nobody knows which it names."""
+    x.__dict__["_fields"] = tuple(x.__dict__[name] for name in COMPILED)
+    return type_of(x, COMPILED)
 
 
 @register_model(XChangeType)

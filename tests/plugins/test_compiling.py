@@ -312,3 +312,15 @@ def test_a_numba_function_keeps_its_own_options(tmp_path: Path) -> None:
     assert frame(net).compiled.dispatcher is function
     assert np.array_equal(net.forward(DATA)["y"], 2 * DATA)
     assert plugins.REGISTRY.find("mine") is None
+
+
+@compiles
+def test_plain_python_may_call_a_compiled_helper_with_x(tmp_path: Path) -> None:
+    import numba
+
+    @numba.njit
+    def helper(x: Any) -> None:
+        x.out_ptrs[0][:] = x.in_ptrs[0] * x.float_args[0]
+
+    chai.custom("mine", jit=False)(lambda x: helper(x))
+    assert np.array_equal(one(tmp_path, flagged(floats=[3])).forward(DATA)["y"], DATA * np.float32(3))
