@@ -349,6 +349,8 @@ class Net:
         if key not in self._prepared:
             for layer in self.graph.layers:
                 self._prepare(layer, shapes)
+            if self.overlay is None:
+                executor.claim(self.graph, shapes)
             self._prepared.add(key)
         self._shapes = shapes
 

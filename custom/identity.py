@@ -9,7 +9,7 @@ Shapes      any to the same
 import chai
 
 
-@chai.custom("identity")
+@chai.custom("identity", jit=False)  # numpy copies as fast as compiled code
 def identity(x):
     x.out_ptrs[0][:] = x.in_ptrs[0]
 

@@ -13,6 +13,8 @@ Source      Maas et al., ICML 2013; 0.1 is darknet's slope
 A ReLU with relu_param { negative_slope: 0.1 } is the same and runs on the overlay.
 """
 
+import numpy as np
+
 import chai
 
 
@@ -22,6 +24,13 @@ def leaky_relu(x, negative_slope):
     for i in range(y.size):
         if y[i] < 0:
             y[i] *= negative_slope
+
+
+@leaky_relu.impl("numpy", jit=False)
+def with_numpy(x, negative_slope):
+    y = x.out_ptrs[0]
+    choose = np.maximum if negative_slope <= 1 else np.minimum
+    choose(y, y * np.float32(negative_slope), out=y)
 
 
 @leaky_relu.shape

@@ -13,7 +13,7 @@ Shapes      any to top_dim, of as many values: they keep their order
 import chai
 
 
-@chai.custom("Python_passthrough")
+@chai.custom("Python_passthrough", jit=False)  # numpy copies as fast as compiled code
 def passthrough(x):
     if x.out_ptrs[0].size != x.in_ptrs[0].size:
         raise ValueError("top_dim and the bottom differ in their number of values")

@@ -17,6 +17,8 @@ RegionOutput makes boxes of it.
 
 import math
 
+import numpy as np
+
 import chai
 
 
@@ -40,6 +42,19 @@ def region(x, classes, coords, num, softmax):
                     total += y[i]
                 for i in range(coords + 1, entries):
                     y[i] /= total
+
+
+@region.impl("numpy", jit=False)
+def with_numpy(x, classes, coords, num, softmax):
+    shape = (x.input_dims[0][0] * num, coords + 1 + classes, -1)
+    source, result = x.in_ptrs[0].reshape(shape), x.out_ptrs[0].reshape(shape)
+    result[:, 2:coords] = source[:, 2:coords]
+    for part in (slice(0, 2), slice(coords, coords + 1 if softmax else None)):
+        result[:, part] = 0.5 + 0.5 * np.tanh(0.5 * source[:, part])
+    if softmax:
+        given, y = source[:, coords + 1 :], result[:, coords + 1 :]
+        np.exp(given - given.max(axis=1, keepdims=True), out=y)
+        y /= y.sum(axis=1, keepdims=True)
 
 
 @region.shape

@@ -19,6 +19,8 @@ more than nms_threshold of their union the best one stays. Rows that are not use
 
 import math
 
+import numpy as np
+
 import chai
 
 ARGS = {"confidence_threshold": 0.24, "nms_threshold": 0.45, "keep_top_k": 100, "anchors": ()}
@@ -76,6 +78,33 @@ def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors, b
                 if both > nms_threshold * (areas - both):
                     scores[c, i] = 0
             scores[c, at] = 0
+
+
+@region_output.impl("numpy", jit=False)
+def with_numpy(x, confidence_threshold, nms_threshold, anchors, boxes, scores):
+    n, _, height, width = x.input_dims[0]
+    sizes = np.reshape(anchors, (-1, 2, 1, 1))
+    x.out_ptrs[0][:] = -1
+    for image in range(n):
+        v = x.bottom[0][image].reshape(len(sizes), -1, height, width)
+        centre_x, centre_y = (np.arange(width) + v[:, 0]) / width, (np.arange(height)[:, None] + v[:, 1]) / height
+        half_w, half_h = np.exp(v[:, 2]) * sizes[:, 0] / (2 * width), np.exp(v[:, 3]) * sizes[:, 1] / (2 * height)
+        corners = centre_x - half_w, centre_y - half_h, centre_x + half_w, centre_y + half_h
+        boxes[:] = np.stack(corners, axis=-1).reshape(-1, 4)
+        scores[:] = np.moveaxis(v[:, 5:] * v[:, 4:5], 1, 0).reshape(len(scores), -1)
+        c, at = np.nonzero(scores > confidence_threshold)
+        order = np.argsort(-scores[c, at], kind="stable")
+        c, at = c[order], at[order]
+        for row in x.top[0][image, 0]:
+            if not len(c):
+                break
+            box, others = boxes[at[0]], boxes[at]
+            row[:] = image, c[0], scores[c[0], at[0]], *box
+            both = (np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])).clip(min=0).prod(axis=1)
+            union = (box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(axis=1) - both
+            stay = (c != c[0]) | (both <= nms_threshold * union)
+            stay[0] = False
+            c, at = c[stay], at[stay]
 
 
 @region_output.shape

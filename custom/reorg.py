@@ -36,6 +36,14 @@ def reorg(x, stride):
                         ]
 
 
+@reorg.impl("numpy", jit=False)
+def with_numpy(x, stride):
+    batch, c, h, w = x.input_dims[0]
+    depth = c // stride**2
+    fine = x.in_ptrs[0].reshape(batch, depth, h, stride, w, stride)
+    x.out_ptrs[0].reshape(batch, stride, stride, depth, h, w)[:] = fine.transpose(0, 3, 5, 1, 2, 4)
+
+
 @reorg.shape
 def shape(x, stride):
     if len(x.input_dims[0]) != 4:

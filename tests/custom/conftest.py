@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,19 @@ import pytest
 
 import chai
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins import REGISTRY, CustomType, load_shipped
 
 
-@pytest.fixture(params=[True, False], ids=["compiled", "python"])
-def jit(request: pytest.FixtureRequest) -> bool:
-    """Whether numba compiles custom layers."""
-    if request.param:
+@pytest.fixture(params=["compiled", "python", "preferred"])
+def way(request: pytest.FixtureRequest) -> str:
+    """Whether the decorated function runs, by numba or as it is, or what is preferred to it."""
+    if request.param == "compiled":
         pytest.importorskip("numba")
-    return bool(request.param)
+    return str(request.param)
 
 
 @pytest.fixture
-def network(tmp_path: Path, jit: bool) -> Any:
+def network(tmp_path: Path, way: str) -> Any:
     """``network(type, fields, shape, weights=())``: an Input ``x`` and a layer ``probe`` flagged user_defined_layer."""
 
     def make(type: str, fields: str, shape: tuple[int, ...], weights: Sequence[np.ndarray] = ()) -> chai.Net:
@@ -33,6 +35,16 @@ def network(tmp_path: Path, jit: bool) -> Any:
         model = tmp_path / "net.caffemodel" if weights else None
         if model:
             write_caffemodel(model, "net", [("probe", type, list(weights))])
-        return chai.Net(tmp_path / "net.prototxt", model, device="float", jit=jit)
+        custom = {} if way == "preferred" else {type: decorated_alone(type)}
+        return chai.Net(tmp_path / "net.prototxt", model, device="float", jit=way != "python", custom=custom)
 
     return make
+
+
+def decorated_alone(type: str) -> CustomType:
+    """A shipped type without its other implementations."""
+    load_shipped()
+    found = copy(REGISTRY.find(type))
+    assert found is not None
+    found.implementations = found.implementations[:1]
+    return found
