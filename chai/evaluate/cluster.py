@@ -1,0 +1,131 @@
+"""Workers of a dask scheduler, on other machines or boards.
+
+Only this file knows dask. What is sent are the name of one function of chai, a Job and file names. Dask runs a batch again
+whose worker died; it waits minutes for one that has stopped (``worker-ttl``), so batches of such workers are given to
+others from here.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import count
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+from ..errors import DeviceError, UsageError
+from .crew import Part
+from .work import Answer, Job, answer, release
+
+log = logging.getLogger("chai.evaluate")
+AHEAD = 2  # batches per worker that are under way: one hides the way of the other
+PATIENCE = 30.0  # seconds; dask's workers give a sign every half second, in large clusters every few
+LOOK = 2.0  # seconds between two looks at who is alive
+
+
+class Cluster:
+    """A Crew of the workers that a scheduler has, more or fewer as they come and go.
+
+    One that is PATIENCE seconds behind the others is taken for frozen.
+    ``timeout``   seconds without any answer after which all is given up. Raises DeviceError then, and when the scheduler
+                  is out of reach; UsageError without dask
+    """
+
+    def __init__(self, address: str, job: Job, timeout: float = 600.0) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UsageError("--scheduler needs dask.distributed", hint='pip install "chai-fpga[cluster]"') from None
+        self.address, self.job = address, job.to_json()
+        self.timeout = timeout
+        self.out: dict[Any, Part] = {}  # by future
+        self._names = (f"chai-evaluate-{uuid4().hex}-{i}" for i in count())
+        self._moved: set[Part] = set()
+        self._workers: list[str] = []
+        self._looked = self._heard = monotonic()
+        try:
+            self.client = Client(address, timeout=10, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise DeviceError(
+                f"no scheduler answers at {address}: {error}", hint="dask scheduler starts one"
+            ) from error
+        self._look()
+
+    def room(self) -> int:
+        """AHEAD batches per worker; one where there is no worker yet."""
+        return max(AHEAD * len(self._workers), 1) - len(set(self.out.values()))
+
+    def give(self, part: Part) -> None:
+        """Have any worker run it."""
+        self._submit(part)
+
+    def wait(self) -> list[tuple[Part, Answer]]:
+        """Answers that have come. Raises DeviceError when none has for too long."""
+        from distributed import wait
+
+        try:
+            wait(list(self.out), timeout=1, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            pass
+        except Exception as error:  # cancelled futures: the scheduler has forgotten them
+            raise self._gone() from error
+        now = monotonic()
+        if now - self._looked > LOOK:
+            self._look()
+        found = [(self.out.pop(future), self._result(future)) for future in list(self.out) if future.done()]
+        if found:
+            self._heard = now
+        elif now - self._heard > self.timeout:
+            raise DeviceError(
+                f"nothing has come back from {self.address} for {self.timeout:g} s: "
+                f"{len(self._workers)} workers, {len(set(self.out.values()))} batches under way",
+                hint="dask's dashboard shows what they do; a --journal keeps what is done",
+            )
+        return found
+
+    def close(self) -> None:
+        """Take back what is under way and let go of the networks there."""
+        try:
+            self.client.cancel(list(self.out), force=True)
+            self.client.run(release, wait=False, on_error="ignore")
+        except Exception as error:
+            log.info("scheduler %s: %s", self.address, error)
+        self.client.close(timeout=2)
+
+    def _submit(self, part: Part, **where: Any) -> None:
+        future = self.client.submit(answer, self.job, part, key=next(self._names), pure=False, **where)
+        self.out[future] = part
+
+    def _result(self, future: Any) -> Answer:
+        if future.status == "finished":
+            result: Answer = future.result()
+            return result
+        if future.status != "error":
+            raise self._gone()
+        error = future.exception()
+        if type(error).__name__ == "KilledWorker":
+            return {"lost": "it killed every worker that tried it"}
+        raise UsageError(
+            f"the workers of {self.address} cannot run chai: {type(error).__name__}: {error}",
+            hint=f"pip install chai-fpga=={self.job['version']} on their machines, and start them anew",
+        )
+
+    def _look(self) -> None:
+        """Who is alive; batches of those who are not go to the others, once."""
+        try:
+            seen = self.client.scheduler_info(n_workers=-1)["workers"]
+            processing = self.client.processing()
+        except (OSError, KeyError) as error:
+            raise self._gone() from error
+        self._looked = monotonic()
+        latest = max((w["last_seen"] for w in seen.values()), default=0)
+        self._workers = [name for name, w in seen.items() if latest - w["last_seen"] <= PATIENCE]
+        stuck = {key for name in seen.keys() - set(self._workers) for key in processing.get(name, ())}
+        for future, part in list(self.out.items()):
+            if future.key in stuck and part not in self._moved:
+                log.warning("image %d: its worker gave no sign for %g s; others run the batch", part[0][0], PATIENCE)
+                self._moved.add(part)
+                self._submit(part, workers=self._workers)
+
+    def _gone(self) -> DeviceError:
+        return DeviceError(f"the scheduler {self.address} is gone", hint="a --journal keeps what is done")
