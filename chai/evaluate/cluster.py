@@ -7,8 +7,12 @@ others from here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import suppress
 from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -21,6 +25,13 @@ log = logging.getLogger("chai.evaluate")
 AHEAD = 2  # batches per worker that are under way: one hides the way of the other
 PATIENCE = 30.0  # seconds; dask's workers give a sign every half second, in large clusters every few
 LOOK = 2.0  # seconds between two looks at who is alive
+CONNECT = 10.0  # seconds to reach the scheduler
+PARTING = 3.0  # seconds to leave it
+
+
+async def let_go() -> None:
+    """Close the networks of a worker when its last batch is through; it stays in touch meanwhile."""
+    await asyncio.to_thread(release)
 
 
 class Cluster:
@@ -39,12 +50,14 @@ class Cluster:
         self.address, self.job = address, job.to_json()
         self.timeout = timeout
         self.out: dict[Any, Part] = {}  # by future
-        self._names = (f"chai-evaluate-{uuid4().hex}-{i}" for i in count())
+        run = uuid4().hex
+        self._keys = (f"chai-evaluate-{run}-{i}" for i in count())
+        self._done: SimpleQueue[Any] = SimpleQueue()
         self._moved: set[Part] = set()
         self._workers: list[str] = []
         self._looked = self._heard = monotonic()
         try:
-            self.client = Client(address, timeout=10, set_as_default=False)
+            self.client = Client(address, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
             raise DeviceError(
                 f"no scheduler answers at {address}: {error}", hint="dask scheduler starts one"
@@ -61,18 +74,15 @@ class Cluster:
 
     def wait(self) -> list[tuple[Part, Answer]]:
         """Answers that have come. Raises DeviceError when none has for too long."""
-        from distributed import wait
-
-        try:
-            wait(list(self.out), timeout=1, return_when="FIRST_COMPLETED")
-        except TimeoutError:
-            pass
-        except Exception as error:  # cancelled futures: the scheduler has forgotten them
-            raise self._gone() from error
+        ready: list[Any] = []
+        with suppress(Empty):
+            ready.append(self._done.get(timeout=1))
+            while True:
+                ready.append(self._done.get_nowait())
         now = monotonic()
         if now - self._looked > LOOK:
             self._look()
-        found = [(self.out.pop(future), self._result(future)) for future in list(self.out) if future.done()]
+        found = [(self.out.pop(future), self._result(future)) for future in ready]
         if found:
             self._heard = now
         elif now - self._heard > self.timeout:
@@ -84,17 +94,23 @@ class Cluster:
         return found
 
     def close(self) -> None:
-        """Take back what is under way and let go of the networks there."""
+        """Take back what is under way and let go of the networks there, as far as somebody listens."""
+        farewell = Thread(target=self._take_back, daemon=True)  # a stopped worker would have it wait for ever
+        farewell.start()
+        farewell.join(PARTING)
+        self.client.close(timeout=PARTING)
+
+    def _take_back(self) -> None:
         try:
             self.client.cancel(list(self.out), force=True)
-            self.client.run(release, wait=False, on_error="ignore")
+            self.client.run(let_go, wait=False, on_error="ignore")
         except Exception as error:
             log.info("scheduler %s: %s", self.address, error)
-        self.client.close(timeout=2)
 
     def _submit(self, part: Part, **where: Any) -> None:
-        future = self.client.submit(answer, self.job, part, key=next(self._names), pure=False, **where)
+        future = self.client.submit(answer, self.job, part, key=next(self._keys), pure=False, **where)
         self.out[future] = part
+        future.add_done_callback(self._done.put)
 
     def _result(self, future: Any) -> Answer:
         if future.status == "finished":

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -21,25 +20,9 @@ import chai
 from chai import cli
 from chai.evaluate import processes
 from chai.paths import resource
-from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded
+from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded, lines, records, until
 
 DIGITS = resource("prototxt", "digits_images")
-
-
-def records(journal: Path) -> dict[int, dict[str, Any]]:
-    """What a journal has of each image, each of them once."""
-    found = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
-    assert len({r["image"] for r in found}) == len(found)
-    return {r["image"]: r for r in found}
-
-
-def until(condition: Any, what: str, seconds: float = 60) -> Any:
-    """What ``condition`` gives when it first gives something."""
-    end = monotonic() + seconds
-    while not (found := condition()):
-        assert monotonic() < end, what
-        sleep(0.005)
-    return found
 
 
 def children(pid: int) -> list[int]:
@@ -195,13 +178,10 @@ def test_workers_killed_and_stopped_half_way(tmp_path: Path, impatient: None, ca
     args = [*map(str, guarded(tmp_path, 200, pause=0.01)), "--json", "--batch", "4"]
     journal, stopped = tmp_path / "journal.jsonl", list[int]()
 
-    def lines() -> int:
-        return journal.read_bytes().count(b"\n") if journal.exists() else 0
-
     def harm() -> None:
-        until(lambda: lines() > 50, "a quarter")
+        until(lambda: lines(journal) > 50, "a quarter")
         os.kill(children(os.getpid())[0], signal.SIGKILL)
-        until(lambda: lines() > 100, "half")
+        until(lambda: lines(journal) > 100, "half")
         stopped.append(children(os.getpid())[-1])
         os.kill(stopped[0], signal.SIGSTOP)
 
@@ -225,7 +205,7 @@ def test_resumed_after_a_kill(chai_command, tmp_path: Path) -> None:  # type: ig
     args = [*guarded(tmp_path, 160, pause=0.01), "--batch", "4", "--json", "--jobs", "2"]
     journal = tmp_path / "journal.jsonl"
     with started(tmp_path, *args, "--journal", journal) as process:
-        until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 40, "a quarter")
+        until(lambda: lines(journal) > 40, "a quarter")
         workers = children(process.pid)
         process.kill()
         process.wait()
@@ -252,7 +232,7 @@ def test_ctrl_c_leaves_the_journal_and_no_process(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     args = [*guarded(tmp_path, 200, pause=0.02), "--batch", "4", "--jobs", "2", "--journal", journal]
     with started(tmp_path, *args) as process:
-        until(lambda: journal.exists() and journal.read_bytes().count(b"\n") > 20, "some")
+        until(lambda: lines(journal) > 20, "some")
         workers = children(process.pid)
         os.killpg(process.pid, signal.SIGINT)
         _, words = process.communicate(timeout=30)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 import numpy as np
 
@@ -45,3 +48,24 @@ def guarded(folder: Path, count: int, marks: dict[int, float] | None = None, pau
     np.save(folder / "images.npy", inputs)
     weights = resource("prototxt", "digits.caffemodel")
     return [folder / "net.prototxt", weights, "--custom", folder / "guard.py", "--images", folder / "images.npy"]
+
+
+def records(journal: Path) -> dict[int, dict[str, Any]]:
+    """What a journal has of each image, each of them once."""
+    found = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    assert len({r["image"] for r in found}) == len(found)
+    return {r["image"]: r for r in found}
+
+
+def until(condition: Any, what: str, seconds: float = 60) -> Any:
+    """What ``condition`` gives when it first gives something."""
+    end = monotonic() + seconds
+    while not (found := condition()):
+        assert monotonic() < end, what
+        sleep(0.005)
+    return found
+
+
+def lines(journal: Path) -> int:
+    """How many it has so far."""
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
