@@ -102,6 +102,14 @@ def test_an_image_that_kills_is_reported(tmp_path: Path, impatient: None, capsys
     assert expected.pop(9) and records(tmp_path / "bad.jsonl") == expected
 
 
+def test_workers_let_go_when_it_is_over(capsys: Any) -> None:
+    with cluster() as found:
+        assert cli.run(["evaluate", *DIGITS, "--scheduler", found.scheduler_address]) == 0
+        with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+            kept = "len(__import__('chai.evaluate.work').evaluate.work._bench)"
+            until(lambda: not any(client.run(eval, kept).values()), "a worker has networks open still")
+
+
 @pytest.mark.parametrize("where", ["--scheduler", "--jobs"])
 @pytest.mark.parametrize(
     ("lie", "words"),
