@@ -73,10 +73,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="tcp://HOST:PORT",
         help="workers of a dask scheduler instead (pip install chai-fpga[cluster])",
     )
-    group.add_argument(
-        "--journal", type=Path, metavar="FILE", help="keep what is done in FILE; the same command goes on from there"
-    )
-    group.add_argument("--restart", action="store_true", help="begin the journal anew")
+    options.journal(group)
     group.add_argument(
         "--timeout", type=float, default=600, metavar="S", help="seconds that a batch may take (default: 600)"
     )
@@ -130,8 +127,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError("--jobs must be at least 1, and --timeout more than 0")
     if args.jobs is not None and args.scheduler:
         raise UsageError("--jobs are processes on this machine, --scheduler has workers of its own: give one of them")
-    if args.restart and args.journal is None:
-        raise UsageError("--restart begins a journal anew", hint="--journal FILE")
+    options.check_journal(args)
     if args.net.endswith(".chai"):
         raise UsageError(
             f"{args.net} is compiled: it keeps its outputs only", hint="evaluate what it was compiled from"
@@ -195,7 +191,7 @@ def _network(net: str, weights: str | None) -> tuple[str, str | None]:
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
     """Records of all images, those of a journal among them, and those that only say what is wrong."""
     from ..evaluate.crew import batches, drive
-    from ..evaluate.journal import Journal
+    from ..journal import Journal
 
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
     run = {**job.key(), "images": sha256(described.encode()).hexdigest()}

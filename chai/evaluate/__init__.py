@@ -4,7 +4,6 @@ score     what one image says about a device, and what all say together
 work      what a worker does with a batch: the same network on the same files, wherever it is
 crew      who runs which batch, again after a loss, and each image once
 processes workers on this machine;  cluster  workers of a dask scheduler
-journal   what is done, for who is killed
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done, for who is killed: one line per image, on the disk within a second."""
+"""What is done, for who is killed: a line each, on the disk within a second."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
-from ..errors import ParseError, UsageError
-from .score import Record
+from .errors import ParseError, UsageError
 
+Record = dict[str, Any]
 SCHEMA = "chai.journal/1"
 BEGIN = b'{"schema": "chai.journal/'
 SYNC = 1.0  # seconds between two waits for the disk
 
 
 class Journal:
-    """A file of JSON lines: first what the run is, then a Record per image in the order in which they came.
+    """A file of JSON lines: first what the run is, then Records in the order in which they came, one for each ``key``.
 
     ``run``      what all numbers depend on, part by part. Raises UsageError if the file is another run's, or is being
                  written by another process
     ``restart``  begin anew whatever is in it
-    ``records``  those found, by image. The last line may be torn: its image is then run again
+    ``records``  those found, by their key. The last line may be torn: that is then not done
     """
 
-    def __init__(self, path: str | Path, run: Mapping[str, Any], restart: bool = False) -> None:
-        self.path = path
-        self.records: dict[int, Record] = {}
+    def __init__(self, path: str | Path, run: Mapping[str, Any], restart: bool = False, key: str = "image") -> None:
+        self.path, self.key = path, key
+        self.records: dict[Any, Record] = {}
         self._synced = monotonic()
         self._file = open(path, "a+b")  # noqa: SIM115
         try:
@@ -92,10 +92,10 @@ class Journal:
             content = self._parse(line, number)
             if number == 1:
                 self._check(content, run)
-            elif content["image"] in self.records:
-                raise self._error(f"image {content['image']} is here twice", number)
+            elif content[self.key] in self.records:
+                raise self._error(f"{self.key} {content[self.key]} is here twice", number)
             else:
-                self.records[content["image"]] = content
+                self.records[content[self.key]] = content
         self._file.truncate(end)
         if end == 0:
             self._file.write(json.dumps({"schema": SCHEMA, **run}).encode() + b"\n")
@@ -106,7 +106,7 @@ class Journal:
             content = json.loads(line)
         except ValueError:
             content = None
-        if not isinstance(content, dict) or (number > 1 and not isinstance(content.get("image"), int)):
+        if not isinstance(content, dict) or (number > 1 and not isinstance(content.get(self.key), (int, str))):
             raise self._error("this is no line of a journal", number)
         return content
 
