@@ -12,7 +12,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import devices, image as images
 from ..env import env
@@ -146,7 +146,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, li
     asked, args.device = tuple(args.device), "float"
     prepared = jobs.prepare(args, files)
     paths = [Path(os.path.abspath(file)) for file in files]
-    todo = places(paths, len(prepared.shape))
+    todo = places(paths, len(prepared.shape))[: args.limit]
     calibration: list[Place] = []
     if args.calibration:
         calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
@@ -154,10 +154,10 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, li
         calibration = todo[: args.batch]
         kind = f"{args.bits}-bit {args.scheme} formats from the largest values of the first {len(calibration)} images"
         output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
-    network = _network(args.net, args.weights)
+    network = _anywhere(args.net), _anywhere(args.weights)
     job = Job(
         network=network,
-        reference=_network(*args.reference) if args.reference else network,
+        reference=(_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network,
         devices=asked,
         common={
             "phase": args.phase,
@@ -165,12 +165,13 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, li
             "shapes": options.shapes(args.shape),
             "strict": args.strict,
         },
-        offload=options.offload(args),
+        offload={**options.offload(args), "overlay": _anywhere(args.overlay)},
         input=prepared.blob,
         shape=tuple(prepared.shape),
         preprocess={**asdict(prepared.preprocess), **({"mean": ()} if args.mean_file else {})},
         mean=os.path.abspath(args.mean_file) if args.mean_file else None,
         batch=min(args.batch, len(todo)),
+        sample=todo[0][1],
         custom=tuple(os.path.abspath(place) for place in (*env().custom, *args.custom)),
         calibration=() if given(prepared.net.graph) else tuple(calibration),
     ).sealed()
@@ -180,12 +181,12 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, li
     return job, prepared, todo, named
 
 
-def _network(net: str, weights: str | None) -> tuple[str, str | None]:
-    """A network as any machine can find it: a shipped one by its name."""
-    return (
-        os.path.abspath(net) if os.path.exists(net) else net,
-        None if weights is None else os.path.abspath(weights),
-    )
+_Name = TypeVar("_Name", str, "str | None")
+
+
+def _anywhere(name: _Name) -> _Name:
+    """A file's name as it is understood in any folder; what chai ships is known by its own."""
+    return os.path.abspath(name) if name is not None and os.path.exists(name) else name
 
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:

@@ -44,6 +44,7 @@ class Job:
     ``input``, ``shape``, ``preprocess``, ``mean``   the input blob, and how images get there; a mean image's file
     ``batch``        images per pass. Image i has slot i % batch, whoever else is in it: its numbers are then the same
     ``calibration``  images that formats are taken from; none where the network brings its own
+    ``sample``       one of the images, by which a worker shows that it has them
     ``digests``      of every file that the numbers depend on; a worker with other files refuses
     """
 
@@ -57,6 +58,7 @@ class Job:
     preprocess: Mapping[str, Any]
     mean: str | None
     batch: int
+    sample: str
     custom: tuple[str, ...] = ()
     calibration: tuple[Place, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -72,8 +74,9 @@ class Job:
 
     def key(self) -> dict[str, Any]:
         """What the numbers depend on, part by part, wherever the files are."""
-        places = ("network", "reference", "custom", "calibration", "mean", "digests")
-        return {**self.digests, "options": {k: v for k, v in self.to_json().items() if k not in places}}
+        places = ("network", "reference", "custom", "calibration", "mean", "sample", "digests")
+        files = {role: value for role, value in self.digests.items() if role != "first image"}
+        return {**files, "options": {k: v for k, v in self.to_json().items() if k not in places}}
 
     def check(self) -> None:
         """Raise UsageError unless this machine has this chai and these files."""
@@ -91,7 +94,7 @@ class Job:
         for role, wanted in self.digests.items():
             if found.get(role) != wanted:
                 raise UsageError(
-                    f"worker on {socket.gethostname()}: its {role} differ from those here "
+                    f"worker on {socket.gethostname()}: not the same {role} as here "
                     f"(sha256 {str(found.get(role))[:12]}, expected {wanted[:12]})",
                     hint="all workers need the same files in the same places",
                 )
@@ -110,6 +113,7 @@ class Job:
         files["mean image"] = [Path(self.mean)] if self.mean else []
         files["custom layers"] = [f for place in map(Path, self.custom) for f in _python(place)]
         files["calibration images"] = [Path(f) for f in dict.fromkeys(file for _, file, _ in self.calibration)]
+        files["first image"] = [Path(self.sample)]
         return {role: _joint(paths) for role, paths in files.items()}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 
 import chai
@@ -112,6 +113,14 @@ def test_against_what_a_network_was_made_from(chai_command, tmp_path: Path) -> N
     found = json.loads(done.stdout)["devices"]["emulator"]
     assert found["agree"] == 16 and 0 < found["kl"] < 0.01
     assert done.stderr == ""  # it brings its formats
+
+
+def test_the_limit_counts_images_not_files(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    np.save(tmp_path / "a.npy", np.zeros((5, 1, 8, 8), np.float32))
+    np.save(tmp_path / "b.npy", np.ones((1, 8, 8), np.uint8))
+    np.save(tmp_path / "c.npy", np.ones((4, 1, 8, 8), np.float64))
+    content = json.loads(chai_command("evaluate", "digits", "--images", tmp_path, "--limit", "8", "--json").stdout)
+    assert content["images"] == 8
 
 
 # -- on several workers

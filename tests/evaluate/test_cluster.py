@@ -114,8 +114,9 @@ def test_workers_let_go_when_it_is_over(capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("lie", "words"),
     [
-        ({"digests": {"network weights": "0" * 64}}, "its network weights differ from those here (sha256 "),
+        ({"digests": {"network weights": "0" * 64}}, "not the same network weights as here (sha256 "),
         ({"version": "0.0.9"}, f"it has chai {chai.__version__}, expected 0.0.9"),
+        ({"sample": "/photos/0.png"}, "No such file or directory: '/photos/0.png'"),
         ({"network": ("elsewhere.prototxt", None)}, "there is no file 'elsewhere.prototxt'"),
     ],
 )
