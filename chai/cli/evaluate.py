@@ -186,7 +186,7 @@ _Name = TypeVar("_Name", str, "str | None")
 
 def _anywhere(name: _Name) -> _Name:
     """A file's name as it is understood in any folder; what chai ships is known by its own."""
-    return os.path.abspath(name) if name is not None and os.path.exists(name) else name
+    return os.path.abspath(name) if name is not None and os.path.isfile(name) else name
 
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:

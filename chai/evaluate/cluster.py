@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from time import monotonic
 from typing import Any
 from uuid import uuid4
@@ -54,8 +54,12 @@ class Cluster:
         self._keys = (f"chai-evaluate-{run}-{i}" for i in count())
         self._done: SimpleQueue[Any] = SimpleQueue()
         self._moved: set[Part] = set()
-        self._workers: list[str] = []
-        self._looked = self._heard = monotonic()
+        self._heard = monotonic()
+        self._seen: tuple[list[str], set[str]] = (
+            [],
+            set(),
+        )  # workers that are alive, keys of batches at those that are not
+        self._over = Event()
         try:
             self.client = Client(address, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as error:
@@ -63,13 +67,15 @@ class Cluster:
                 f"no scheduler answers at {address}: {error}", hint="dask scheduler starts one"
             ) from error
         self._look()
+        Thread(target=self._watch, daemon=True).start()
 
     def room(self) -> int:
         """AHEAD batches per worker; one where there is no worker yet."""
-        return max(AHEAD * len(self._workers), 1) - len(set(self.out.values()))
+        return max(AHEAD * len(self._seen[0]), 1) - len(set(self.out.values()))
 
     def give(self, part: Part) -> None:
         """Have any worker run it."""
+        self._moved.discard(part)
         self._submit(part)
 
     def wait(self) -> list[tuple[Part, Answer]]:
@@ -79,22 +85,30 @@ class Cluster:
             ready.append(self._done.get(timeout=1))
             while True:
                 ready.append(self._done.get_nowait())
+        self._rescue()
+        found = []
+        for future in ready:
+            part = self.out.pop(future, None)
+            if part is None:  # a copy was faster
+                continue
+            found.append((part, self._result(future)))
+            for copy in [f for f, p in self.out.items() if p == part]:
+                del self.out[copy]
+                copy.cancel(force=True)
         now = monotonic()
-        if now - self._looked > LOOK:
-            self._look()
-        found = [(self.out.pop(future), self._result(future)) for future in ready]
         if found:
             self._heard = now
         elif now - self._heard > self.timeout:
             raise DeviceError(
                 f"nothing has come back from {self.address} for {self.timeout:g} s: "
-                f"{len(self._workers)} workers, {len(set(self.out.values()))} batches under way",
+                f"{len(self._seen[0])} workers, {len(set(self.out.values()))} batches under way",
                 hint="dask's dashboard shows what they do; a --journal keeps what is done",
             )
         return found
 
     def close(self) -> None:
         """Take back what is under way and let go of the networks there, as far as somebody listens."""
+        self._over.set()
         farewell = Thread(target=self._take_back, daemon=True)  # a stopped worker would have it wait for ever
         farewell.start()
         farewell.join(PARTING)
@@ -126,22 +140,28 @@ class Cluster:
             hint=f"pip install chai-fpga=={self.job['version']} on their machines, and start them anew",
         )
 
+    def _watch(self) -> None:
+        """Keep looking at who is alive; in a thread, since a scheduler that has stopped does not answer."""
+        while not self._over.wait(LOOK):
+            with suppress(Exception):  # of a scheduler that is gone the futures tell
+                self._look()
+
     def _look(self) -> None:
-        """Who is alive; batches of those who are not go to the others, once."""
-        try:
-            seen = self.client.scheduler_info(n_workers=-1)["workers"]
-            processing = self.client.processing()
-        except (OSError, KeyError) as error:
-            raise self._gone() from error
-        self._looked = monotonic()
+        seen = self.client.scheduler_info(n_workers=-1)["workers"]
         latest = max((w["last_seen"] for w in seen.values()), default=0)
-        self._workers = [name for name, w in seen.items() if latest - w["last_seen"] <= PATIENCE]
-        stuck = {key for name in seen.keys() - set(self._workers) for key in processing.get(name, ())}
+        alive = [name for name, w in seen.items() if latest - w["last_seen"] <= PATIENCE]
+        processing = self.client.processing() if len(alive) < len(seen) else {}
+        stuck = {key for name in seen.keys() - set(alive) for key in processing.get(name, ())}
+        self._seen = alive, stuck
+
+    def _rescue(self) -> None:
+        """Give batches of workers that have stopped to the others, once."""
+        alive, stuck = self._seen
         for future, part in list(self.out.items()):
-            if future.key in stuck and part not in self._moved:
+            if future.key in stuck and alive and part not in self._moved:
                 log.warning("image %d: its worker gave no sign for %g s; others run the batch", part[0][0], PATIENCE)
                 self._moved.add(part)
-                self._submit(part, workers=self._workers)
+                self._submit(part, workers=alive)
 
     def _gone(self) -> DeviceError:
         return DeviceError(f"the scheduler {self.address} is gone", hint="a --journal keeps what is done")

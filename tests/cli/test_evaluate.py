@@ -19,7 +19,7 @@ import pytest
 
 import chai
 from chai import cli
-from chai.evaluate import processes
+from chai.evaluate import crew, processes
 from chai.paths import resource
 from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded, lines, records, until
 
@@ -177,10 +177,17 @@ def test_images_that_stop_their_worker_are_reported(tmp_path: Path, impatient: N
     assert children(os.getpid()) == []
 
 
-def test_a_batch_that_takes_for_ever_is_reported(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    args = guarded(tmp_path, 6)
-    (tmp_path / "guard.py").write_text((tmp_path / "guard.py").read_text().replace("SIGKILL)", "0); time.sleep(9999)"))
-    assert chai_command("evaluate", *args, "--timeout", "0.001", "--batch", "2").returncode == 65
+def test_an_image_that_takes_for_ever_is_reported(  # type: ignore[no-untyped-def]
+    tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(crew, "TRIES", 1)
+    args = guarded(tmp_path, 7, {5: KILLS})
+    (tmp_path / "guard.py").write_text(
+        (tmp_path / "guard.py").read_text().replace("os.kill(", "while True: pass  #", 1)
+    )
+    assert cli.run(["evaluate", *map(str, args), "--timeout", "5", "--batch", "3", "--jobs", "1", "--json"]) == 65
+    content = json.loads(capsys.readouterr().out)
+    assert [f["error"] for f in content["failed"]] == ["it takes longer than 5 s"] and content["images"] == 6
 
 
 def test_workers_killed_and_stopped_half_way(tmp_path: Path, impatient: None, capsys) -> None:  # type: ignore[no-untyped-def]

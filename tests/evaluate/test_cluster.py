@@ -147,6 +147,16 @@ def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> Non
     assert f"nothing has come back from {found.scheduler_address} for 2 s: " in capsys.readouterr().err
 
 
+def test_the_last_worker_does_all_when_the_other_has_stopped(tmp_path: Path, impatient: None, capsys: Any) -> None:
+    args = ["evaluate", *map(str, guarded(tmp_path, 60, pause=0.01)), "--json", "--batch", "2"]
+    with cluster() as found:
+        os.kill(pids(found)[0], signal.SIGSTOP)
+        assert cli.run([*args, "--scheduler", found.scheduler_address]) == 0
+    alone = capsys.readouterr().out
+    assert cli.run([*args, "--jobs", "1"]) == 0
+    assert capsys.readouterr().out == alone
+
+
 def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(crew, "CONNECT", 1)
     assert cli.run(["evaluate", *DIGITS, "--scheduler", "tcp://127.0.0.1:1"]) == 69
