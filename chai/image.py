@@ -198,6 +198,11 @@ def _reason(error: Exception) -> str:
 
 def read_array(path: str | Path) -> Array:
     """A .npy array as float32. Raises ParseError for anything but plain numbers of bounded size."""
+    return np.array(map_array(path), np.float32)
+
+
+def map_array(path: str | Path) -> Array:
+    """A .npy array where it is, in the file: what is not looked at is not read. Raises ParseError like ``read_array``."""
     path = Path(path)
     if path.stat().st_size > limits().array_bytes:
         raise ParseError(limits().exceeded("array_bytes", path.stat().st_size), path=str(path))
@@ -206,12 +211,12 @@ def read_array(path: str | Path) -> Array:
             raise ParseError("this is no readable .npy array: it does not begin as one", path=str(path))
     try:
         # mapped first: numpy then compares header and size before any memory is asked for
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
         raise ParseError(f"this is no readable .npy array of numbers ({error})", path=str(path)) from error
     if array.dtype.kind not in "fiub":
         raise ParseError(f"expected an array of numbers, found dtype {array.dtype}", path=str(path))
-    return np.array(array, np.float32)
+    return array
 
 
 def read_mean(path: str | Path) -> Array:

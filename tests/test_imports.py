@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
-    0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files"],
+    0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files", "journal"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published"],
     2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "cycles"],
     3: ["devices", "kernels", "encoding", "chain"],
@@ -27,6 +27,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "rich": {"cli/output.py"},
     "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
+    "distributed": {"evaluate/cluster.py"},
     "argparse": {"cli/", "xportdnn.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -1,31 +1,42 @@
-"""chai evaluate: float and fixed point side by side over many images."""
+"""chai evaluate: float, emulator and board side by side over many images, on many workers."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from .. import image as images
+from .. import devices, image as images
+from ..env import env
 from ..errors import ParseError, UsageError
-from ..evaluate import Evaluation, evaluate, scores
 from ..limits import limits
 from ..loading import locate, read_graph
-from ..net import Net
 from . import jobs, options, output
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..evaluate.crew import Crew
+    from ..evaluate.score import Evaluation, Record
+    from ..evaluate.work import Job, Place
+
+_LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
 
 EPILOG = """examples:
   chai evaluate digits --images photos/
   chai evaluate net_int8.prototxt net_int8.caffemodel --images val/ --labels synset_words.txt
-      --reference net.prototxt net.caffemodel --truth val.txt
+      --reference net.prototxt net.caffemodel --truth val.txt --journal val.jsonl
+  chai evaluate digits --images photos/ --device emulator --device pynq
+  chai evaluate digits --images photos/ --scheduler tcp://host:8786
 
 The true class of an image is its line in --truth, else the synset id that its name begins with, else its folder:
-a class number, a synset id or a label."""
+a class number, a synset id or a label. The numbers do not depend on how many workers there are."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,59 +63,185 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration", type=Path, metavar="DIR", help="images that formats are taken from (default: the first batch)"
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
-    options.execution(parser)
+    parser.add_argument(
+        "--device", action="append", default=[], metavar="NAME", help="compared with float; may be repeated"
+    )
+    group = parser.add_argument_group("workers")
+    group.add_argument("--jobs", type=int, metavar="N", help="processes on this machine (default: one per core)")
+    group.add_argument(
+        "--scheduler",
+        metavar="tcp://HOST:PORT",
+        help="workers of a dask scheduler instead (pip install chai-fpga[cluster])",
+    )
+    options.journal(group)
+    group.add_argument(
+        "--timeout", type=float, default=600, metavar="S", help="seconds that a batch may take (default: 600)"
+    )
+    options.execution(parser, device=False)
     options.preprocessing(parser)
     parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run all images through both. An image that cannot be read is reported and left out; the exit code is then 65."""
-    if args.batch < 1 or (args.limit is not None and args.limit < 1):
-        raise UsageError("--batch and --limit must be at least 1")
-    path, weights = locate(args.net, args.weights)
-    options.load_custom(args)
-    keep = [scores(read_graph(path, phase=args.phase, stages=args.stage))[1]]
+    """Run all images. One that cannot be read or run is reported and left out; the exit code is then 65."""
+    _check(args)
+    from ..evaluate.score import reduce, scores
+
     files = list(islice(_files(args.images), args.limit))
-    job = jobs.prepare(args, files, keep)
-    if job.net.overlay is None:
-        raise UsageError("--device float against float says nothing", hint="--device emulator")
-    exact = locate(*args.reference) if args.reference else (path, weights)
-    shapes = options.shapes(args.shape)
-    batch = min(args.batch, len(files))
-    reference = Net(*exact, "float", phase=args.phase, stages=args.stage, shapes=shapes, batch=batch, keep=keep)
-    if args.calibration:
-        jobs.calibrate(args, job)
+    job, prepared, todo, named = _job(args, files)
+    names = scores(read_graph(locate(*job.network)[0], phase=args.phase, stages=args.stage))
+    prepared.net.close()
+    if not args.json:
+        print(jobs.header(args, prepared))
+    records, lost = _run(args, job, todo)
+    failed = [{"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))]
+    for one in failed:
+        output.say(f"error: {output.printable(one['file'])}: {output.printable(one['error'])}")
+    if not records:
+        raise ParseError("none of the images can be read", path=str(files[0]))
     truth = _Truth(args.labels, args.truth)
-    failed: list[dict[str, str]] = []
-    with reference, job.net:
-        found = evaluate(reference, job.net, _inputs(args, files, job, failed, truth))
+    found = reduce(records, job.devices, names, lambda image: truth(Path(named[image])))
+    any_of_them = next(iter(found.values()))
     if args.json:
-        content = {**found.to_json(), "network": job.net.name, "device": job.net.device.name}
-        output.as_json("chai.evaluate/1", **content, preprocess=jobs.describe(job), failed=failed)
+        content = {
+            "network": prepared.net.name,
+            "blob": names[0],
+            "logits": names[1],
+            "images": any_of_them.images,
+            "known": any_of_them.known,
+            "float": any_of_them.tops("float"),
+            "devices": {device: evaluation.to_json() for device, evaluation in found.items()},
+        }
+        output.as_json("chai.evaluate/2", **content, preprocess=jobs.describe(prepared), failed=failed)
     else:
-        print(jobs.header(args, job))
-        _print(found, job.net.device.name)
-    if not args.quiet and not args.json and not found.known:
-        output.say("next: --labels FILE or --truth FILE says which answers are right")
+        _print(found)
+        if not args.quiet and not any_of_them.known:
+            output.say("next: --labels FILE or --truth FILE says which answers are right")
     return 65 if failed else 0
 
 
-def _files(places: list[str]) -> Iterator[Path]:
+def _check(args: argparse.Namespace) -> None:
+    if args.batch < 1 or (args.limit is not None and args.limit < 1):
+        raise UsageError("--batch and --limit must be at least 1")
+    if (args.jobs is not None and args.jobs < 1) or not args.timeout > 0:
+        raise UsageError("--jobs must be at least 1, and --timeout more than 0")
+    if args.jobs is not None and args.scheduler:
+        raise UsageError("--jobs are processes on this machine, --scheduler has workers of its own: give one of them")
+    options.check_journal(args)
+    if args.net.endswith(".chai"):
+        raise UsageError(
+            f"{args.net} is compiled: it keeps its outputs only", hint="evaluate what it was compiled from"
+        )
+    args.device = list(dict.fromkeys(args.device)) or [env().device or devices.DEFAULT]
+    for name in args.device:
+        if not devices.open(name).fixed:
+            raise UsageError(f"--device {name} against float says nothing", hint="--device emulator")
+
+
+def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, list[Place], list[str]]:
+    """What workers are told, how images get into the network, the images, and what to call each."""
+    from ..evaluate.work import Job, places
+    from ..formats import given
+
+    asked, args.device = tuple(args.device), "float"
+    prepared = jobs.prepare(args, files)
+    paths = [Path(os.path.abspath(file)) for file in files]
+    todo = places(paths, len(prepared.shape))[: args.limit]
+    calibration: list[Place] = []
+    if args.calibration:
+        calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
+    elif not given(prepared.net.graph):
+        calibration = todo[: args.batch]
+        kind = f"{args.bits}-bit {args.scheme} formats from the largest values of the first {len(calibration)} images"
+        output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
+    network = _anywhere(args.net), _anywhere(args.weights)
+    job = Job(
+        network=network,
+        reference=(_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network,
+        devices=asked,
+        common={
+            "phase": args.phase,
+            "stages": args.stage,
+            "shapes": options.shapes(args.shape),
+            "strict": args.strict,
+        },
+        offload={**options.offload(args), "overlay": _anywhere(args.overlay)},
+        input=prepared.blob,
+        shape=tuple(prepared.shape),
+        preprocess={**asdict(prepared.preprocess), **({"mean": ()} if args.mean_file else {})},
+        mean=os.path.abspath(args.mean_file) if args.mean_file else None,
+        batch=min(args.batch, len(todo)),
+        sample=todo[0][1],
+        custom=tuple(os.path.abspath(place) for place in (*env().custom, *args.custom)),
+        calibration=() if given(prepared.net.graph) else tuple(calibration),
+    ).sealed()
+    shown = {str(path): str(file) for path, file in zip(paths, files)}
+    several = Counter(file for _, file, _ in todo)
+    named = [shown[file] + (f"[{item}]" if several[file] > 1 else "") for _, file, item in todo]
+    return job, prepared, todo, named
+
+
+_Name = TypeVar("_Name", str, "str | None")
+
+
+def _anywhere(name: _Name) -> _Name:
+    """A file's name as it is understood in any folder; what chai ships is known by its own."""
+    return os.path.abspath(name) if name is not None and os.path.isfile(name) else name
+
+
+def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
+    """Records of all images, those of a journal among them, and those that only say what is wrong."""
+    from ..evaluate.crew import batches, drive
+    from ..journal import Journal
+
+    described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
+    run = {**job.key(), "images": sha256(described.encode()).hexdigest()}
+    with Journal(args.journal, run, args.restart) if args.journal else nullcontext() as journal:
+        before = journal.records if journal else {}
+        if before and not args.quiet:
+            output.say(f"{args.journal}: {len(before)} of {len(todo)} images are done")
+        found: list[Record] = []
+        with output.meter("images", args.quiet) as tell:
+
+            def done(records: Sequence[Record]) -> None:
+                found.extend(records)
+                if journal:
+                    journal.add([r for r in records if "error" not in r])
+                tell(len(found), len(todo) - len(before))
+
+            parts = batches(todo, job.batch, before)
+            if parts:
+                crew = _crew(args, job, len(parts))
+                try:
+                    drive(crew, parts, done, proven=bool(before))
+                finally:
+                    crew.close()
+    return [*before.values(), *(r for r in found if "error" not in r)], [r for r in found if "error" in r]
+
+
+def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
+    if args.scheduler:
+        from ..evaluate.cluster import Cluster
+
+        if not args.scheduler.startswith("tls://") and not _LOOPBACK.search(args.scheduler):
+            output.say(
+                "warning: dask runs what it is sent, and nothing proves who sends: trust that network, or use tls://"
+            )
+        return Cluster(args.scheduler, job, timeout=args.timeout)
+    from ..evaluate.processes import Processes
+
+    alone = [name for name in job.devices if devices.open(name).alone]
+    if alone and args.jobs not in (None, 1):
+        raise UsageError(f"--jobs {args.jobs}: device {alone[0]} serves one process at a time", hint="--jobs 1")
+    cores = len(os.sched_getaffinity(0)) if not alone else 1
+    return Processes(job, min(args.jobs or cores, parts), timeout=args.timeout)
+
+
+def _files(folders: list[str]) -> Iterator[Path]:
     """Image files in order of their names; a folder of folders gives what is in those."""
-    for place in map(Path, places):
+    for place in map(Path, folders):
         inside = sorted(p for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
         yield from images.find(inside or [place])
-
-
-def _inputs(
-    args: argparse.Namespace, files: list[Path], job: jobs.Job, failed: list[dict[str, str]], truth: _Truth
-) -> Iterator[tuple[dict[str, Array], list[int | None]]]:
-    shown = output.progress(files, len(files), "images", args.quiet)
-    data = None
-    for names, data in jobs.batches(jobs.items(shown, job, failed), args.batch):
-        yield {job.blob: data}, [truth(Path(name)) for name in names]
-    if data is None:
-        raise ParseError("none of the images can be read", path=str(files[0]))
 
 
 class _Truth:
@@ -140,17 +277,21 @@ def _lines(path: Path) -> list[str]:
     return path.read_text("utf-8", errors="replace").splitlines()
 
 
-def _print(found: Evaluation, device: str) -> None:
-    low, high = found.interval
-    share = 100 * found.agree / found.images
-    print(
-        f"same best class  {found.agree}/{found.images} ({share:.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f})"
-    )
-    print(f"KL(float || {device})  {found.kl / found.images:.4g} nats per image")
-    print(f"{output.printable(found.logits)}  {found.sqnr / found.images:.1f} dB")
-    if found.known:
-        rows = [
-            [name, *(f"{n}/{found.known} ({100 * n / found.known:.1f} %)" for n in found.hits[key])]
-            for name, key in (("float", "float"), (device, "fixed"))
-        ]
-        output.table(["", "top-1", "top-5"], rows, "lrr")
+def _print(found: dict[str, Evaluation]) -> None:
+    first = next(iter(found.values()))
+    rows = [["same best class", ""], ["  95 % interval", ""], ["KL(float || it), nats", ""]]
+    rows += [[f"{first.logits} SQNR, dB", ""]]
+    for e in found.values():
+        low, high = e.interval
+        figures = [_share(e.agree, e.images), f"{100 * low:.1f} to {100 * high:.1f} %", f"{e.kl / e.images:.4g}"]
+        for row, figure in zip(rows, [*figures, f"{e.sqnr / e.images:.1f}"]):
+            row.append(figure)
+    if first.known:
+        for i, name in enumerate(("top-1", "top-5")):
+            sides = [first.hits["float"], *(e.hits["fixed"] for e in found.values())]
+            rows.append([name, *(_share(hits[i], first.known) for hits in sides)])
+    output.table([f"{first.images} images", "float", *found], rows, "l" + "r" * (len(found) + 1))
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count}/{of} ({100 * count / of:.1f} %)"

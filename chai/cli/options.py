@@ -84,6 +84,20 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
     group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="of such formats")
 
 
+def journal(parser: argparse._ActionsContainer) -> None:
+    """What lets a long command go on after it was interrupted."""
+    parser.add_argument(
+        "--journal", type=Path, metavar="FILE", help="keep what is done in FILE; the same command goes on from there"
+    )
+    parser.add_argument("--restart", action="store_true", help="begin the journal anew")
+
+
+def check_journal(args: argparse.Namespace) -> None:
+    """Raise UsageError for one of the two that says nothing without the other."""
+    if args.restart and args.journal is None:
+        raise UsageError("--restart begins a journal anew, and there is none", hint="--journal FILE")
+
+
 def offload(args: argparse.Namespace) -> dict[str, Any]:
     """The options of ``execution`` as arguments of Net. Raises UsageError."""
     engine = {}

@@ -56,6 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the places that are sampled (default: 0)")
+    options.journal(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report to look at")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
@@ -71,6 +72,7 @@ def execute(args: argparse.Namespace) -> int:
     """Calibrate, search, write; then run what was written against float and say what it lost."""
     if args.batch < 1 or (args.limit is not None and args.limit < 1):
         raise UsageError("--batch and --limit must be at least 1")
+    options.check_journal(args)
     from ..quantizer import quantize
     from ..quantizer.report import verdict
 
@@ -99,6 +101,8 @@ def execute(args: argparse.Namespace) -> int:
         wider=wider,
         limit=args.limit,
         seed=args.seed,
+        journal=args.journal,
+        restart=args.restart,
         watch=_Watch(args.quiet),
         **net_options,
     )

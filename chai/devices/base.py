@@ -31,12 +31,14 @@ class Device:
     """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point.
 
     ``hidden``  its Programs add only the blobs they are asked for: the others stay in a memory of its own
+    ``alone``   one process at a time can have it
     """
 
     name: str
     summary: str
     fixed: ClassVar[bool] = False
     hidden: ClassVar[bool] = False
+    alone: ClassVar[bool] = False
 
     def status(self) -> tuple[bool, str]:
         """Whether it can be used here, and on what or why not."""

@@ -373,6 +373,7 @@ class Pynq(Device):
 
     fixed = True
     hidden = True
+    alone = True
 
     def status(self) -> tuple[bool, str]:
         from .. import overlay as overlays

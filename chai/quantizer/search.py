@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..lazy import np
+from ..loading import locate
 from ..net import Net
 from ..passes.drop_identity import drop_identity
 from ..passes.fold_batchnorm import fold_batchnorm
 from ..passes.fuse_relu import fuse_relu
 from .build import Builder, Built
 from .observe import batches_of, observe
+from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, Recipe, Stage, changed
 from .walk import Batch
 from .writeback import check_form, save
@@ -68,6 +71,8 @@ def quantize(
     seed: int = 0,
     overlay: str | Path | None = None,
     recipe: Recipe | None = None,
+    journal: str | Path | None = None,
+    restart: bool = False,
     watch: Callable[[str, float], None] = lambda _what, _share: None,
     **options: Any,
 ) -> Result:
@@ -79,6 +84,8 @@ def quantize(
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: weights and input of that layer have this width
     ``recipe``   this one, instead of a search
+    ``journal``  a file that keeps what recipes cost: the same call after an interruption goes on from there; ``restart``
+                 begins it anew
     ``watch``    told what is being done, and the share of the work that is done
     ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
 
@@ -107,7 +114,18 @@ def quantize(
         progress = _Progress(watch, recipe, effort, len(graph.layers))
         builder = Builder(graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick)
         builder.check_widths(wider or {})
-        found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress)
+        choices = {
+            "bits": bits,
+            "scheme": scheme,
+            "wider": dict(wider or {}),
+            "seed": seed,
+            "overlay": net.overlay.name,
+        }
+        run = run_of(*locate(prototxt, caffemodel), observed, choices)
+        with closing(Known(journal, run, restart)) as known:
+            found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
+        if not found.formats:  # known from before, not built yet
+            found = builder.build(found.recipe)
         note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = builder.alone(found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
@@ -137,14 +155,22 @@ def _named(net: Net, batch: Any) -> Batch:
 
 
 def _search(
-    builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress
+    builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, known: Known
 ) -> tuple[Built, list[tuple[Recipe, float]], float]:
-    """The best network, every recipe tried with its cost, and the cost of plain maxima."""
+    """The best network, every recipe tried with its cost, and the cost of plain maxima.
+
+    A network whose costs were known has no formats: it has not been built.
+    """
     tried: dict[Recipe, float] = {}
 
     def attempt(recipe: Recipe) -> Built:
         progress.begin(str(recipe))
-        built = builder.build(recipe)
+        costs = known.costs(recipe)
+        if costs is None:
+            built = builder.build(recipe)
+            known.add(recipe, built.costs)
+        else:
+            built = Built(recipe, builder.graph, {}, costs)
         tried[recipe] = built.cost
         log.info("%s: cost %.6g", recipe, built.cost)
         return built

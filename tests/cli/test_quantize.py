@@ -1,4 +1,4 @@
-"""chai quantize, chai evaluate and XportDNN's arguments, as users run them."""
+"""chai quantize and XportDNN's arguments, as users run them."""
 
 from __future__ import annotations
 
@@ -79,52 +79,13 @@ def test_an_image_that_cannot_be_read_is_left_out(chai_command, tmp_path: Path) 
         (["--layer-bits", "conv1=7"], "--layer-bits conv1=7: expected LAYER=8 or LAYER=6"),
         (["--layer-bits", "nothing=8"], "there is no convolution 'nothing' on the overlay whose width could be chosen"),
         (["--limit", "0"], "--batch and --limit must be at least 1"),
+        (["--restart"], "--restart begins a journal anew"),
         (["-o", "q.txt"], "the output is a .prototxt"),
     ],
 )
 def test_refusals(chai_command, args: list[str], words: str) -> None:  # type: ignore[no-untyped-def]
     done = chai_command("quantize", "digits", "--calibration", DIGITS, "-o", "q.prototxt", *args)
     assert done.returncode == 2 and words in done.stderr
-
-
-# -- evaluate
-
-
-def test_evaluate(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    truth = [f"{p.name} {p.stem[-1]}" for p in sorted(DIGITS.glob("*.png"))]
-    (tmp_path / "truth.txt").write_text("\n".join(truth[:20]) + "\n")
-    options = ["--images", DIGITS, "--limit", "30", "--truth", "truth.txt"]
-    done = chai_command("evaluate", "digits", *options)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"^same best class  30/30 \(100\.0 %, 95 % interval 88\.6 to 100\.0\)$", done.stdout, re.MULTILINE)
-    assert re.search(r"^KL\(float \|\| emulator\)  \S+ nats per image$", done.stdout, re.MULTILINE)
-    assert re.search(r"^float +\d+/20", done.stdout, re.MULTILINE)
-    content = json.loads(chai_command("evaluate", "digits", *options, "--json", "--batch", "7").stdout)
-    assert (content["images"], content["agree"], content["known"], content["blob"]) == (30, 30, 20, "prob")
-    assert content["logits"] == "classifier" and content["logits_sqnr_db"] > 30
-
-
-def test_evaluate_takes_the_truth_from_folders(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    for i, file in enumerate(sorted(DIGITS.glob("*.png"))[:6]):
-        folder = tmp_path / "set" / str(i % 2)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / file.name).write_bytes(file.read_bytes())
-    content = json.loads(chai_command("evaluate", "digits", "--images", "set", "--json").stdout)
-    assert (content["images"], content["known"]) == (6, 6)
-
-
-def test_evaluate_against_what_a_network_was_made_from(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    done = chai_command("quantize", "digits", "--calibration", DIGITS, "--limit", "16", "-o", "q.prototxt", "-q")
-    assert done.returncode == 0, done.stderr
-    source = [resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")]
-    options = ["--images", DIGITS, "--limit", "16", "--json", "--reference", *source]
-    content = json.loads(chai_command("evaluate", "q.prototxt", "q.caffemodel", *options).stdout)
-    assert content["agree"] == 16 and 0 < content["kl"] < 0.01
-
-
-def test_evaluate_refuses_float_against_float(chai_command) -> None:  # type: ignore[no-untyped-def]
-    done = chai_command("evaluate", "digits", "--images", DIGITS, "--device", "float")
-    assert done.returncode == 2 and "--device float against float says nothing" in done.stderr
 
 
 # -- XportDNN

@@ -1,0 +1,167 @@
+"""Workers of a dask scheduler, on other machines or boards.
+
+Only this file knows dask. What is sent are the name of one function of chai, a Job and file names. Dask runs a batch again
+whose worker died; it waits minutes for one that has stopped (``worker-ttl``), so batches of such workers are given to
+others from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+from ..errors import DeviceError, UsageError
+from .crew import Part
+from .work import Answer, Job, answer, release
+
+log = logging.getLogger("chai.evaluate")
+AHEAD = 2  # batches per worker that are under way: one hides the way of the other
+PATIENCE = 30.0  # seconds; dask's workers give a sign every half second, in large clusters every few
+LOOK = 2.0  # seconds between two looks at who is alive
+CONNECT = 10.0  # seconds to reach the scheduler
+PARTING = 3.0  # seconds to leave it
+
+
+async def let_go() -> None:
+    """Close the networks of a worker when its last batch is through; it stays in touch meanwhile."""
+    await asyncio.to_thread(release)
+
+
+class Cluster:
+    """A Crew of the workers that a scheduler has, more or fewer as they come and go.
+
+    One that is PATIENCE seconds behind the others is taken for frozen.
+    ``timeout``   seconds without any answer after which all is given up. Raises DeviceError then, and when the scheduler
+                  is out of reach; UsageError without dask
+    """
+
+    def __init__(self, address: str, job: Job, timeout: float = 600.0) -> None:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UsageError("--scheduler needs dask.distributed", hint='pip install "chai-fpga[cluster]"') from None
+        self.address, self.job = address, job.to_json()
+        self.timeout = timeout
+        self.out: dict[Any, Part] = {}  # by future
+        run = uuid4().hex
+        self._keys = (f"chai-evaluate-{run}-{i}" for i in count())
+        self._done: SimpleQueue[Any] = SimpleQueue()
+        self._moved: set[Part] = set()
+        self._heard = monotonic()
+        self._seen: tuple[list[str], set[str]] = (
+            [],
+            set(),
+        )  # workers that are alive, keys of batches at those that are not
+        self._over = Event()
+        try:
+            self.client = Client(address, timeout=CONNECT, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise DeviceError(
+                f"no scheduler answers at {address}: {error}", hint="dask scheduler starts one"
+            ) from error
+        self._look()
+        Thread(target=self._watch, daemon=True).start()
+
+    def room(self) -> int:
+        """AHEAD batches per worker; one where there is no worker yet."""
+        return max(AHEAD * len(self._seen[0]), 1) - len(set(self.out.values()))
+
+    def give(self, part: Part) -> None:
+        """Have any worker run it."""
+        self._moved.discard(part)
+        self._submit(part)
+
+    def wait(self) -> list[tuple[Part, Answer]]:
+        """Answers that have come. Raises DeviceError when none has for too long."""
+        ready: list[Any] = []
+        with suppress(Empty):
+            ready.append(self._done.get(timeout=1))
+            while True:
+                ready.append(self._done.get_nowait())
+        self._rescue()
+        found = []
+        for future in ready:
+            part = self.out.pop(future, None)
+            if part is None:  # a copy was faster
+                continue
+            found.append((part, self._result(future)))
+            for copy in [f for f, p in self.out.items() if p == part]:
+                del self.out[copy]
+                copy.cancel(force=True)
+        now = monotonic()
+        if found:
+            self._heard = now
+        elif now - self._heard > self.timeout:
+            raise DeviceError(
+                f"nothing has come back from {self.address} for {self.timeout:g} s: "
+                f"{len(self._seen[0])} workers, {len(set(self.out.values()))} batches under way",
+                hint="dask's dashboard shows what they do; a --journal keeps what is done",
+            )
+        return found
+
+    def close(self) -> None:
+        """Take back what is under way and let go of the networks there, as far as somebody listens."""
+        self._over.set()
+        farewell = Thread(target=self._take_back, daemon=True)  # a stopped worker would have it wait for ever
+        farewell.start()
+        farewell.join(PARTING)
+        self.client.close(timeout=PARTING)
+
+    def _take_back(self) -> None:
+        try:
+            self.client.cancel(list(self.out), force=True)
+            self.client.run(let_go, wait=False, on_error="ignore")
+        except Exception as error:
+            log.info("scheduler %s: %s", self.address, error)
+
+    def _submit(self, part: Part, **where: Any) -> None:
+        future = self.client.submit(answer, self.job, part, key=next(self._keys), pure=False, **where)
+        self.out[future] = part
+        future.add_done_callback(self._done.put)
+
+    def _result(self, future: Any) -> Answer:
+        if future.status == "finished":
+            result: Answer = future.result()
+            return result
+        if future.status != "error":
+            raise self._gone()
+        error = future.exception()
+        if type(error).__name__ == "KilledWorker":
+            return {"lost": "it killed every worker that tried it"}
+        raise UsageError(
+            f"the workers of {self.address} cannot run chai: {type(error).__name__}: {error}",
+            hint=f"pip install chai-fpga=={self.job['version']} on their machines, and start them anew",
+        )
+
+    def _watch(self) -> None:
+        """Keep looking at who is alive; in a thread, since a scheduler that has stopped does not answer."""
+        while not self._over.wait(LOOK):
+            with suppress(Exception):  # of a scheduler that is gone the futures tell
+                self._look()
+
+    def _look(self) -> None:
+        seen = self.client.scheduler_info(n_workers=-1)["workers"]
+        latest = max((w["last_seen"] for w in seen.values()), default=0)
+        alive = [name for name, w in seen.items() if latest - w["last_seen"] <= PATIENCE]
+        processing = self.client.processing() if len(alive) < len(seen) else {}
+        stuck = {key for name in seen.keys() - set(alive) for key in processing.get(name, ())}
+        self._seen = alive, stuck
+
+    def _rescue(self) -> None:
+        """Give batches of workers that have stopped to the others, once."""
+        alive, stuck = self._seen
+        for future, part in list(self.out.items()):
+            if future.key in stuck and alive and part not in self._moved:
+                log.warning("image %d: its worker gave no sign for %g s; others run the batch", part[0][0], PATIENCE)
+                self._moved.add(part)
+                self._submit(part, workers=alive)
+
+    def _gone(self) -> DeviceError:
+        return DeviceError(f"the scheduler {self.address} is gone", hint="a --journal keeps what is done")

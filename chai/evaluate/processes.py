@@ -1,0 +1,157 @@
+"""Workers on this machine: a process each, told what to do over pipes.
+
+No pool of the standard library survives the death of one of its processes, or notices that one has stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import subprocess
+import sys
+from dataclasses import dataclass
+from time import monotonic
+from typing import IO
+
+from .crew import Part
+from .work import Answer, Job
+
+log = logging.getLogger("chai.evaluate")
+PATIENCE = 30.0  # seconds; a worker gives a sign every second
+THREADS = {
+    f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB_MAXIMUM")
+}  # sums of one thread do not depend on how many workers there are
+
+
+@dataclass
+class _Worker:
+    process: subprocess.Popen[bytes]
+    heard: float
+    unsent: bytes
+    received: bytes = b""
+    part: Part | None = None
+    since: float = 0.0
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        """What it reads, and what it writes."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        return self.process.stdin, self.process.stdout
+
+
+class Processes:
+    """A Crew of ``jobs`` processes.
+
+    One that gives no sign for PATIENCE seconds is taken for frozen; ``timeout``: seconds that a batch may take.
+    """
+
+    def __init__(self, job: Job, jobs: int, timeout: float = 600.0) -> None:
+        self.job = json.dumps(job.to_json()).encode() + b"\n"
+        self.jobs, self.timeout = jobs, timeout
+        self.workers: list[_Worker] = []
+        self.events = selectors.DefaultSelector()
+
+    def room(self) -> int:
+        """Idle workers, and those that could be started."""
+        return self.jobs - sum(worker.part is not None for worker in self.workers)
+
+    def give(self, part: Part) -> None:
+        """Have an idle worker run it, or a new one."""
+        worker = next((w for w in self.workers if w.part is None), None) or self._start()
+        worker.part, worker.since = part, monotonic()
+        worker.unsent += json.dumps(part).encode() + b"\n"
+        self._send(worker)
+
+    def wait(self) -> list[tuple[Part, Answer]]:
+        """Answers that have come, and the batches of workers that ended or were ended."""
+        found: list[tuple[Part, Answer]] = []
+        for key, _ in self.events.select(0.5):
+            worker: _Worker = key.data
+            if key.fileobj is worker.pipes[0]:
+                self._send(worker)
+            elif worker in self.workers:
+                found += self._receive(worker)
+        now = monotonic()
+        for worker in list(self.workers):
+            if now - worker.heard > PATIENCE:
+                found += self._lose(worker, f"its worker gave no sign for {PATIENCE:g} s")
+            elif worker.part is not None and now - worker.since > self.timeout:
+                found += self._lose(worker, f"it takes longer than {self.timeout:g} s")
+        return found
+
+    def close(self) -> None:
+        """Kill all."""
+        for worker in list(self.workers):
+            self._end(worker)
+        self.events.close()
+
+    def _start(self) -> _Worker:
+        # sys.path as it is here: the current folder, which -c and -m put in front, is nobody's to take modules from
+        code = f"import sys; sys.path[:] = {sys.path!r}; from chai.evaluate.worker import main; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **THREADS},
+            start_new_session=True,  # Ctrl-C is for the process at the terminal, which then ends this one
+        )
+        worker = _Worker(process, monotonic(), self.job)
+        for stream in worker.pipes:
+            os.set_blocking(stream.fileno(), False)
+        self.events.register(worker.pipes[1], selectors.EVENT_READ, worker)
+        self.workers.append(worker)
+        return worker
+
+    def _send(self, worker: _Worker) -> None:
+        """What the pipe takes; the rest when it has room."""
+        stream = worker.pipes[0]
+        try:
+            worker.unsent = worker.unsent[os.write(stream.fileno(), worker.unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            worker.unsent = b""  # that it has ended will be seen where its answers are read
+        watched = stream in self.events.get_map()
+        if worker.unsent and not watched:
+            self.events.register(stream, selectors.EVENT_WRITE, worker)
+        elif watched and not worker.unsent:
+            self.events.unregister(stream)
+
+    def _receive(self, worker: _Worker) -> list[tuple[Part, Answer]]:
+        data = os.read(worker.pipes[1].fileno(), 1 << 16)
+        if not data:
+            return self._lose(worker, "")
+        worker.heard = monotonic()
+        *lines, worker.received = (worker.received + data).split(b"\n")
+        found = []
+        for line in filter(None, lines):
+            assert worker.part is not None
+            found.append((worker.part, json.loads(line)))
+            worker.part = None
+        return found
+
+    def _lose(self, worker: _Worker, why: str) -> list[tuple[Part, Answer]]:
+        self._end(worker)
+        if worker.part is None:
+            return []
+        why = why or f"its worker ended {_ending(worker.process.returncode)}"
+        log.warning("image %d: %s; the batch is run again", worker.part[0][0], why)
+        return [(worker.part, {"lost": why})]
+
+    def _end(self, worker: _Worker) -> None:
+        self.workers.remove(worker)
+        worker.process.kill()
+        worker.process.wait()
+        for stream in worker.pipes:
+            if stream in self.events.get_map():
+                self.events.unregister(stream)
+            stream.close()
+
+
+def _ending(code: int) -> str:
+    from signal import Signals
+
+    return f"by {Signals(-code).name}" if code < 0 else f"with exit code {code}"

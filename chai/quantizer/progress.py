@@ -1,0 +1,72 @@
+"""What recipes cost, kept for a search that is interrupted.
+
+A network that a recipe makes follows from the recipe; only its costs take the time. So those are all that is kept, and the
+best network is built again at the end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import chai
+
+from ..files import digest
+from ..journal import Journal
+from ..lazy import np
+from .observe import Observed
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Known:
+    """The costs of recipes by image, in a Journal or, without a ``path``, in memory.
+
+    ``run``  what they depend on, see ``run_of``. Raises UsageError for the journal of another run, unless ``restart``
+    """
+
+    def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False) -> None:
+        self._journal = Journal(path, run, restart, key="recipe") if path is not None else None
+        self._costs: dict[str, Array] = {}
+        if self._journal is not None:
+            self._costs = {name: np.array(record["costs"]) for name, record in self._journal.records.items()}
+
+    def costs(self, recipe: Recipe) -> Array | None:
+        """What it costs by image, float64 (N,), if that is known."""
+        return self._costs.get(_name(recipe))
+
+    def add(self, recipe: Recipe, costs: Array) -> None:
+        """Keep what it costs by image."""
+        self._costs[_name(recipe)] = costs
+        if self._journal is not None:
+            self._journal.add([{"recipe": _name(recipe), "costs": costs.tolist()}])
+
+    def close(self) -> None:
+        """Have everything on the disk."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def _name(recipe: Recipe) -> str:
+    return json.dumps(recipe.to_json(), sort_keys=True)
+
+
+def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the costs of recipes depend on, part by part: files, calibration images, options, this chai."""
+    images = sha256(str(observed.images).encode())
+    for batch in observed.batches:
+        for blob, array in sorted(batch.items()):
+            images.update(f"{blob} {array.shape}".encode() + array.tobytes())
+    for blob in sorted(observed.batches[0]):  # of images that were not kept, the ranges count
+        images.update(observed.seen[blob].counts.tobytes())
+    return {
+        "network prototxt": digest(prototxt),
+        "network weights": digest(weights) if weights is not None else "",
+        "images": images.hexdigest(),
+        "options": {**options, "version": chai.__version__},
+    }

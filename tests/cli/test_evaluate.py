@@ -1,0 +1,297 @@
+"""chai evaluate, as users run it: on one worker or several, killed, stopped, and begun again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai import cli
+from chai.evaluate import crew, processes
+from chai.paths import resource
+from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded, lines, records, until
+
+DIGITS = resource("prototxt", "digits_images")
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    found = [Path(task, "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [int(child) for some in found for child in some]
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is gone, or only waits to be asked how it went."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@contextmanager
+def started(folder: Path, *args: Any) -> Iterator[subprocess.Popen[str]]:
+    """chai evaluate, under way."""
+    command = [sys.executable, "-m", "chai", "evaluate", *map(str, args)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Commands in this process replace workers after three silent seconds; their custom layer is forgotten again."""
+    monkeypatch.setattr(processes, "PATIENCE", 3.0)
+    yield
+    chai.load_custom(tmp_path / "guard.py").unload()
+
+
+# -- what it says
+
+
+def test_columns(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    truth = [f"{p.name} {p.stem[-1]}" for p in sorted(DIGITS.glob("*.png"))]
+    (tmp_path / "truth.txt").write_text("\n".join(truth[:20]) + "\n")
+    options = ["--images", DIGITS, "--limit", "30", "--truth", "truth.txt", "--device", "emulator", "--device", "null"]
+    done = chai_command("evaluate", "digits", *options)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1].split() == ["30", "images", "float", "emulator", "null"]
+    assert re.match(r"same best class +30/30 \(100\.0 %\) +\d+/30 \([\d.]+ %\)$", lines[2])
+    assert re.match(r"  95 % interval +88\.6 to 100\.0 % +[\d.]+ to [\d.]+ %$", lines[3])
+    assert re.match(r"KL\(float \|\| it\), nats +0\.000\d+ +[\d.]+$", lines[4])
+    assert re.match(
+        r"classifier SQNR, dB +[345]\d\.\d +0\.0$", lines[5]
+    )  # null computes nothing: its error is the signal
+    assert re.match(r"top-1( +\d+/20 \([\d.]+ %\)){3}$", lines[6])
+    assert re.match(r"top-5( +\d+/20 \([\d.]+ %\)){3}$", lines[7])
+    assert max(map(len, lines)) <= 80
+
+
+def test_json(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "30", "--json", "--batch", "7")
+    content = json.loads(done.stdout)
+    assert (content["schema"], content["blob"], content["logits"]) == ("chai.evaluate/2", "prob", "classifier")
+    assert (content["images"], content["known"], content["float"], content["failed"]) == (30, 0, {}, [])
+    assert content["devices"].keys() == {"emulator"}
+    found = content["devices"]["emulator"]
+    assert (found["agree"], found["agreement"]) == (30, 1.0) and found["logits_sqnr_db"] > 30
+    assert "30 images" not in done.stderr and "digits-inception brings no precision_param" in done.stderr
+
+
+def test_the_truth_from_folders(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for i, file in enumerate(sorted(DIGITS.glob("*.png"))[:6]):
+        folder = tmp_path / "set" / str(i % 2)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file.name).write_bytes(file.read_bytes())
+    content = json.loads(chai_command("evaluate", "digits", "--images", "set", "--json").stdout)
+    assert (content["images"], content["known"]) == (6, 6)
+    assert content["float"].keys() == {"top1", "top5"} <= content["devices"]["emulator"].keys()
+
+
+def test_against_what_a_network_was_made_from(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("quantize", "digits", "--calibration", DIGITS, "--limit", "16", "-o", "q.prototxt", "-q")
+    assert done.returncode == 0, done.stderr
+    source = [resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")]
+    options = ["--images", DIGITS, "--limit", "16", "--json", "--reference", *source]
+    done = chai_command("evaluate", "q.prototxt", "q.caffemodel", *options)
+    found = json.loads(done.stdout)["devices"]["emulator"]
+    assert found["agree"] == 16 and 0 < found["kl"] < 0.01
+    assert done.stderr == ""  # it brings its formats
+
+
+def test_the_limit_counts_images_not_files(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    np.save(tmp_path / "a.npy", np.zeros((5, 1, 8, 8), np.float32))
+    np.save(tmp_path / "b.npy", np.ones((1, 8, 8), np.uint8))
+    np.save(tmp_path / "c.npy", np.ones((4, 1, 8, 8), np.float64))
+    content = json.loads(chai_command("evaluate", "digits", "--images", tmp_path, "--limit", "8", "--json").stdout)
+    assert content["images"] == 8
+
+
+# -- on several workers
+
+
+def test_the_numbers_do_not_depend_on_how_many_workers_there_are(chai_command) -> None:  # type: ignore[no-untyped-def]
+    options = ["--images", DIGITS, "--limit", "90", "--json", "-q"]
+    found = [chai_command("evaluate", "digits", *options, "--jobs", jobs).stdout for jobs in "123"]
+    assert json.loads(found[0])["images"] == 90
+    assert found[0] == found[1] == found[2]
+
+
+def test_an_image_that_cannot_be_read_changes_no_other(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for file in sorted(DIGITS.glob("*.png"))[:20]:
+        (photos / file.name).write_bytes(file.read_bytes())
+    chai_command("evaluate", "digits", "--images", photos, "--journal", "good.jsonl")
+    bad = sorted(photos.iterdir())[11]
+    bad.write_bytes(b"no image")
+    done = chai_command("evaluate", "digits", "--images", photos, "--journal", "bad.jsonl", "--json")
+    assert done.returncode == 65
+    assert f"error: {bad}: this is no readable image" in done.stderr
+    (failed,) = json.loads(done.stdout)["failed"]
+    assert failed["file"] == str(bad) and failed["error"].startswith("this is no readable image")
+    expected = records(tmp_path / "good.jsonl")
+    assert expected.pop(11) and records(tmp_path / "bad.jsonl") == expected
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        (KILLS, "its worker ended by SIGKILL"),
+        (RAISES, "this one I do not like"),
+    ],
+)
+def test_an_image_that_no_worker_survives_is_reported(chai_command, tmp_path: Path, mark: float, words: str) -> None:  # type: ignore[no-untyped-def]
+    options = ["--batch", "4", "--jobs", "2", "--json"]
+    chai_command("evaluate", *guarded(tmp_path, 30), *options, "--journal", "good.jsonl")
+    done = chai_command("evaluate", *guarded(tmp_path, 30, {17: mark}), *options, "--journal", "bad.jsonl")
+    assert done.returncode == 65, done.stderr
+    (failed,) = json.loads(done.stdout)["failed"]
+    assert failed["file"].endswith("images.npy[17]") and words in failed["error"]
+    expected = records(tmp_path / "good.jsonl")
+    assert expected.pop(17) and records(tmp_path / "bad.jsonl") == expected
+
+
+def test_images_that_stop_their_worker_are_reported(tmp_path: Path, impatient: None, capsys) -> None:  # type: ignore[no-untyped-def]
+    options = ["--batch", "4", "--jobs", "2", "--json"]
+    assert cli.run(["evaluate", *map(str, guarded(tmp_path, 14, {9: FREEZES})), *options]) == 65
+    content = json.loads(capsys.readouterr().out)
+    (failed,) = content["failed"]
+    assert failed["error"] == "its worker gave no sign for 3 s" and content["images"] == 13
+    assert children(os.getpid()) == []
+
+
+def test_an_image_that_takes_for_ever_is_reported(  # type: ignore[no-untyped-def]
+    tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(crew, "TRIES", 1)
+    args = guarded(tmp_path, 7, {5: KILLS})
+    (tmp_path / "guard.py").write_text(
+        (tmp_path / "guard.py").read_text().replace("os.kill(", "while True: pass  #", 1)
+    )
+    assert cli.run(["evaluate", *map(str, args), "--timeout", "5", "--batch", "3", "--jobs", "1", "--json"]) == 65
+    content = json.loads(capsys.readouterr().out)
+    assert [f["error"] for f in content["failed"]] == ["it takes longer than 5 s"] and content["images"] == 6
+
+
+def test_workers_killed_and_stopped_half_way(tmp_path: Path, impatient: None, capsys) -> None:  # type: ignore[no-untyped-def]
+    args = [*map(str, guarded(tmp_path, 200, pause=0.01)), "--json", "--batch", "4"]
+    journal, stopped = tmp_path / "journal.jsonl", list[int]()
+
+    def harm() -> None:
+        until(lambda: lines(journal) > 50, "a quarter")
+        os.kill(children(os.getpid())[0], signal.SIGKILL)
+        until(lambda: lines(journal) > 100, "half")
+        stopped.append(children(os.getpid())[-1])
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    culprit = Thread(target=harm, daemon=True)
+    culprit.start()
+    assert cli.run(["evaluate", *args, "--jobs", "2", "--journal", str(journal)]) == 0
+    culprit.join()
+    harmed = capsys.readouterr()
+    assert "its worker ended by SIGKILL; the batch is run again" in harmed.err
+    assert "its worker gave no sign for 3 s; the batch is run again" in harmed.err
+    assert ended(stopped[0])
+    assert sorted(records(journal)) == list(range(200))
+    assert cli.run(["evaluate", *args, "--jobs", "1"]) == 0
+    assert capsys.readouterr().out == harmed.out
+
+
+# -- begun again
+
+
+def test_resumed_after_a_kill(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    args = [*guarded(tmp_path, 160, pause=0.01), "--batch", "4", "--json", "--jobs", "2"]
+    journal = tmp_path / "journal.jsonl"
+    with started(tmp_path, *args, "--journal", journal) as process:
+        until(lambda: lines(journal) > 40, "a quarter")
+        workers = children(process.pid)
+        process.kill()
+        process.wait()
+    assert len(workers) == 2
+    until(lambda: all(map(ended, workers)), "workers outlive the one that started them", 20)
+    before = records_of_whole_lines(journal)
+    with open(journal, "ab") as file:
+        file.write(b'{"image": 159, "flo')
+    done = chai_command("evaluate", *args, "--journal", journal)
+    assert done.returncode == 0, done.stderr
+    assert f"{journal}: {len(before)} of 160 images are done" in done.stderr
+    assert 40 <= len(before) < 160 and sorted(records(journal)) == list(range(160))
+    assert done.stdout == chai_command("evaluate", *args).stdout
+    again = chai_command("evaluate", *args, "--journal", journal)
+    assert again.stdout == done.stdout and "160 of 160 images are done" in again.stderr
+
+
+def records_of_whole_lines(journal: Path) -> list[str]:
+    """Its lines but the first; a torn one is none."""
+    return [line for line in journal.read_text().splitlines(keepends=True)[1:] if line.endswith("\n")]
+
+
+def test_ctrl_c_leaves_the_journal_and_no_process(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.jsonl"
+    args = [*guarded(tmp_path, 200, pause=0.02), "--batch", "4", "--jobs", "2", "--journal", journal]
+    with started(tmp_path, *args) as process:
+        until(lambda: lines(journal) > 20, "some")
+        workers = children(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        _, words = process.communicate(timeout=30)
+    assert process.returncode == 130 and words.splitlines()[-1] == "interrupted" and "Traceback" not in words
+    assert workers and all(map(ended, workers))
+    assert 20 <= len(records(journal)) < 200
+
+
+def test_the_journal_of_another_run_is_refused(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    options = ["--images", DIGITS, "--json", "--journal", "j.jsonl"]
+    assert chai_command("evaluate", "digits", *options, "--limit", "9").returncode == 0
+    other = chai_command("evaluate", "digits", *options, "--limit", "10", "--scheme", "DynamicFixed")
+    assert other.returncode == 2
+    assert "journal j.jsonl is of another run: its images, options differ" in other.stderr
+    assert "begin this one anew with --restart" in other.stderr
+    anew = chai_command("evaluate", "digits", *options, "--limit", "10", "--restart")
+    assert anew.returncode == 0 and sorted(records(tmp_path / "j.jsonl")) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["--device", "float"], 2, "--device float against float says nothing"),
+        (["--device", "emulatr"], 69, "there is no device 'emulatr'"),
+        (["--device", "emulator", "--device", "pynq", "--jobs", "2"], 2, "device pynq serves one process at a time"),
+        (["--jobs", "0"], 2, "--jobs must be at least 1"),
+        (["--timeout", "0"], 2, "--timeout more than 0"),
+        (["--jobs", "2", "--scheduler", "tcp://127.0.0.1:1"], 2, "give one of them"),
+        (["--restart"], 2, "--restart begins a journal anew"),
+        (["--journal", "bad.png"], 65, "this is no journal of chai"),
+        (["--journal", "bad.png", "--restart"], 65, "this is no journal of chai"),
+        (["--channels", "BGR"], 2, "a BGR image has 3 channels"),
+        (["--images", "bad.png"], 65, "bad.png: none of the images that formats are to be taken from can be read"),
+        (["--images", "bad.png", "--calibration", DIGITS], 65, "bad.png: none of the images can be read"),
+    ],
+)
+def test_refusals(chai_command, tmp_path: Path, args: list[str], code: int, words: str) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "8", *args)
+    assert done.returncode == code and words in done.stderr, done.stderr
+    assert (tmp_path / "bad.png").read_bytes() == b"no image"
+
+
+def test_a_compiled_network_is_refused(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("evaluate", "net.chai", "--images", DIGITS)
+    assert done.returncode == 2 and "it keeps its outputs only" in done.stderr

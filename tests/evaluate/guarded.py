@@ -1,0 +1,71 @@
+"""The digits network behind a custom layer that takes its time, and that some inputs are fatal to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+
+from chai.paths import resource
+
+KILLS, FREEZES, RAISES = 1001.0, 1002.0, 1003.0
+GUARD = f"""
+import os, signal, time
+import chai
+
+@chai.custom("guard", jit=False)
+def guard(x):
+    time.sleep(PAUSE)
+    given = x.in_ptrs[0]
+    if (given == {KILLS}).any():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if (given == {FREEZES}).any():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if (given == {RAISES}).any():
+        raise ValueError("this one I do not like")
+    x.out_ptrs[0][:] = given
+
+@guard.shape
+def shape(x):
+    return [x.input_dims[0]]
+"""
+FIRST = 'layer {\n  name: "conv1/3x3"'
+LAYER = 'layer { name: "guard" type: "guard" bottom: "data" top: "guarded" user_defined_layer: true }\n\n'
+
+
+def guarded(folder: Path, count: int, marks: dict[int, float] | None = None, pause: float = 0.0) -> list[str | Path]:
+    """Arguments of ``chai evaluate`` for ``count`` images in one .npy; ``marks`` has what some of them say."""
+    text = resource("prototxt", "digits.prototxt").read_text()
+    text = text.replace('bottom: "data"', 'bottom: "guarded"').replace(FIRST, LAYER + FIRST)
+    (folder / "net.prototxt").write_text(text)
+    (folder / "guard.py").write_text(GUARD.replace("PAUSE", str(pause)))
+    inputs = np.random.default_rng(7).random((count, 1, 8, 8), np.float32)
+    for image, mark in (marks or {}).items():
+        inputs[image, 0, 0, 0] = mark
+    np.save(folder / "images.npy", inputs)
+    weights = resource("prototxt", "digits.caffemodel")
+    return [folder / "net.prototxt", weights, "--custom", folder / "guard.py", "--images", folder / "images.npy"]
+
+
+def records(journal: Path) -> dict[int, dict[str, Any]]:
+    """What a journal has of each image, each of them once."""
+    found = [json.loads(line) for line in journal.read_text().splitlines()[1:]]
+    assert len({r["image"] for r in found}) == len(found)
+    return {r["image"]: r for r in found}
+
+
+def until(condition: Any, what: str, seconds: float = 60) -> Any:
+    """What ``condition`` gives when it first gives something."""
+    end = monotonic() + seconds
+    while not (found := condition()):
+        assert monotonic() < end, what
+        sleep(0.005)
+    return found
+
+
+def lines(journal: Path) -> int:
+    """How many it has so far."""
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0

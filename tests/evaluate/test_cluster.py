@@ -1,0 +1,185 @@
+"""chai evaluate on a dask cluster of two workers: killed, stopped, with other files, with images that kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+import chai
+from chai import cli
+from chai.evaluate import cluster as crew
+from chai.evaluate.work import Job, answer
+from chai.paths import resource
+
+from .guarded import KILLS, guarded, lines, records, until
+
+distributed = pytest.importorskip(
+    "distributed", reason="dask.distributed is not installed: pip install -e '.[cluster]'"
+)
+DIGITS = ["digits", "--images", str(resource("prototxt", "digits_images")), "--limit", "24", "--json"]
+
+
+@contextmanager
+def cluster(**config: Any) -> Iterator[Any]:
+    """Two workers in processes of their own; stopped ones go on when it ends."""
+    import dask
+
+    with (
+        dask.config.set({f"distributed.scheduler.{k.replace('_', '-')}": v for k, v in config.items()}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found,
+    ):
+        try:
+            yield found
+        finally:
+            for nanny in found.workers.values():
+                if nanny.pid is not None:
+                    os.kill(nanny.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Workers are taken for frozen after three silent seconds; the custom layer is forgotten again."""
+    monkeypatch.setattr(crew, "PATIENCE", 3.0)
+    yield
+    if (tmp_path / "guard.py").exists():
+        chai.load_custom(tmp_path / "guard.py").unload()
+
+
+def pids(found: Any) -> list[int]:
+    return [nanny.pid for nanny in found.workers.values() if nanny.pid is not None]
+
+
+@pytest.mark.parametrize(
+    "ttl", ["5 minutes", "4s"]
+)  # dask's default, under which it waits for a stopped worker; a short one
+def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, capsys: Any, ttl: str) -> None:
+    args = ["evaluate", *map(str, guarded(tmp_path, 200, pause=0.01)), "--json", "--batch", "4"]
+    journal, stopped = tmp_path / "journal.jsonl", list[int]()
+
+    def harm(found: Any) -> None:
+        until(lambda: lines(journal) > 50, "a quarter")
+        killed = pids(found)[0]
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: lines(journal) > 100, "half")
+        stopped.append(next(pid for pid in pids(found) if pid != killed))
+        os.kill(stopped[0], signal.SIGSTOP)
+
+    with cluster(worker_ttl=ttl) as found:
+        culprit = Thread(target=harm, args=(found,), daemon=True)
+        culprit.start()
+        assert cli.run([*args, "--scheduler", found.scheduler_address, "--journal", str(journal)]) == 0
+        culprit.join()
+        if ttl != "4s":  # with that, dask has ended it
+            assert Path(f"/proc/{stopped[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    harmed = capsys.readouterr().out
+    assert sorted(records(journal)) == list(range(200))
+    assert cli.run([*args, "--jobs", "1"]) == 0
+    assert capsys.readouterr().out == harmed
+
+
+def test_an_image_that_kills_is_reported(tmp_path: Path, impatient: None, capsys: Any) -> None:
+    args = ["--json", "--batch", "4", "--journal"]
+    with cluster(allowed_failures=0) as found:
+        code = cli.run(
+            ["evaluate", *map(str, guarded(tmp_path, 14, {9: KILLS})), *args, str(tmp_path / "bad.jsonl")]
+            + ["--scheduler", found.scheduler_address]
+        )
+    assert code == 65
+    (failed,) = json.loads(capsys.readouterr().out)["failed"]
+    assert failed["file"].endswith("images.npy[9]") and failed["error"] == "it killed every worker that tried it"
+    assert cli.run(["evaluate", *map(str, guarded(tmp_path, 14)), *args, str(tmp_path / "good.jsonl")]) == 0
+    expected = records(tmp_path / "good.jsonl")
+    assert expected.pop(9) and records(tmp_path / "bad.jsonl") == expected
+
+
+def test_workers_let_go_when_it_is_over(capsys: Any) -> None:
+    with cluster() as found:
+        assert cli.run(["evaluate", *DIGITS, "--scheduler", found.scheduler_address]) == 0
+        with distributed.Client(found.scheduler_address, set_as_default=False) as client:
+            kept = "len(__import__('chai.evaluate.work').evaluate.work._bench)"
+            until(lambda: not any(client.run(eval, kept).values()), "a worker has networks open still")
+
+
+@pytest.mark.parametrize("where", ["--scheduler", "--jobs"])
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ({"digests": {"network weights": "0" * 64}}, "not the same network weights as here (sha256 "),
+        ({"version": "0.0.9"}, f"it has chai {chai.__version__}, expected 0.0.9"),
+        ({"sample": "/photos/0.png"}, "No such file or directory: '/photos/0.png'"),
+        ({"network": ("elsewhere.prototxt", None)}, "there is no file 'elsewhere.prototxt'"),
+    ],
+)
+def test_workers_that_have_something_else_refuse(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, where: str, lie: dict[str, Any], words: str
+) -> None:
+    true = Job.to_json
+
+    def told(job: Job) -> dict[str, Any]:
+        content = true(job)
+        return {**content, **lie, "digests": {**content["digests"], **lie.get("digests", {})}}
+
+    monkeypatch.setattr(Job, "to_json", told)
+    if where == "--jobs":
+        code = cli.run(["evaluate", *DIGITS, where, "2"])
+    else:
+        with cluster() as found:
+            code = cli.run(["evaluate", *DIGITS, where, found.scheduler_address])
+    error = capsys.readouterr().err
+    assert code == 2 and "error: worker on " in error and words in error
+
+
+def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> None:
+    with cluster() as found:
+        for pid in pids(found):
+            os.kill(pid, signal.SIGSTOP)
+        assert cli.run(["evaluate", *DIGITS, "--scheduler", found.scheduler_address, "--timeout", "2"]) == 69
+    assert f"nothing has come back from {found.scheduler_address} for 2 s: " in capsys.readouterr().err
+
+
+def test_the_last_worker_does_all_when_the_other_has_stopped(tmp_path: Path, impatient: None, capsys: Any) -> None:
+    args = ["evaluate", *map(str, guarded(tmp_path, 60, pause=0.01)), "--json", "--batch", "2"]
+    with cluster() as found:
+        os.kill(pids(found)[0], signal.SIGSTOP)
+        assert cli.run([*args, "--scheduler", found.scheduler_address]) == 0
+    alone = capsys.readouterr().out
+    assert cli.run([*args, "--jobs", "1"]) == 0
+    assert capsys.readouterr().out == alone
+
+
+def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(crew, "CONNECT", 1)
+    assert cli.run(["evaluate", *DIGITS, "--scheduler", "tcp://127.0.0.1:1"]) == 69
+    assert "no scheduler answers at tcp://127.0.0.1:1: " in capsys.readouterr().err
+
+
+def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert cli.run(["evaluate", *DIGITS, "--scheduler", "tcp://192.0.2.1:1"]) == 2
+    error = capsys.readouterr().err
+    assert "--scheduler needs dask.distributed" in error and 'pip install "chai-fpga[cluster]"' in error
+    assert "warning: dask runs what it is sent" in error
+
+
+def test_only_names_and_plain_values_travel(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    sent: list[Any] = []
+    true = Job.to_json
+
+    def told(job: Job) -> dict[str, Any]:
+        sent.append(true(job))
+        return dict(sent[-1])
+
+    monkeypatch.setattr(Job, "to_json", told)
+    assert cli.run(["evaluate", *DIGITS, "--jobs", "1"]) == 0
+    assert json.loads(json.dumps(sent[-1])).keys() == sent[-1].keys()
+    assert len(pickle.dumps(answer)) < 64 and b"chai.evaluate.work" in pickle.dumps(answer)

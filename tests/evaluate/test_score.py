@@ -1,0 +1,67 @@
+"""The figures against loops of plain Python."""
+
+from __future__ import annotations
+
+from math import exp, isclose, log, log10
+
+import numpy as np
+import pytest
+
+from chai.evaluate import wilson
+from chai.evaluate.score import best, compare, reduce
+
+
+def softmax(row: list[float]) -> list[float]:
+    total = sum(exp(x) for x in row)
+    return [exp(x) / total for x in row]
+
+
+def test_kl_and_sqnr() -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=(2, 7)).tolist()
+    p, q = softmax(a), softmax(b)
+    found = compare(np.array(p), np.array(q), (np.array(a), np.array(b)))
+    assert isclose(found["kl"], sum(x * log(x / y) for x, y in zip(p, q)), rel_tol=1e-9)
+    noise = sum((x - y) ** 2 for x, y in zip(a, b))
+    assert isclose(found["sqnr"], 10 * log10(sum(x * x for x in a) / noise))
+    assert found["best"] == sorted(range(7), key=lambda i: -q[i])[:5]
+
+
+def test_scores_that_are_no_probabilities_have_no_kl() -> None:
+    one, other = np.array([3.0, -1.0]), np.array([2.0, 5.0])
+    assert compare(one, other, (one, other))["kl"] == 0.0
+    assert compare(one, one, (one, one))["sqnr"] == pytest.approx(200)  # equal: bounded, not infinite
+    assert compare(one * 0, one * 0, (one * 0, one * 0))["sqnr"] == 0.0
+
+
+def test_of_equal_scores_the_first_is_best() -> None:
+    assert best(np.array([0.1, 0.4, 0.1, 0.4])) == [1, 3, 0, 2]
+
+
+def test_all_images_in_any_order_give_the_same_sums() -> None:
+    rng = np.random.default_rng(5)
+    records = []
+    for image, (kl, sqnr) in enumerate(rng.random((50, 2)).tolist()):
+        classes = rng.permutation(9)[:5].tolist()
+        records.append(
+            {"image": image, "float": [1, 2, 3, 4, 5], "emulator": {"best": classes, "kl": kl, "sqnr": sqnr}}
+        )
+    truth = {0: 5, 3: 1, 4: 8}
+    found = reduce(records, ["emulator"], ("prob", "fc"), truth.get)["emulator"]
+    shuffled = [records[i] for i in rng.permutation(50)]
+    assert reduce(shuffled, ["emulator"], ("prob", "fc"), truth.get)["emulator"] == found
+    assert found.images == 50 and found.known == 3
+    assert found.agree == sum(r["emulator"]["best"][0] == 1 for r in records)
+    assert found.hits["float"] == [1, 2]
+    assert found.hits["fixed"] == [
+        sum(records[i]["emulator"]["best"][0] == t for i, t in truth.items()),
+        sum(t in records[i]["emulator"]["best"] for i, t in truth.items()),
+    ]
+
+
+def test_wilson() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+    low, high = wilson(40, 40)
+    assert (round(low, 3), high) == (0.912, 1.0)
+    for bound in wilson(7, 20):  # where it is, the normal test of that share just gives the 7 of 20
+        assert isclose(abs(7 / 20 - bound) / (bound * (1 - bound) / 20) ** 0.5, 1.96)

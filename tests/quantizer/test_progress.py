@@ -1,0 +1,83 @@
+"""A search that was interrupted ends with the same files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai.errors import UsageError
+from chai.paths import resource
+from chai.quantizer import quantize
+from chai.quantizer.build import Builder, Built
+from chai.quantizer.recipe import Recipe
+
+DIGITS = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
+
+
+class Killed(BaseException):
+    """What a kill is to a process; nothing catches it."""
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
+    """The recipes that are built; a fifth one is not survived where ``built`` begins with None."""
+    seen: list[Any] = []
+    build = Builder.build
+
+    def counted(self: Builder, recipe: Recipe) -> Built:
+        if seen[:1] == [None] and len(seen) == 5:
+            raise Killed
+        seen.append(recipe)
+        return build(self, recipe)
+
+    monkeypatch.setattr(Builder, "build", counted)
+    return seen
+
+
+def run(folder: Path, name: str, images: int = 12, **options: Any) -> Any:
+    """The digits network, quantised; what was written."""
+    inputs = np.random.default_rng(11).random((images, 1, 8, 8), np.float32)
+    found = quantize(*DIGITS, [inputs[:5], inputs[5:]], folder / name / "net.prototxt", bits=6, **options)
+    return found, found.prototxt.read_bytes(), found.caffemodel.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path) -> None:
+    for name in ("whole", "again"):
+        (tmp_path / name).mkdir()
+
+
+def test_an_interrupted_search_ends_as_if_it_had_not_been(tmp_path: Path, built: list[Any]) -> None:
+    whole, prototxt, weights = run(tmp_path, "whole")
+    once = len(built)
+    built[:] = [None]
+    with pytest.raises(Killed):
+        run(tmp_path, "again", journal=tmp_path / "j")
+    built.clear()
+    found, *files = run(tmp_path, "again", journal=tmp_path / "j")
+    assert files == [prototxt, weights]
+    assert found.tried == whole.tried and found.built.recipe == whole.built.recipe
+    assert once - 4 <= len(built) <= once - 3  # those of the four that are done, but for the best if it is one of them
+    built.clear()
+    assert run(tmp_path, "again", journal=tmp_path / "j")[1:] == (prototxt, weights)
+    assert built == [whole.built.recipe]
+
+
+def test_the_costs_in_the_journal_are_exact(tmp_path: Path) -> None:
+    found, *_ = run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
+    lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
+    assert [(Recipe(**json.loads(x["recipe"])), float(np.mean(x["costs"]))) for x in lines] == found.tried
+    assert all(len(x["costs"]) == 12 for x in lines)
+
+
+def test_other_images_or_options_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
+    with pytest.raises(UsageError, match="is of another run: its images differ"):
+        run(tmp_path, "again", journal=tmp_path / "j", effort="fast", images=13)
+    with pytest.raises(UsageError, match="is of another run: its options differ"):
+        run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5)
+    run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5, restart=True)
