@@ -271,7 +271,7 @@ class _Comparison:
         self.hits: dict[str, _Hits] = {}
 
     def add(self, batch: Mapping[str, Any]) -> None:
-        calibrating = self.fixed.formats is None
+        calibrating = not self.fixed.calibrated
         if calibrating:
             self.fixed.calibrate(**batch)
         outputs = self.reference.forward(**batch)
