@@ -56,15 +56,12 @@ def paragraph(words: str) -> str:
     return f"<p>{text(words)}</p>"
 
 
-def rows(table: Table, bars: Sequence[tuple[str, float]] = ()) -> str:
-    """A long table in a pane that scrolls."""
-    return f'<div class="rows">{markup(table, bars)}</div>'
-
-
-def shortened(table: Table, most: int = MOST) -> Table:
-    """The first and the last rows of a table that is too long to be looked at."""
+def rows(table: Table, bars: Sequence[tuple[str, float]] = (), most: int = MOST) -> str:
+    """A long table in a pane that scrolls; of one that is too long to be looked at, the first and the last rows."""
     left = len(table.rows) - most
-    if left <= 0:
-        return table
-    gap = [f"... {left} more ...", *[""] * (len(table.head) - 1)]
-    return Table(table.head, [*table.rows[: most // 2], gap, *table.rows[len(table.rows) - most // 2 :]], table.align)
+    if left > 0:
+        first, last = most // 2, len(table.rows) - most // 2
+        gap = [f"... {left} more ...", *[""] * (len(table.head) - 1)]
+        table = Table(table.head, [*table.rows[:first], gap, *table.rows[last:]], table.align)
+        bars = [*bars[:first], ("", 0), *bars[last:]] if bars else ()
+    return f'<div class="rows">{markup(table, bars)}</div>'

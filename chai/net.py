@@ -27,7 +27,10 @@ from .plugins import CustomLayer
 from .plugins.failure import NO_PARAMETERS
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from .graph import Array
+    from .image import Card
     from .offload import Offload
     from .overlay import Overlay
     from .schedule import Schedule
@@ -173,6 +176,36 @@ class Net:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
+    @cached_property
+    def card(self) -> Card:
+        """Title, labels and preprocessing, from a .toml beside the prototxt; empty without one."""
+        from .image import read_card
+
+        return read_card(self.graph.path)
+
+    def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
+        """Pictures, or their files, as a batch for ``forward``: float32 (N, C, H, W).
+
+        What ``card`` says is done to them; without a word in it, what the data layer of a training net says. Raises
+        UsageError for a network with several inputs or of unknown input size, ParseError for what is no picture.
+        """
+        from .image import from_transform, read
+
+        if len(self.inputs) != 1 or not self._shapes:
+            raise UsageError(
+                f"pictures for {self.name}: inputs {', '.join(self.inputs)} of known size are needed to be one",
+                hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
+            )
+        blob = self.inputs[0]
+        how, transform = self.card.preprocess, self.graph.transforms.get(blob)
+        if transform is not None and not how.given:
+            how = from_transform(transform)
+        images = (read(p) if isinstance(p, (str, Path)) else p for p in pictures)
+        items = [how(image, self._shapes[blob]) for image in images]
+        if not items:
+            raise UsageError(f"preprocess: there is no picture for {self.name}")
+        return np.stack(items)
+
     def shapes_of(self, blob: str) -> Shape:
         """Shape of a blob by its id, at the present input sizes."""
         return self._shapes[blob]
@@ -203,7 +236,7 @@ class Net:
             return html.notebook(html.paragraph(f"{self!r}, closed"))
         where = f" of {self.overlay.name}" if self.overlay is not None else ""
         facts = html.paragraph(f"{self!r}{where}: {summary(self)}")
-        return html.notebook(facts, html.rows(html.shortened(table(self))))
+        return html.notebook(facts, html.rows(table(self)))
 
     # -- running it
 

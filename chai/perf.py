@@ -152,6 +152,9 @@ class PerfInfo:
         """One line: the whole pass, its images, images per second."""
         return f"wall {self.wall_ms:.3f} ms   batch {self.batch}   {self.images_per_second:.2f} images/second"
 
+    def __repr__(self) -> str:
+        return f"<PerfInfo: {len(self.steps)} steps, {self.throughput()}>"
+
     def __str__(self) -> str:
         return "\n\n".join([*(plain(t.head, t.rows, t.align) for t in self.tables()), self.throughput()])
 

@@ -68,6 +68,9 @@ class Schedule:
         """One word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
         return list(self._words())
 
+    def __repr__(self) -> str:
+        return f"<Schedule: {len(self.steps)} steps>"
+
     def _repr_html_(self) -> str:
         """The steps in a notebook: conversions, host layers, and segments on the overlay."""
         from . import html
@@ -77,7 +80,7 @@ class Schedule:
         rows = [(str(i), *_cells(step)) for i, step in enumerate(self.steps)]
         if not rows:
             return html.notebook(html.paragraph("no steps yet: they are known when the formats are (net.calibrate)"))
-        return html.notebook(html.rows(html.shortened(Table(head, rows, "rllrlll"))))
+        return html.notebook(html.rows(Table(head, rows, "rllrlll")))
 
     def _words(self) -> Iterator[str]:
         for step in self.steps:

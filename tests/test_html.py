@@ -119,12 +119,16 @@ def test_a_compiled_net_shows_the_formats_it_was_compiled_with(tmp_path: Path) -
     )
 
 
-def test_formats_to_plan_with_are_not_taken_for_real_ones() -> None:
-    """``plan`` is for looking at a schedule: a pass after it measures."""
+def test_formats_to_plan_with_are_not_taken_for_real_ones(tmp_path: Path) -> None:
+    """``plan`` is for looking at a schedule: a pass after it measures, and nothing is compiled with them."""
+    from chai.artifact.save import save
+
     net, other = digits(), digits()
     x = 40 * np.random.default_rng(1).random((2, 1, 8, 8))
     net.plan()
     assert not net.calibrated and {p.format for p in placed(net) if p.engine == "fpga"} == {"at first batch"}
+    with pytest.raises(chai.UsageError, match="its formats are not known"):
+        save(net, tmp_path / "d.chai")
     assert np.array_equal(net.forward(x)["prob"], other.forward(x)["prob"])
     assert net.calibrated and net.formats == other.formats
 
@@ -238,5 +242,63 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 def test_a_table_is_cut_in_the_middle_only_when_it_is_too_long() -> None:
     table = Table(("a", "b"), [(str(i), "x") for i in range(7)], "lr")
-    assert html.shortened(table, 7) is table
-    assert [row[0] for row in html.shortened(table, 4).rows] == ["0", "1", "... 3 more ...", "5", "6"]
+    bars = [("fpga", 10.0 * i) for i in range(7)]
+    assert html.rows(table, bars, 7) == f'<div class="rows">{html.markup(table, bars)}</div>'
+    cut = html.rows(table, bars, 4)
+    assert [row[0] for row in Page(cut).rows[1:]] == ["0", "1", "... 3 more ...", "5", "6"]
+    assert re.findall(r"width:([\d.]+)%", cut) == ["0.0", "10.0", "0.0", "50.0", "60.0"]
+
+
+# -- what notebooks ask besides
+
+
+def test_pictures_become_a_batch_as_the_card_says(tmp_path: Path) -> None:
+    from PIL import Image
+
+    net = digits("float")
+    pixels = np.arange(7 * 5, dtype=np.uint8).reshape(7, 5) * 7
+    Image.fromarray(pixels).save(tmp_path / "p.png")
+    batch = net.preprocess([tmp_path / "p.png", Image.open(tmp_path / "p.png"), str(tmp_path / "p.png")])
+    assert batch.shape == (3, 1, 8, 8) and batch.dtype == np.float32
+    wanted = net.card.preprocess(Image.open(tmp_path / "p.png"), (1, 1, 8, 8))
+    assert 0 < wanted.max() <= 1 and all(np.array_equal(item, wanted) for item in batch)
+    assert net.card.labels == tuple("0123456789")
+
+
+def test_pictures_become_a_batch_as_a_training_net_says(tmp_path: Path) -> None:
+    from PIL import Image
+
+    (tmp_path / "n.prototxt").write_text(
+        """layer { name: "d" type: "ImageData" top: "data" top: "label" transform_param { scale: 0.5 mean_value: 10 }
+             image_data_param { source: "x" batch_size: 2 new_height: 3 new_width: 5 } }
+           layer { name: "s" type: "Softmax" bottom: "data" top: "s" }"""
+    )
+    net = chai.Net(tmp_path / "n.prototxt", device="float", shapes={"data": (2, 3, 3, 5)})
+    batch = net.preprocess([Image.new("RGB", (5, 3), (30, 20, 10))])
+    assert batch.shape == (1, 3, 3, 5)
+    assert [float(c.mean()) for c in batch[0]] == [0.0, 5.0, 10.0], "blue first"
+
+
+def test_pictures_for_several_inputs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "n.prototxt").write_text(
+        """input: "a" input_dim: 1 input_dim: 3 input_dim: 5 input_dim: 7
+           input: "b" input_dim: 1 input_dim: 3 input_dim: 5 input_dim: 7
+           layer { name: "s" type: "Eltwise" bottom: "a" bottom: "b" top: "s" }"""
+    )
+    with pytest.raises(chai.UsageError, match="inputs a, b of known size"):
+        chai.Net(tmp_path / "n.prototxt").preprocess([])
+    with pytest.raises(chai.UsageError, match="there is no picture"):
+        digits("float").preprocess([])
+
+
+def test_a_check_shows_each_layer_and_the_agreement() -> None:
+    from chai.check import check
+
+    found = check("digits", None, [np.random.default_rng(1).random((4, 1, 8, 8))], bound_db=200)
+    page = Page(found._repr_html_())
+    assert page.safe
+    assert [row[0] for row in page.rows[1:]] == [layer.name for layer in found.measured]
+    shown = {row[0]: row for row in page.rows}
+    (conv,) = (layer for layer in found.layers if layer.name == "inception_a/3x3")
+    assert shown.get(conv.inside or conv.name, ["", "", "", ""])[3:5] == [conv.decibels, "below the bound"]
+    assert f"prob: top-1 agreement {found.agreements[0].top1}/4" in page.text
