@@ -18,7 +18,7 @@ RANKS = {
     6: ["image", "fetch", "loading", "schedule", "plan", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate", "placement"],
     8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer"],
-    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn"],
+    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn", "hw_overlays", "notebooks"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
