@@ -62,7 +62,8 @@ def timeline(perf: PerfInfo) -> str:
     Steps too short to be seen are drawn together with those that follow.
     """
     steps = list(_placed(perf))
-    full = max((start + step.ms * 1000 for step, _, start in steps), default=0.0) or 1.0
+    first = min((start for _, _, start in steps), default=0.0)  # of a stream's last batch it is late
+    full = max((start + step.ms * 1000 for step, _, start in steps), default=0.0) - first or 1.0
     scale = _WIDTH / full
     lanes = [lane for lane in LANES if any(found == lane for _, found, _ in steps)]
     height = _LANE * (len(lanes) + 1)
@@ -73,13 +74,13 @@ def timeline(perf: PerfInfo) -> str:
     for tick in range(5):
         x = _LEFT + _WIDTH * tick / 4
         parts.append(f'<path d="M{x:g} {_LANE - 6}V{height}" stroke="currentColor" stroke-opacity=".25"/>')
-        words = f"{full * tick / 4000:.3g}" + (" ms" if tick == 4 else "")
+        words = f"{(first + full * tick / 4) / 1000:.4g}" + (" ms" if tick == 4 else "")
         parts.append(f'<text x="{x:g}" y="11" text-anchor="middle">{words}</text>')
     for row, lane in enumerate(lanes, 1):
         parts.append(f'<text x="0" y="{_LANE * row + 13}">{lane}</text>')
         for start, end, words in _pieces([(s, start) for s, found, start in steps if found == lane], _NARROW / scale):
             parts.append(
-                f'<rect x="{_LEFT + start * scale:.2f}" y="{_LANE * row}" width="{(end - start) * scale:.2f}" '
+                f'<rect x="{_LEFT + (start - first) * scale:.2f}" y="{_LANE * row}" width="{(end - start) * scale:.2f}" '
                 f'height="{_LANE - 6}" fill="{html.colour(lane)}"><title>{html.text(words)}</title></rect>'
             )
     return "".join(parts) + "</svg>"
@@ -88,16 +89,14 @@ def timeline(perf: PerfInfo) -> str:
 def _pieces(steps: list[tuple[StepTime, float]], least: float) -> Iterator[tuple[float, float, str]]:
     """Start, end (microseconds) and words of what is drawn: a step, or several that are narrow together."""
     group: list[tuple[StepTime, float]] = []
-    for i, (step, start) in enumerate(steps):
+    for (step, start), following in zip(steps, [*steps[1:], None]):
         group.append((step, start))
-        end = start + step.ms * 1000
-        following = steps[i + 1][1] if i + 1 < len(steps) else None
         begin = group[0][1]
-        if following is not None and following - begin < least:
+        if following is not None and following[1] - begin < least and max(step.ms, following[0].ms) * 1000 < least:
             continue
         busy = sum(s.ms for s, _ in group)
         name = f"{step.name} ({step.type})" if len(group) == 1 else f"{group[0][0].name} .. {step.name} ({len(group)})"
-        yield begin, max(end, begin + least / 4), f"{name}  {busy:.3f} ms"
+        yield begin, max(start + step.ms * 1000, begin + least / 4), f"{name}  {busy:.3f} ms"
         group = []
 
 

@@ -8,6 +8,7 @@ from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -183,7 +184,10 @@ def test_a_timeline_is_to_scale_with_a_lane_for_each_engine() -> None:
         StepTime("b", "LRN", "host", 2.0, 0, 4, begin=2.0),
         StepTime("c", "conv", "fpga", 2.0, 0, 4, begin=8.0),
     )
-    b, a, c = rectangles(timeline(PerfInfo(steps, 10.0)))
+    picture = timeline(PerfInfo(steps, 10.0))
+    b, a, c = rectangles(picture)
+    written = [e.text for e in ElementTree.fromstring(picture).iter("text")]
+    assert written == ["1", "3.25", "5.5", "7.75", "10 ms", "host", "fpga"]
     unit = a[2] / 6
     assert [r[3] for r in (a, b, c)] == ["a (conv)  6.000 ms", "b (LRN)  2.000 ms", "c (conv)  2.000 ms"]
     assert b[2] == c[2] == pytest.approx(2 * unit, abs=0.02)
@@ -197,6 +201,14 @@ def test_steps_too_short_to_be_seen_are_drawn_together() -> None:
     assert 300 < len(found) <= 350
     assert sum(int(words.rpartition("(")[2].partition(")")[0]) for *_, words in found) == 10_000
     assert all(x + width <= following + 0.02 for (x, _, width, _), (following, *_) in pairwise(found))
+
+
+def test_a_long_step_keeps_its_name_beside_short_ones() -> None:
+    times = {"a": 0.001, "b": 0.001, "long": 9.0, "c": 0.001, "d": 0.001}
+    begins = [0.0, 0.001, 0.002, 9.002, 9.003]
+    steps = tuple(StepTime(n, "conv", "fpga", ms, 0, 0, begin=b) for (n, ms), b in zip(times.items(), begins))
+    words = [r[3].split("  ")[0] for r in rectangles(timeline(PerfInfo(steps, 10.0)))]
+    assert words == ["a .. b (2)", "long (conv)", "c .. d (2)"]
 
 
 def test_nothing_was_run_yet() -> None:

@@ -121,9 +121,38 @@ def documented(begin: str) -> str:
     return str(block)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="the image's Python is 3.10: nox -s board -- -m slow")
+SLOW = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="the image's Python is 3.10: nox -s pynq -- -m slow"),
+]
+
+
+def slow(test: Callable[..., None]) -> Callable[..., None]:
+    for mark in SLOW:
+        test = mark(test)
+    return test
+
+
+@slow
+@pytest.mark.parametrize(
+    ("constraints", "wanted"),
+    [([], {"numpy": "1", "pycparser": "2"}), (["-c", "constraints-board.txt"], {"numpy": "1.21.5", "pynq": "3.0.1"})],
+    ids=["newest", "board"],
+)
+def test_the_extra_finds_versions_that_fit(
+    wheel: Path, tmp_path: Path, constraints: list[str], wanted: dict[str, str]
+) -> None:
+    venv.create(tmp_path / "pc", with_pip=True)
+    pip = tmp_path / "pc" / "bin" / "pip"
+    last = run(pip, "install", "--dry-run", f"{wheel}[pynq]", *constraints, folder=ROOT).splitlines()[-1]
+    found = dict(word.rpartition("-")[::2] for word in last.split()[2:])
+    for name, version in wanted.items():
+        assert (found[name] + ".").startswith(version + "."), last
+    assert found["pynq"] >= "3.0.1"
+
+
+@slow
 def test_an_image_keeps_its_numpy_and_its_pynq(wheel: Path, tmp_path: Path) -> None:
     """What docs/board.md says to type, in an environment like the image's, on 64 and on 32 bits."""
     venv.create(tmp_path / "image", with_pip=True)
@@ -145,6 +174,10 @@ def test_an_image_keeps_its_numpy_and_its_pynq(wheel: Path, tmp_path: Path) -> N
     small = run(bin / "python", "-c", PIP_ARMV7L, *arguments, "--dry-run", folder=tmp_path).splitlines()[-1]
     assert small.startswith("Would install chai-fpga-") and "protobuf-" in small
     assert not re.search(r"numpy|numba|llvmlite|pynq|pillow", small, re.IGNORECASE)
+    names = [word.rpartition("-")[0] for word in small.split()[2:] if not word.startswith("chai-fpga-")]
+    wheels = ["--no-deps", "--only-binary=:all:", "--platform=linux_armv7l", "--python-version=3.10", "-d", "small"]
+    run(bin / "pip", "download", *wheels, *names, folder=tmp_path)  # nothing is left to compile on a board
+    assert all(p.name.endswith("-none-any.whl") for p in (tmp_path / "small").iterdir())
 
     run("bash", "-ec", commands, folder=tmp_path, PATH=path)
     after = versions(bin / "python", tmp_path)
