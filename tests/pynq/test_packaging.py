@@ -121,6 +121,20 @@ def documented(begin: str) -> str:
     return str(block)
 
 
+def test_the_page_quotes_what_the_driver_says() -> None:
+    quoted = re.findall(r"^\| `([^`\d]+)", BOARD[BOARD.index("| it says |") :], re.MULTILINE)
+    assert len(quoted) == 5
+    driver = (ROOT / "chai" / "devices" / "pynq.py").read_text()
+    assert [text for text in quoted if text not in driver] == [
+        "attribute 'device' of 'numpy.ndarray' objects is not writable"
+    ]
+
+
+def test_the_page_links_to_what_is_there() -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", BOARD):
+        assert (ROOT / "docs" / link).exists(), link
+
+
 SLOW = [
     pytest.mark.slow,
     pytest.mark.timeout(1800),
