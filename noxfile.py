@@ -2,7 +2,7 @@
 
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   the newest Python found, with the newest of everything
-pynq     the real pynq library on a simulated board (constraints-pynq.txt)
+pynq     the real pynq library on a simulated board; with -- -m slow: installing into an image's environment
 lint     ruff and mypy
 """
 
@@ -33,7 +33,7 @@ def newest(session: nox.Session) -> None:
 @nox.parametrize("version", ["3.0.1", "3.1.2", "4.0.0"])  # 3.1.2 is the last that knows the Zynq-7000
 def pynq(session: nox.Session, version: str) -> None:
     """The driver, through pynq."""
-    session.install("-e", ".", f"pynq=={version}", *BOARD_TESTS, "-c", "constraints-pynq.txt")
+    session.install("-e", ".[pynq]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
     session.run("python", "-m", "pytest", "-q", "tests/pynq", *session.posargs)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .offload import Offload
 
 BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
+FULL_DB = 40.0  # SQNR of a whole bar
 TOP = 5
 
 
@@ -56,6 +57,13 @@ class LayerCheck:
     channel: int | None = None
     range_max: float | None = None
     not_finite: int = 0
+
+    @property
+    def decibels(self) -> str:
+        """SQNR as text."""
+        if self.sqnr_db is None:
+            return "-"
+        return "exact" if self.sqnr_db == inf else f"{self.sqnr_db:.1f}"
 
     def below(self, bound_db: float) -> bool:
         """Whether the layer was measured and has less than ``bound_db``."""
@@ -132,6 +140,28 @@ class Report:
     def agreement(self) -> float | None:
         """The lowest top-1 agreement of all class-score outputs, 0 to 1; None if there is no such output."""
         return min((a.share for a in self.agreements), default=None)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report: {self.network} on {self.overlay}, {len(self.measured)} layers measured on {self.images} images>"
+        )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: each layer's SQNR as a bar, and how often both say the same."""
+        from . import html
+        from .table import Table
+
+        layers = self.measured
+        rows = [
+            (x.name, x.engine, "float32" if x.format is None else str(x.format), x.decibels)
+            + ("below the bound" if x.below(self.bound_db) else "",)
+            for x in layers
+        ]
+        bars = [(x.engine, 100 * (x.sqnr_db or 0.0) / FULL_DB) for x in layers]
+        facts = [f"{self.network} on {self.overlay}, {self.images} images, formats: {self.formats}"]
+        facts += [f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({100 * a.share:.1f} %)" for a in self.agreements]
+        table = Table(("layer", "engine", "format", "SQNR dB", f"{self.bound_db:g} dB"), rows, "lllrl")
+        return html.notebook(*map(html.paragraph, facts), html.rows(table, bars))
 
     def to_json(self) -> dict[str, Any]:
         """Numbers and names only, ready for json.dumps."""
@@ -271,7 +301,7 @@ class _Comparison:
         self.hits: dict[str, _Hits] = {}
 
     def add(self, batch: Mapping[str, Any]) -> None:
-        calibrating = self.fixed.formats is None
+        calibrating = not self.fixed.calibrated
         if calibrating:
             self.fixed.calibrate(**batch)
         outputs = self.reference.forward(**batch)

@@ -23,7 +23,6 @@ from .plugins.loading import load_named
 
 if TYPE_CHECKING:
     from .graph import Array
-    from .image import Card
 
 
 class CompiledNet(Net):
@@ -80,8 +79,6 @@ class CompiledNet(Net):
         for layer in self.graph.layers:
             if not layer.source and not layer.on_device:
                 self._prepare(layer, self._shapes)
-
-    card: Card
 
     @property
     def batch(self) -> int:

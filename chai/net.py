@@ -27,7 +27,10 @@ from .plugins import CustomLayer
 from .plugins.failure import NO_PARAMETERS
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from .graph import Array
+    from .image import Card
     from .offload import Offload
     from .overlay import Overlay
     from .schedule import Schedule
@@ -64,6 +67,7 @@ class Net:
     """
 
     _closed = False
+    _placeholders = False  # whether the formats are only there to plan with
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
 
     def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
@@ -172,6 +176,36 @@ class Net:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
+    @cached_property
+    def card(self) -> Card:
+        """Title, labels and preprocessing, from a .toml beside the prototxt; empty without one."""
+        from .image import read_card
+
+        return read_card(self.graph.path)
+
+    def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
+        """Pictures, or their files, as a batch for ``forward``: float32 (N, C, H, W).
+
+        What ``card`` says is done to them; without a word in it, what the data layer of a training net says. Raises
+        UsageError for a network with several inputs or of unknown input size, ParseError for what is no picture.
+        """
+        from .image import from_transform, read
+
+        if len(self.inputs) != 1 or not self._shapes:
+            raise UsageError(
+                f"pictures for {self.name}: inputs {', '.join(self.inputs)} of known size are needed to be one",
+                hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
+            )
+        blob = self.inputs[0]
+        how, transform = self.card.preprocess, self.graph.transforms.get(blob)
+        if transform is not None and not how.given:
+            how = from_transform(transform)
+        images = (read(p) if isinstance(p, (str, Path)) else p for p in pictures)
+        items = [how(image, self._shapes[blob]) for image in images]
+        if not items:
+            raise UsageError(f"preprocess: there is no picture for {self.name}")
+        return np.stack(items)
+
     def shapes_of(self, blob: str) -> Shape:
         """Shape of a blob by its id, at the present input sizes."""
         return self._shapes[blob]
@@ -193,6 +227,17 @@ class Net:
         layers, outputs = len(self.graph.layers), ", ".join(self.outputs)
         return f"<chai.Net {self.name!r}: {layers} layers, {inputs} -> {outputs}, device {self.device.name}>"
 
+    def _repr_html_(self) -> str:
+        """Where each layer runs and in which format, in a notebook."""
+        from . import html
+        from .placement import summary, table
+
+        if self._closed:
+            return html.notebook(html.paragraph(f"{self!r}, closed"))
+        where = f" of {self.overlay.name}" if self.overlay is not None else ""
+        facts = html.paragraph(f"{self!r}{where}: {summary(self)}")
+        return html.notebook(facts, html.rows(table(self)))
+
     # -- running it
 
     def forward(self, *data: Any, **inputs: Any) -> dict[str, Array]:
@@ -206,7 +251,7 @@ class Net:
         if self.overlay is None:
             self._values, self.perf = executor.run(self.graph, self._shapes, feeds, self._keep)
         else:
-            if self.formats is None:
+            if not self.calibrated:
                 self._calibrate(feeds)
             kept, self.perf = self.offload.run(feeds, self._offload_keep())
             self._values = self._named(kept)
@@ -230,7 +275,7 @@ class Net:
                 yield self.forward(**feed)
             return
         self.reshape(**{name: array.shape for name, array in first.items()})
-        if self.formats is None:
+        if not self.calibrated:
             self._calibrate(first)
         for kept, perf in self.offload.stream(self._alike(rest), self._offload_keep()):
             self._values, self.perf = self._named(kept), perf
@@ -265,16 +310,22 @@ class Net:
             self._calibrate(feeds, asked=True)
             _ = self.offload  # now, not at the first image
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether the formats are those that passes use: the network's own, or measured."""
+        return self.formats is not None and not self._placeholders
+
     def plan(self) -> None:
         """Make the schedule before any data was seen, to look at it.
 
         Formats of a network that brings none are placeholders until the first batch or ``calibrate``.
         """
-        from .formats import calibrated
+        from .formats import calibrated, given
 
         graph = self.offload.graph
         blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
         self._set_formats(calibrated(graph, dict.fromkeys(blobs, 1.0), self._bits, self._scheme))
+        self._placeholders = not given(graph)
 
     @property
     def offload(self) -> Offload:
@@ -324,6 +375,7 @@ class Net:
 
         graph = self.offload.graph
         self.formats = from_precision(graph) if given(graph) else found
+        self._placeholders = False
         self._forget_offloads()
 
     def _forget_offloads(self) -> None:

@@ -152,14 +152,29 @@ class PerfInfo:
         """One line: the whole pass, its images, images per second."""
         return f"wall {self.wall_ms:.3f} ms   batch {self.batch}   {self.images_per_second:.2f} images/second"
 
+    def __repr__(self) -> str:
+        return f"<PerfInfo: {len(self.steps)} steps, {self.throughput()}>"
+
     def __str__(self) -> str:
         return "\n\n".join([*(plain(t.head, t.rows, t.align) for t in self.tables()), self.throughput()])
 
     def _repr_html_(self) -> str:
-        """The tables in a notebook."""
-        from .report import markup
+        """In a notebook: a timeline, the share of each kind of step, and every step."""
+        from . import html
+        from .trace import timeline
 
-        return "\n".join([*map(markup, self.tables()), f"<p>{self.throughput()}</p>"])
+        if not self.steps:
+            return html.notebook(html.paragraph("no forward pass was run yet"))
+        steps, shares = self.tables()
+        kinds = [(kind, share.percent) for kind, share in self.shares.items() if share.steps]
+        parts = [html.paragraph(self.throughput()), timeline(self), html.markup(shares, [*kinds, ("", 0)])]
+        bars = [(s.engine, self._percent(s.ms)) for s in self.steps]
+        if len(bars) > html.MOST:
+            longest = sorted(sorted(range(len(bars)), key=lambda i: -self.steps[i].ms)[: html.MOST])
+            parts.append(html.paragraph(f"the {html.MOST} longest of {len(bars)} steps:"))
+            steps = Table(steps.head, [steps.rows[i] for i in longest], steps.align)
+            bars = [bars[i] for i in longest]
+        return html.notebook(*parts, html.rows(steps, bars))
 
     def to_json(self) -> dict[str, Any]:
         """Numbers and names only, ready for json.dumps: the fields, and what ``text`` and ``tables`` say.

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from .files import complete
-from .table import Table, visible
+from .html import COLOURS, markup, text
+from .table import Table
 
-# Okabe-Ito: told apart by every eye. The word stands beside each bar, and host bars are hatched as well.
-COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
 BAD = "#D55E00"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _NAMES, _FULL, _LINE, _WIDTH = 290, 300, 16, 760  # pixels: end of the names, a whole bar, a line, the picture
@@ -73,17 +71,17 @@ def html(
     data: Mapping[str, Any],
 ) -> str:
     """The page: facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN) to compute on with."""
-    pairs = "".join(f"<dt>{_text(k)}<dd>{_text(v)}" for k, v in facts.items())
+    pairs = "".join(f"<dt>{text(k)}<dd>{text(v)}" for k, v in facts.items())
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
-            f"<h1>{_text(title)}</h1>\n<dl>{pairs}</dl>",
-            *(f"<p>{_text(line)}</p>" for line in verdict),
-            *(f'<p class="no">missed: {_text(line)}</p>' for line in missed),
-            f'<h2>{_text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
+            f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+            f"<h1>{text(title)}</h1>\n<dl>{pairs}</dl>",
+            *(f"<p>{text(line)}</p>" for line in verdict),
+            *(f'<p class="no">missed: {text(line)}</p>' for line in missed),
+            f'<h2>{text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
             f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
             f'<script type="application/json" id="data">{_json(data)}</script>',
             "</body>\n</html>\n",
@@ -95,7 +93,7 @@ def svg(chart: Chart) -> str:
     """The chart as an inline SVG of the page that ``html`` makes."""
     height = _LINE * (len(chart.bars) + 2)
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{_text(chart.title)}">',
+        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{text(chart.title)}">',
         "<defs><style>"
         + "".join(f".{name}{{fill:{_fill(name)}}}" for name in COLOURS)
         + '</style><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
@@ -109,9 +107,9 @@ def svg(chart: Chart) -> str:
         y, width = _LINE * (i + 1), chart.pixels(bar.value)
         engine = bar.engine if bar.engine in COLOURS else "host"
         parts.append(
-            f'<text x="{_NAMES - 6}" y="{y + 12}" text-anchor="end"{_MARK * bar.bad}>{_text(_tail(bar.name))}</text>'
+            f'<text x="{_NAMES - 6}" y="{y + 12}" text-anchor="end"{_MARK * bar.bad}>{text(_tail(bar.name))}</text>'
             f'<rect class="{engine}" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="11"/>'
-            f'<text x="{_NAMES + _FULL + 8}" y="{y + 12}"{_MARK * bar.bad}>{_text(_beside(bar))}</text>'
+            f'<text x="{_NAMES + _FULL + 8}" y="{y + 12}"{_MARK * bar.bad}>{text(_beside(bar))}</text>'
         )
     if chart.bound is not None:
         parts.append(f'<path class="bound" d="M{_NAMES + chart.pixels(chart.bound):g} {_LINE}V{height}"/>')
@@ -171,18 +169,6 @@ def _fill(engine: str) -> str:
 def _tail(name: str) -> str:
     """The end of a long name: that is where layers of one block differ."""
     return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
-
-
-def markup(table: Table) -> str:
-    """A table in HTML."""
-    side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
-    head = "".join(s.format("th") + _text(cell) for s, cell in zip(side, table.head))
-    rows = ("<tr>" + "".join(s.format("td") + _text(cell) for s, cell in zip(side, row)) for row in table.rows)
-    return f"<table>\n<thead><tr>{head}</thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>"
-
-
-def _text(text: str) -> str:
-    return escape(visible(text))
 
 
 def _ascii(text: str) -> str:

@@ -6,7 +6,7 @@ wanted place. That is the whole of pack and unpack insertion.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,20 @@ class Schedule:
     def engines(self) -> list[str]:
         """One word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
         return list(self._words())
+
+    def __repr__(self) -> str:
+        return f"<Schedule: {len(self.steps)} steps>"
+
+    def _repr_html_(self) -> str:
+        """The steps in a notebook: conversions, host layers, and segments on the overlay."""
+        from . import html
+        from .table import Table
+
+        head = ("step", "engine", "layers", "Tasks", "reads", "writes", "why")
+        rows = [(str(i), *_cells(step)) for i, step in enumerate(self.steps)]
+        if not rows:
+            return html.notebook(html.paragraph("no steps yet: they are known when the formats are (net.calibrate)"))
+        return html.notebook(html.rows(Table(head, rows, "rllrlll")))
 
     def _words(self) -> Iterator[str]:
         for step in self.steps:
@@ -131,6 +145,23 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
             device.update(inside)
     result.steps += _converted("Unpack", graph.outputs, host, target)
     return result
+
+
+def _cells(step: Step) -> tuple[str, ...]:
+    """Engine, layers, number of Tasks, blobs read, blobs written, and why or in which format."""
+    if isinstance(step, Convert):
+        return "host", f"{step.kind} {step.blob}", "", step.blob, step.blob, str(step.format)
+    if isinstance(step, HostStep):
+        layer = step.layer
+        return layer.engine, layer.name, "", _some(layer.bottoms), _some(layer.tops), step.reason
+    names = [layer.name for layer in step.layers]
+    several = f" ({len(names)} layers)" if len(names) > 1 else ""
+    ends = " .. ".join(dict.fromkeys((names[0], names[-1])))
+    return "fpga", ends + several, str(len(step.tasks)), _some(step.reads), _some(step.writes), ""
+
+
+def _some(blobs: Sequence[str]) -> str:
+    return ", ".join(blobs[:3]) + (f" and {len(blobs) - 3} more" if len(blobs) > 3 else "")
 
 
 def _takes_codes(layer: Layer, target: Target) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +28,17 @@ def need_models() -> Path:
 def models() -> Path:
     """The folder of real Caffe models."""
     return need_models()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """chai as it is installed, built from this checkout."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install -e '.[dev]'")
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
+    subprocess.run([*pip, "-w", str(folder), str(ROOT)], check=True, capture_output=True)
+    (found,) = folder.glob("*.whl")
+    return found
 
 
 _reports: list[str] = []

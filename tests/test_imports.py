@@ -10,15 +10,15 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
     0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files", "journal"],
-    1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published"],
+    1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published", "html"],
     2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "cycles"],
     3: ["devices", "kernels", "encoding", "chain"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "fetch", "loading", "schedule", "plan", "merge", "cost"],
-    7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
+    7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate", "placement"],
     8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer"],
-    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn"],
+    9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn", "hw_overlays", "notebooks"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

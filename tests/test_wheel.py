@@ -8,32 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from chai.paths import resource
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install -e '.[dev]'")
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-q",
-        "-w",
-        str(folder),
-        str(ROOT),
-    ]
-    subprocess.run(build, check=True, capture_output=True)
-    (found,) = folder.glob("*.whl")
-    return found
+from tests.conftest import ROOT
 
 
 def test_the_wheel_holds_the_data_and_no_other_package(wheel: Path) -> None:
@@ -46,7 +22,10 @@ def test_the_wheel_holds_the_data_and_no_other_package(wheel: Path) -> None:
             f"chai/_data/{folder}/{p.relative_to(resource(folder))}" for p in resource(folder).rglob("*") if p.is_file()
         }
         assert {n for n in shipped if "__pycache__" not in n} <= set(names)
-    assert {"chai/py.typed", "chai/_data/proto/caffe.desc"} <= set(names)
+    notebooks = {f"chai/notebooks/{p.name}" for p in (ROOT / "chai" / "notebooks").glob("*.ipynb")}
+    assert notebooks
+    assert len(notebooks) == 4
+    assert {"chai/py.typed", "chai/_data/proto/caffe.desc", *notebooks} <= set(names)
     assert not [n for n in names if n.endswith((".pyc", ".part"))]
 
 

@@ -31,7 +31,7 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
     """
     if net.overlay is None:
         raise UsageError(f"device {net.device.name} has no overlay to compile for", hint='Net(..., device="emulator")')
-    if net.formats is None:
+    if not net.calibrated:
         raise UsageError(
             f"{net.name} brings no precision_param and was not calibrated: its formats are not known",
             hint="--calibration FOLDER, or net.calibrate(images), or chai quantize",

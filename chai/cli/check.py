@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__, image as images, report as reports
-from ..check import BOUND_DB, LayerCheck, Report, compare
+from ..check import BOUND_DB, FULL_DB, LayerCheck, Report, compare
 from ..errors import ParseError, UsageError
 from ..files import digest
 from ..lazy import np
@@ -32,7 +32,6 @@ EPILOG = """examples:
 exit code 1: a layer is below --bound, or fewer images than --agreement keep their class
   chai check digits --custom gemm        # a custom layer: Python against compiled, each implementation"""
 WIDTH = 80
-FULL_DB = 40.0  # SQNR of a whole bar
 AGREEMENT, ENOUGH = 0.97, 10  # the goal where none is given; fewer images say too little for it
 CUT_OFF = 0.1  # percent of values saturated that is worth a word
 
@@ -186,7 +185,7 @@ def _row(layer: LayerCheck, first_bad: bool, names: int, full: int, room: int) -
         words = " <- first bad"
         bar += words if len(bar + words) <= room else " <-"
     saturated = "-" if layer.saturated is None else f"{layer.saturated:.2f}"[:5].rstrip(".")
-    return [name, _decibels(layer), saturated, layer.engine, bar.lstrip()]
+    return [name, layer.decibels, saturated, layer.engine, bar.lstrip()]
 
 
 def _glyph() -> str:
@@ -200,14 +199,8 @@ def _tail(name: str, width: int) -> str:
     return name if len(name) <= width else "..." + name[3 - width :]
 
 
-def _decibels(layer: LayerCheck) -> str:
-    if layer.sqnr_db is None:
-        return "-"
-    return "exact" if layer.sqnr_db == inf else f"{layer.sqnr_db:.1f}"
-
-
 def _words(layer: LayerCheck) -> str:
-    return "no error at all" if layer.sqnr_db == inf else f"{_decibels(layer)} dB"
+    return "no error at all" if layer.sqnr_db == inf else f"{layer.decibels} dB"
 
 
 def _agreements(report: Report) -> list[str]:
@@ -258,7 +251,7 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
 
 def _chart(report: Report) -> reports.Chart:
     bars = [
-        reports.Bar(x.name, x.sqnr_db, _decibels(x), x.engine, x.below(report.bound_db))
+        reports.Bar(x.name, x.sqnr_db, x.decibels, x.engine, x.below(report.bound_db))
         for x in report.layers
         if x.sqnr_db is not None
     ]
@@ -291,7 +284,7 @@ def _cells(layer: LayerCheck, bound_db: float) -> list[str]:
         layer.type,
         layer.engine,
         "float32" if layer.format is None else str(layer.format),
-        _decibels(layer),
+        layer.decibels,
         "-" if layer.max_error is None else f"{layer.max_error:.4g}",
         "-" if layer.saturated is None else f"{layer.saturated:.3f}",
         "-" if layer.seen is None else f"{layer.seen:.5g}",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
+from dataclasses import asdict
 from typing import Any
 
 from ..cost import costs
-from ..cycles import cycles
-from ..fixed import Format
 from ..formats import given
-from ..graph import Layer, show as shape_text
+from ..graph import show as shape_text
+from ..placement import placed
 from ..plan import plan
 from ..schedule import Convert, DeviceStep
 from ..table import quantity
@@ -23,7 +23,7 @@ def show(args: argparse.Namespace) -> int:
     logging.getLogger("chai").setLevel(logging.ERROR)  # random weights do for a plan
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
     net.plan()
-    layers = _layers(net)
+    layers = [asdict(layer) for layer in placed(net)]
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
@@ -54,7 +54,7 @@ def show(args: argparse.Namespace) -> int:
         [
             layer["name"],
             layer["type"],
-            " ".join(shape_text(tuple(s)) for s in layer["shapes"]),
+            " ".join(shape_text(s) for s in layer["shapes"]),
             quantity(layer["macs"]) if layer["macs"] else "-",
             quantity(layer["cycles"]) if layer["cycles"] else "-",
             layer["engine"],
@@ -108,56 +108,3 @@ def _merged(net: Any) -> list[list[str]]:
     known = {layer.name for layer in net.offload.graph.layers}
     tasks = (task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks)
     return [[n for n in task.origin if n in known] for task in tasks if task.output in net.schedule.shapes]
-
-
-def _layers(net: Any) -> list[dict[str, Any]]:
-    """Every layer of the prototxt; one that a pass took in is where the other is, with no cycles of its own.
-
-    Its ``format`` is that of what the layers that run as one write; ``layer_in`` what it asks for and does not get.
-    """
-    shapes = net.offload.shapes
-    times: Counter[str] = Counter()
-    for step in net.schedule.steps:
-        if isinstance(step, DeviceStep):
-            for task in step.tasks:
-                times[task.origin[0]] += cycles(task, net.overlay, shapes)
-    found = []
-    partition = net.offload.partition
-    known = {layer.name for segment in partition.segments for layer in segment.layers}
-    standing = {name: layer for segment in partition.segments for layer in segment.layers for name in layer.origin}
-    packed = {step.blob for step in net.schedule.steps if isinstance(step, Convert) and step.kind == "Pack"}
-    own = given(net.offload.graph)
-    for layer in net.graph.layers:
-        bottoms = tuple(shapes[b] for b in layer.bottoms)
-        tops = tuple(shapes[t] for t in layer.tops if t in shapes)
-        engine = "input" if layer.source else partition.engine(layer.name) if layer.name in standing else "-"
-        found.append(
-            {
-                "name": layer.name,
-                "type": layer.type,
-                "shapes": [list(t) for t in tops],
-                "macs": layer.macs(bottoms, tops),
-                "cycles": times[layer.name],
-                "engine": layer.engine if engine == "host" else engine,
-                "format": _format(net, standing.get(layer.name, layer), engine, packed, own),
-                "layer_in": _not_obeyed(net, layer) if own and engine == "fpga" and layer.name in known else None,
-                "reason": partition.reasons.get(layer.name) if layer.name in known else None,
-            }
-        )
-    return found
-
-
-def _format(net: Any, layer: Layer, engine: str, packed: set[str], own: bool) -> str:
-    """How the overlay holds what a layer writes; a network input as it is packed."""
-    if engine == "-":
-        return "-"
-    if engine != "fpga" and packed.isdisjoint(layer.tops if engine == "input" else ()):
-        return "float32"
-    return str(net.formats[layer.tops[0]]) if own else "at first batch"
-
-
-def _not_obeyed(net: Any, layer: Layer) -> str | None:
-    wanted = layer.precision.side("in") if layer.precision is not None else None
-    if wanted is None or Format(*wanted) == net.formats[net.offload.graph.layer(layer.name).bottoms[0]]:
-        return None
-    return str(Format(*wanted))

@@ -1,0 +1,67 @@
+"""Pieces of HTML, for reports and for notebooks. Names come from files and are never trusted: every text is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from .table import Table, visible
+
+# Okabe-Ito: told apart by every eye, on white and on black. A word always stands beside the colour.
+COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
+MOST = 200  # rows of a table in a notebook
+
+# Colours of text and ground are the notebook's own, light or dark.
+_STYLE = """
+.chai{overflow-x:auto;line-height:1.35}.chai .rows{max-height:32em;overflow-y:auto}
+.chai table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums;color:inherit}
+.chai th,.chai td{padding:.1em .7em;border-bottom:1px solid rgba(128,128,128,.35);text-align:left;color:inherit}
+.chai .r{text-align:right}.chai .bar{min-width:8em}.chai .bar div{height:.8em}
+.chai svg{font:11px sans-serif;max-width:100%}.chai svg text{fill:currentColor}
+"""
+
+
+def text(words: str) -> str:
+    """Text as it is, in one line: no tag, no quote and no control character of it is obeyed."""
+    return escape(visible(words))
+
+
+def markup(table: Table, bars: Sequence[tuple[str, float]] = ()) -> str:
+    """A table. ``bars``: each row ends with a bar in the colour of an engine, of so many percent."""
+    side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
+    head = "".join(s.format("th") + text(cell) for s, cell in zip(side, table.head)) + "<th>" * bool(bars)
+    rows = ["<tr>" + "".join(s.format("td") + text(cell) for s, cell in zip(side, row)) for row in table.rows]
+    if bars:
+        rows = [row + _bar(*bar) for row, bar in zip(rows, bars)]
+    return f"<table>\n<thead><tr>{head}</thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody>\n</table>"
+
+
+def colour(engine: str) -> str:
+    """Of an engine; whatever else there is, is the host's work."""
+    return COLOURS.get(engine, COLOURS["host"])
+
+
+def _bar(engine: str, percent: float) -> str:
+    width = min(100.0, max(0.0, percent))
+    return f'<td class="bar"><div style="width:{width:.1f}%;background:{colour(engine)}"></div>'
+
+
+def notebook(*parts: str) -> str:
+    """What a ``_repr_html_`` returns: its parts in a style of their own, on the notebook's ground."""
+    return f'<div class="chai"><style>{_STYLE}</style>\n' + "\n".join(parts) + "\n</div>"
+
+
+def paragraph(words: str) -> str:
+    """Plain words."""
+    return f"<p>{text(words)}</p>"
+
+
+def rows(table: Table, bars: Sequence[tuple[str, float]] = (), most: int = MOST) -> str:
+    """A long table in a pane that scrolls; of one that is too long to be looked at, the first and the last rows."""
+    left = len(table.rows) - most
+    if left > 0:
+        first, last = most // 2, len(table.rows) - most // 2
+        gap = [f"... {left} more ...", *[""] * (len(table.head) - 1)]
+        table = Table(table.head, [*table.rows[:first], gap, *table.rows[last:]], table.align)
+        bars = [*bars[:first], ("", 0), *bars[last:]] if bars else ()
+    return f'<div class="rows">{markup(table, bars)}</div>'
