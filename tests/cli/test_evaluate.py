@@ -27,9 +27,17 @@ DIGITS = resource("prototxt", "digits_images")
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started."""
+    """Workers that a process has started, as it has other processes too when it has used dask."""
     found = [Path(task, "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return [int(child) for some in found for child in some]
+    return [int(child) for some in found for child in some if b"chai.evaluate.worker" in command(int(child))]
+
+
+def command(pid: int) -> bytes:
+    """What a process was started with, if it still is there."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def ended(pid: int) -> bool:

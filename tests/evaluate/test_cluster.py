@@ -47,9 +47,14 @@ def cluster(**config: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Workers are taken for frozen after three silent seconds; the custom layer is forgotten again."""
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are taken for frozen after three silent seconds."""
     monkeypatch.setattr(crew, "PATIENCE", 3.0)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(tmp_path: Path) -> Iterator[None]:
+    """The custom layer is forgotten again."""
     yield
     if (tmp_path / "guard.py").exists():
         chai.load_custom(tmp_path / "guard.py").unload()
@@ -87,7 +92,7 @@ def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, ca
     assert capsys.readouterr().out == harmed
 
 
-def test_an_image_that_kills_is_reported(tmp_path: Path, impatient: None, capsys: Any) -> None:
+def test_an_image_that_kills_is_reported(tmp_path: Path, capsys: Any) -> None:
     args = ["--json", "--batch", "4", "--journal"]
     with cluster(allowed_failures=0) as found:
         code = cli.run(
