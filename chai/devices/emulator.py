@@ -1,6 +1,8 @@
 """emulator: the overlay's arithmetic on the host, bit for bit.
 
 Each Task runs as a kernel that equals its definition: sums are exact in float32 because no accumulator reaches 2^24.
+Weights stay codes, and stay where they are: a convolution widens its own while it runs, and its input and its sums band
+by band.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from ..chain import codes_of
 from ..kernels import codes, pooling
-from ..kernels.convolution import conv2d
+from ..kernels.convolution import columns, conv2d
 from ..lazy import np
+from ..packing import is_depthwise, matrices
 from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 Kernel = Callable[..., None]
+COLUMNS = 1 << 20  # bytes of float32 columns: they, their sums and the weights of a layer are in the cache together
 
 
 class EmulatedProgram(Program):
@@ -59,13 +63,24 @@ def _kernel(task: Task) -> Kernel:
 
 
 def _conv(task: Conv) -> Kernel:
-    weights = task.weights.astype(np.float32)
+    m = task.weights.shape[0]
+    if is_depthwise(task.weights.shape, task.group) and task.window.kernel != (1, 1):
+        return lambda x, out: _requantize(
+            conv2d(x.astype(np.float32), np.asarray(task.weights).astype(np.float32), None, task.window, m), task, out
+        )
 
     def run(x: Array, out: Array) -> None:
-        sums = conv2d(x.astype(np.float32), weights, None, task.window, task.group)
-        codes.requantize_sums(sums, task.bias, task.requantization, out)
+        wide = matrices(task.weights, task.group)
+        for image, result in zip(x, out):
+            for rows, band in columns(image, task.window, task.group, COLUMNS):
+                sums = np.matmul(wide, band).reshape(1, m, rows.stop - rows.start, -1)
+                _requantize(sums, task, result[np.newaxis, :, rows])
 
     return run
+
+
+def _requantize(sums: Array, task: Conv, out: Array) -> None:
+    codes.requantize_sums(sums, task.bias, task.requantization, out)
 
 
 class Emulator(Device):
@@ -87,7 +102,6 @@ class Emulator(Device):
         reads: Collection[str] = (),
         writes: Collection[str] = (),
     ) -> Program:
-        codes.warm_up()
         return EmulatedProgram(tasks, shapes, places)
 
 
