@@ -23,7 +23,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..files import complete
@@ -86,8 +86,8 @@ def read(path: str | Path) -> Artifact:
                 f"format version {version}, this chai reads {VERSION}",
                 hint="update chai" if version > VERSION else "make it anew: chai compile",
             )
-        if length > limits().text_bytes:
-            raise bad("header: " + limits().exceeded("text_bytes", length))
+        if length > limits().header_bytes:
+            raise bad("header: " + limits().exceeded("header_bytes", length))
         text = file.read(length)
         if len(text) != length:
             raise bad(f"the file ends inside its header ({len(text):,} of {length:,} bytes)")
@@ -98,17 +98,29 @@ def read(path: str | Path) -> Artifact:
         table = header.pop("sections", None)
         begin = _aligned(PREFIX.size + length)
         spans = _spans(table, size - begin, bad)
+        file.seek(PREFIX.size + length)
+        for name, (offset, count, wanted) in spans.items():
+            if any(file.read(begin + offset - file.tell())):
+                raise bad(f"the bytes before section {name!r} are not zero")
+            if _crc(file, count) != wanted:
+                raise bad(f"section {name!r} is damaged (checksum)")
         whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if spans else memoryview(b"")
-    sections = {}
-    end = PREFIX.size + length
-    for name, (offset, count, wanted) in spans.items():
-        if any(whole[end : begin + offset]):
-            raise bad(f"the bytes before section {name!r} are not zero")
-        end = begin + offset + count
-        sections[name] = whole[begin + offset : end] if count else memoryview(b"")
-        if zlib.crc32(sections[name]) != wanted:
-            raise bad(f"section {name!r} is damaged (checksum)")
+    sections = {
+        name: whole[begin + offset : begin + offset + count] if count else memoryview(b"")
+        for name, (offset, count, _) in spans.items()
+    }
     return Artifact(str(path), header, sections)
+
+
+def _crc(file: BinaryIO, count: int) -> int:
+    """CRC-32 of the next bytes; read, not mapped, so that the file does not become a part of the process."""
+    buffer, crc = memoryview(bytearray(min(count, 1 << 18))), 0
+    while count:
+        got = file.readinto(buffer[:count])  # type: ignore[attr-defined]
+        if not got:
+            break  # it was cut short a moment ago: the sum is wrong
+        crc, count = zlib.crc32(buffer[:got], crc), count - got
+    return crc
 
 
 class _Bad:
