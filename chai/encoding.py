@@ -25,7 +25,7 @@ from .descriptor import pack, pack_rows, unpack, unpack_rows
 from .errors import DeviceError
 from .fixed import Requantization
 from .lazy import np
-from .packing import Packed, pack_weights, weight_bytes
+from .packing import Held, Packed, pack_weights, weight_bytes
 from .tasks.conv import Affine, Conv
 from .tasks.copy import Copy
 from .tasks.eltwise import Eltwise
@@ -35,10 +35,10 @@ from .window import Window
 if TYPE_CHECKING:
     from .graph import Array, Shape
     from .overlay import Overlay
-    from .packing import Buffer
+    from .packing import Buffer, Source
     from .tasks import Task
 
-    Made = tuple[dict[str, int], Sequence[Buffer]]  # values of fields, constants one behind the other
+    Made = tuple[dict[str, int], Sequence[bytes | Packed]]  # values of fields, constants one behind the other
 
 
 def as_it_is() -> Requantization:
@@ -88,7 +88,7 @@ def encode(
 ) -> tuple[bytes, bytes]:
     """``encode_parts`` with the constants in one piece."""
     descriptor, parts = encode_parts(task, overlay, address, shapes, where, tag=tag, wait=wait, signal=signal)
-    return descriptor, b"".join(parts)
+    return descriptor, b"".join(map(_bytes, parts))
 
 
 def encode_parts(
@@ -101,10 +101,10 @@ def encode_parts(
     tag: int = 0,
     wait: bool = False,
     signal: bool = False,
-) -> tuple[bytes, Sequence[Buffer]]:
+) -> tuple[bytes, Sequence[bytes | Packed]]:
     """The descriptor of a Task and its constants, which have to lie one behind the other from address ``where`` on.
 
-    Weights that are packed already are given as they lie, not copied.
+    Weights that are packed already are given as they are, to be read by whoever wants them.
 
     ``address`` and ``shapes`` know every blob of the Task and the wholes they are parts of. ``tag``, ``wait`` and
     ``signal`` are the descriptor's place in a chain and its tokens. Raises DeviceError, with the Task and the field,
@@ -123,7 +123,7 @@ def encode_parts(
 
 def decode(
     descriptor: Buffer,
-    constants: Buffer,
+    constants: Buffer | Source,
     overlay: Overlay,
     address: Mapping[str, Place],
     shapes: Mapping[str, Shape],
@@ -145,12 +145,21 @@ def decode(
     for name, value in unpack(overlay.descriptor, again).items():
         if values[name] != value:
             raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")
-    if isinstance(task, Conv):  # whose weights are these very bytes
-        begin, parts = begin + len(parts[0]), parts[1:]
-    made = b"".join(parts)
+    for part in parts:
+        if isinstance(part, Packed):  # these very bytes, which it has checked
+            begin, parts = begin + part.bytes, parts[1:]
+    made = b"".join(map(_bytes, parts))
     if made != area.read("constants", begin, len(made)):
         raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
     return task
+
+
+def _bytes(part: bytes | Packed) -> bytes:
+    if isinstance(part, bytes):
+        return part
+    found = np.empty(part.bytes, np.uint8)
+    part.read(found)
+    return found.tobytes()
 
 
 def equal(a: Task, b: Task) -> bool:
@@ -349,18 +358,25 @@ def _records(values: Mapping[str, int], memory: _Memory, constants: _Constants, 
 
 
 class _Constants:
-    def __init__(self, data: Buffer, where: int) -> None:
-        self.data = memoryview(data).cast("B")
+    def __init__(self, data: Buffer | Source, where: int) -> None:
+        self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
 
-    def read(self, name: str, address: int, size: int) -> memoryview:
+    def at(self, name: str, address: int, size: int) -> int:
+        """Offset of so many bytes at an address."""
         start = address - self.where
-        if start < 0 or start + size > len(self.data):
+        if start < 0 or start + size > len(self.source):
             raise DeviceError(
                 f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
-                f"{len(self.data)} bytes at {self.where:#x}"
+                f"{len(self.source)} bytes at {self.where:#x}"
             )
-        return self.data[start : start + size]
+        return start
+
+    def read(self, name: str, address: int, size: int) -> bytes:
+        start = self.at(name, address, size)
+        found = np.empty(size, np.uint8)
+        self.source.read(start, found)
+        return found.tobytes()
 
 
 # -- one pair of functions per kind
@@ -379,8 +395,10 @@ def _conv_fields(task: Conv, memory: _Memory, where: int) -> Made:
     if task.bias.shape != (m,):
         raise DeviceError(f"bias: expected {(m,)}, found {task.bias.shape}")
     _check_output(task, memory, (source.batch, m, *task.window.sizes((source.height, source.width))))
-    weights = pack_weights(task.weights, task.group, overlay.array)
-    padding = bytes(-len(weights) % overlay.layout.alignment)
+    array, shape = overlay.array, task.weights.shape
+    weights = task.weights if isinstance(task.weights, Packed) else pack_weights(task.weights, task.group, array)
+    size = weight_bytes(shape, task.group, array)
+    padding = bytes(-size % overlay.layout.alignment)
     r = task.requantization
     table = _table(overlay, task.bias, r, (m, 1, 1))
     values = {
@@ -390,7 +408,7 @@ def _conv_fields(task: Conv, memory: _Memory, where: int) -> Made:
         **_clamp(r, r.negative is not None),
         "group": task.group,
         "weights": where,
-        "table": where + len(weights) + len(padding),
+        "table": where + size + len(padding),
     }
     return values, (weights, padding, table)
 
@@ -403,8 +421,8 @@ def _conv_task(values: Mapping[str, int], memory: _Memory, constants: _Constants
         raise DeviceError(f"descriptor: group = {group} does not divide {source.channels} and {m} channels")
     shape = m, source.channels // group, *window.kernel
     array = memory.overlay.array
-    packed = constants.read("weights", values["weights"], weight_bytes(shape, group, array))
-    weights = Packed(packed, shape, group, array)
+    start = constants.at("weights", values["weights"], weight_bytes(shape, group, array))
+    weights = Packed(constants.source, start, shape, group, array)
     bias, r = _records(values, memory, constants, (m, 1, 1))
     return cls((input,), output, (), weights, bias, window, group, r)
 

@@ -1,12 +1,14 @@
 """Weights in the order in which an overlay reads them from DDR: how codes get there, and what stays in that order.
 
-``Packed`` weights are those of a mapped file or of a board's memory, used where they lie.
+``Packed`` weights are those of a file or of a board's memory. They stay there: whoever computes with them reads them when
+it does, into memory of its own, so a network's weights exist once however many stand in line to be used.
 """
 
 from __future__ import annotations
 
-import mmap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import DeviceError
 from .lazy import np
@@ -17,72 +19,89 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
 
-DROP: int | None = getattr(mmap, "MADV_DONTNEED", None)  # Linux
 WEIGHT = 127  # -128 breaks the sums of two products in one DSP
 
 
-class Packed:
-    """Weights (M, C/group, kh, kw) int8 as the bytes that ``pack_weights`` makes.
+class Source(Protocol):
+    """Bytes that can be read again and again."""
 
-    numpy sees the array they stand for, which is made anew each time. ``data`` is the memory itself, ``blocks`` the same
-    with the axes of ``pack_weights``. Raises DeviceError for bytes that it does not make: a code of -128, or padding that
-    is not zero.
+    def __len__(self) -> int: ...
+
+    def read(self, offset: int, out: Array) -> None:
+        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset`` on."""
+
+
+class Held:
+    """A Source in memory."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.data: Array = np.frombuffer(data, np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, offset: int, out: Array) -> None:
+        out.view(np.uint8)[...] = self.data[offset : offset + len(out)]
+
+
+class Packed:
+    """Weights (M, C/group, kh, kw) int8 that lie in ``source`` from ``offset`` on, as ``pack_weights`` writes them.
+
+    numpy sees the array they stand for, which is made anew each time. Raises DeviceError for bytes that ``pack_weights``
+    does not write: a code of -128, or padding that is not zero.
     """
 
-    def __init__(self, data: Buffer, shape: Shape, group: int, array: overlays.Array) -> None:
+    dtype = "int8"
+
+    def __init__(self, source: Source, offset: int, shape: Shape, group: int, array: overlays.Array) -> None:
         self.shape = shape
         self.group = group
-        self.data = memoryview(data)
-        self.blocks: Array = np.frombuffer(self.data, np.int8).reshape(_blocks(shape, group, array))
-        least = int(self.blocks.min(initial=0))
+        self.axes = _blocks(shape, group, array)
+        self.bytes = prod(self.axes)
+        self._source, self._offset = source, offset
+        blocks = self.blocks(np.empty(self.bytes, np.int8))
+        least = int(blocks.min(initial=0))
         if least < -WEIGHT:
             raise DeviceError(f"weights: {least} is outside -{WEIGHT}..{WEIGHT}")
-        if self._padded():
+        if _padded(blocks, shape, group):
             raise DeviceError("descriptor: the padding of the constants of a conv is not zero")
-        self.release()
 
     @property
     def size(self) -> int:
         """Number of weights, without padding."""
-        m, c, kh, kw = self.shape
-        return m * c * kh * kw
+        return prod(self.shape)
 
-    @property
-    def dtype(self) -> Any:
-        """int8."""
-        return self.blocks.dtype
+    def read(self, out: Array) -> None:
+        """All bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
+        self._source.read(self._offset, out)
 
-    def release(self) -> None:
-        """Give the pages of a mapped file back: its bytes stay in the system's cache, and no part of this process."""
-        file = self.data.obj
-        if isinstance(file, mmap.mmap) and self.data.readonly and DROP is not None:
-            start = self.blocks.ctypes.data - np.frombuffer(file, np.uint8).ctypes.data
-            begin = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE  # whole pages: what lies beside may be in use
-            end = (start + self.blocks.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-            if end > begin:
-                file.madvise(DROP, begin, end - begin)
+    def blocks(self, out: Array) -> Array:
+        """``read``, as int8 with the axes of ``pack_weights``."""
+        self.read(out)
+        return out.view(np.int8).reshape(self.axes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         m, c, kh, kw = self.shape
-        if self.blocks.ndim == 4:
-            made = self.blocks.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:m]
+        blocks = self.blocks(np.empty(self.bytes, np.int8))
+        if blocks.ndim == 4:
+            made = blocks.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:m]
         else:
-            ordered = self.blocks.transpose(0, 1, 6, 2, 5, 3, 4)
-            group, mb, mo, cb, ci, *_ = ordered.shape
-            made = ordered.reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c].reshape(self.shape)
-        return np.array(made, dtype or np.int8)
-
-    def _padded(self) -> bool:
-        """Whether something stands where a block is not full."""
-        m, c = self.shape[:2]
-        if self.blocks.ndim == 4:
-            return bool(m % self.blocks.shape[3] and self.blocks[-1, ..., m % self.blocks.shape[3] :].any())
-        outputs, inputs = (m // self.group) % self.blocks.shape[6], c % self.blocks.shape[5]
-        beyond = outputs and self.blocks[:, -1, ..., outputs:].any()
-        return bool(beyond or (inputs and self.blocks[:, :, -1, :, :, inputs:].any()))
+            group, mb, cb, _, _, ci, mo = self.axes
+            made = blocks.transpose(0, 1, 6, 2, 5, 3, 4).reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c]
+        return np.array(made.reshape(self.shape), dtype or np.int8)
 
 
-def pack_weights(weights: Array | Packed, group: int, array: overlays.Array) -> Buffer:
+def _padded(blocks: Array, shape: Shape, group: int) -> bool:
+    """Whether something stands where a block is not full."""
+    m, c = shape[:2]
+    if blocks.ndim == 4:
+        return bool(m % blocks.shape[3] and blocks[-1, ..., m % blocks.shape[3] :].any())
+    outputs, inputs = (m // group) % blocks.shape[6], c % blocks.shape[5]
+    beyond = outputs and blocks[:, -1, ..., outputs:].any()
+    return bool(beyond or (inputs and blocks[:, :, -1, :, :, inputs:].any()))
+
+
+def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
     """Weights (M, C/group, kh, kw) in the order of DDR, one byte each, zeros where a block is not full.
 
     From the outermost to the innermost: group; block of ``array.outputs`` output channels of the group; block of
@@ -96,9 +115,6 @@ def pack_weights(weights: Array | Packed, group: int, array: overlays.Array) -> 
     Raises DeviceError for a code of -128.
     """
     blocks = _blocks(weights.shape, group, array)
-    if isinstance(weights, Packed) and weights.blocks.shape == blocks:
-        return weights.data
-    weights = np.asarray(weights)
     if int(np.abs(weights.astype(np.int64)).max(initial=0)) > WEIGHT:
         raise DeviceError(f"weights: {int(weights.min())} is outside -{WEIGHT}..{WEIGHT}")
     m, c, kh, kw = weights.shape
@@ -114,25 +130,27 @@ def pack_weights(weights: Array | Packed, group: int, array: overlays.Array) -> 
     return ordered.tobytes()
 
 
-def matrices(weights: Array | Packed, group: int) -> Array:
-    """float32 (group, M/group, K), K being (C/group, kh, kw): what a matrix product wants, made anew each time."""
+def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) -> Array:
+    """float32 (group, M/group, K), K being (C/group, kh, kw): what a matrix product wants.
+
+    It lies in ``take("weights", *shape)``, and bytes on their way in ``take("bytes", size)``, float32 arrays both.
+    """
     m, c, kh, kw = weights.shape
-    if not isinstance(weights, Packed) or weights.blocks.ndim == 4:
-        return np.asarray(weights).reshape(group, m // group, -1).astype(np.float32)
-    _, mb, cb, _, _, ci, mo = weights.blocks.shape
-    wide = np.empty((group, cb, ci, kh, kw, mb, mo), np.float32)
-    np.copyto(wide, weights.blocks.transpose(0, 2, 5, 3, 4, 1, 6))  # runs of ``mo`` bytes stay together
-    weights.release()
+    if not isinstance(weights, Packed) or len(weights.axes) == 4:
+        flat = take("weights", group, m // group, c * kh * kw)
+        np.copyto(flat, np.asarray(weights).reshape(flat.shape))
+        return flat
+    blocks = weights.blocks(take("bytes", -(-weights.bytes // 4)).view(np.int8)[: weights.bytes])
+    _, mb, cb, _, _, ci, mo = weights.axes
+    wide = take("weights", group, cb, ci, kh, kw, mb, mo)
+    np.copyto(wide, blocks.transpose(0, 2, 5, 3, 4, 1, 6))  # runs of ``mo`` bytes stay together
     rows = wide.reshape(group, cb * ci * kh * kw, mb * mo)[:, : c * kh * kw, : m // group]
     return rows.transpose(0, 2, 1)
 
 
 def weight_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
     """Bytes of packed weights."""
-    bytes = 1
-    for size in _blocks(shape, group, array):
-        bytes *= size
-    return bytes
+    return prod(_blocks(shape, group, array))
 
 
 def is_depthwise(shape: Shape, group: int) -> bool:

@@ -18,7 +18,7 @@ from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.graph import Shape
 from chai.overlay import Overlay
-from chai.packing import Packed, pack_weights, weight_bytes
+from chai.packing import Held, Packed, pack_weights, weight_bytes
 from chai.plan import Placed, plan
 from chai.schedule import DeviceStep
 from chai.tasks import Task
@@ -375,7 +375,7 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
                                 wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
     assert found.tolist() == wanted
     assert len(found) == weight_bytes(shape, group, array)
-    assert np.array_equal(Packed(found.tobytes(), shape, group, array), weights)
+    assert np.array_equal(Packed(Held(found.tobytes()), 0, shape, group, array), weights)
 
 
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:

@@ -19,9 +19,11 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 import struct
 import zlib
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -35,12 +37,33 @@ ALIGNMENT = 64  # bytes; a cache line, and what any element type wants
 PREFIX = struct.Struct("<8sIIQ")
 
 
+class Section:
+    """Some bytes of the file: a part of its map, or read where they would only be copied on."""
+
+    def __init__(self, file: _File, begin: int, size: int) -> None:
+        self._file, self._begin, self._size = file, begin, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def mapped(self) -> memoryview:
+        """Read-only memory; what is looked at of it counts as this process's."""
+        return self._file.map[self._begin : self._begin + self._size] if self._size else memoryview(b"")
+
+    def read(self, offset: int, out: Any) -> None:
+        """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are not there."""
+        view = memoryview(out).cast("B")
+        if offset + len(view) > self._size or not self._file.read(self._begin + offset, view):
+            raise ParseError("the file was cut short while it was in use", path=self._file.path)
+
+
 class Artifact(NamedTuple):
-    """An opened file: its header without "sections", and the sections as read-only memory."""
+    """An opened file: its header without "sections", and the sections."""
 
     path: str
     header: dict[str, Any]
-    sections: Mapping[str, memoryview]
+    sections: Mapping[str, Section]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """A ParseError that names the file."""
@@ -72,8 +95,8 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
 def read(path: str | Path) -> Artifact:
     """Open an artifact. Raises ParseError for a file that ``write`` cannot have written; OSError passes.
 
-    Sections are parts of a mapped file, so they cost no memory until they are looked at; a file that is cut short while
-    it is mapped ends the process, as with any mapped file.
+    Sections stay in the file, so they cost no memory until they are looked at. A file that is cut short while its map is
+    in use ends the process, as with any mapped file.
     """
     with open(path, "rb") as file:
         prefix = file.read(PREFIX.size)
@@ -104,12 +127,34 @@ def read(path: str | Path) -> Artifact:
                 raise bad(f"the bytes before section {name!r} are not zero")
             if _crc(file, count) != wanted:
                 raise bad(f"section {name!r} is damaged (checksum)")
-        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if spans else memoryview(b"")
-    sections = {
-        name: whole[begin + offset : begin + offset + count] if count else memoryview(b"")
-        for name, (offset, count, _) in spans.items()
-    }
+        opened = _File(str(path), file.fileno())
+    sections = {name: Section(opened, begin + offset, count) for name, (offset, count, _) in spans.items()}
     return Artifact(str(path), header, sections)
+
+
+class _File:
+    """A file for as long as somebody holds a section of it."""
+
+    def __init__(self, path: str, number: int) -> None:
+        self.path = path
+        self.number = os.dup(number)
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+    @cached_property
+    def map(self) -> memoryview:
+        """All of it."""
+        return memoryview(mmap.mmap(self.number, 0, access=mmap.ACCESS_READ))
+
+    def read(self, offset: int, out: memoryview) -> bool:
+        """Fill ``out``; False where the file ends before."""
+        while len(out):
+            got = os.preadv(self.number, [out], offset)
+            if not got:
+                return False
+            out, offset = out[got:], offset + got
+        return True
 
 
 def _crc(file: BinaryIO, count: int) -> int:
