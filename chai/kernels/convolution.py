@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..lazy import np
 from ..window import Window
+from .scratch import Scratch
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -64,7 +65,9 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
     return np.ascontiguousarray(y) if bias is None else y + bias.reshape(-1, 1, 1)
 
 
-def columns(image: Array, window: Window, group: int, most: int) -> Iterator[tuple[slice, Array]]:
+def columns(
+    image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None
+) -> Iterator[tuple[slice, Array]]:
     """Output rows and their columns, float32 (group, K, pixels), for an image (C, H, W) of any type; K = C/group * kh * kw.
 
     As many rows at a time as ``most`` bytes have room for. The buffer is the same for all bands.
@@ -79,7 +82,7 @@ def columns(image: Array, window: Window, group: int, most: int) -> Iterator[tup
     )
     k = cg * kh * kw
     rows = max(1, min(oh, most // (4 * group * k * ow)))
-    buffer = np.empty(group * k * rows * ow, np.float32)
+    buffer = (scratch or Scratch()).take("columns", group * k * rows * ow)
     for first in range(0, oh, rows):
         last = min(oh, first + rows)
         band = buffer[: group * k * (last - first) * ow]

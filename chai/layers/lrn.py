@@ -14,7 +14,7 @@ from ..window import Window
 if TYPE_CHECKING:
     from ..graph import Array
 
-BAND = 1 << 16  # elements at a time: five arrays of them are in the cache together
+BAND = 1 << 15  # elements at a time: five arrays of them are in the cache together
 
 
 @dataclass(frozen=True)
