@@ -142,7 +142,7 @@ def decode(
     begin = values["weights"] if isinstance(task, Conv) else values["table"] if values["average"] else where
     wait, signal = bool(values["wait"]), bool(values["signal"])
     again, parts = encode_parts(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
-    for name, value in unpack(overlay.descriptor, again).items():
+    for name, value in unpack(overlay.descriptor, again).items() if again != bytes(descriptor) else ():
         if values[name] != value:
             raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")
     for part in parts:

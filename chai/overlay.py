@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -265,12 +265,12 @@ class Field:
     about: str
     multiple: int = 1
 
-    @property
+    @cached_property
     def position(self) -> int:
         """The lowest bit, counted from the start of the record."""
         return 32 * self.word + self.bit
 
-    @property
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value."""
         if self.signed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -307,7 +306,7 @@ formats = st.builds(
 ) | st.builds(Format, st.just("DynamicFixed"), st.sampled_from([8, 6]), st.integers(-40, 40))
 
 
-@pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")
+@pytest.mark.parametrize("compiled", FORMS)
 @EXAMPLES
 @given(
     format=formats,
@@ -317,7 +316,9 @@ formats = st.builds(
 )
 @example(Format("Xilinx", 8, 1e-45), [], None, 5)
 @example(Format("DynamicFixed", 8, 40), [1e-45, -1e-39], np.nan, 33)
-def test_the_compiled_pack_is_quantize(format: Format, others: list[float], strange: float | None, fill: int) -> None:
+def test_pack_is_quantize(
+    compiled: bool, format: Format, others: list[float], strange: float | None, fill: int
+) -> None:
     """Bit for bit at every tie, three neighbours on either side of it, and wherever a vector of numbers may end."""
     assert kernels._compiled() is not None
     with np.errstate(all="ignore"):
