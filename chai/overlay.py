@@ -271,6 +271,11 @@ class Field:
         return 32 * self.word + self.bit
 
     @cached_property
+    def mask(self) -> int:
+        """As many ones as it has bits."""
+        return (1 << self.width) - 1
+
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value."""
         if self.signed:
@@ -287,6 +292,11 @@ class Record:
     bytes: int
     endian: str
     fields: tuple[Field, ...]
+
+    @cached_property
+    def unused(self) -> int:
+        """Ones where no field has a bit."""
+        return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)
 
 
 @dataclass(frozen=True)
