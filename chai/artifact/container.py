@@ -1,4 +1,4 @@
-"""The file of an artifact: a short prefix, a JSON header, and raw sections that are mapped, not read.
+"""The file of an artifact: a short prefix, a JSON header, and raw sections that stay in it.
 
     offset  bytes
     0       8       b"\\x89chai\\r\\n\\x1a"
@@ -149,6 +149,9 @@ class _File:
 
     def read(self, offset: int, out: memoryview) -> bool:
         """Fill ``out``; False where the file ends before."""
+        if not hasattr(os, "preadv"):  # not Linux
+            out[:] = self.map[offset : offset + len(out)]
+            return True
         while len(out):
             got = os.preadv(self.number, [out], offset)
             if not got:
