@@ -11,6 +11,8 @@ from ..lazy import np
 if TYPE_CHECKING:
     from ..graph import Array
 
+LEAST = 4 << 20  # bytes of a map: pages that nobody writes to cost nothing, and a new map has its pages to come by anew
+
 
 class Scratch:
     """float32 arrays that are overwritten by the next who asks by the same name.
@@ -27,5 +29,5 @@ class Scratch:
         size = prod(shape)
         if name not in self._buffers or self._buffers[name].size < size:
             self._buffers.pop(name, None)
-            self._buffers[name] = np.frombuffer(mmap(-1, max(4 * size, 1 << 20), access=ACCESS_COPY), np.float32)
+            self._buffers[name] = np.frombuffer(mmap(-1, max(4 * size, LEAST), access=ACCESS_COPY), np.float32)
         return self._buffers[name][:size].reshape(shape)
