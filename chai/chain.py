@@ -2,7 +2,7 @@
 
 What the host writes, what it reads and what it never looks at lie in regions of their own, because caches are flushed
 and invalidated by whole regions. Descriptors are made before anybody knows where the regions will lie: an address in
-them is the region's number, above bit ``REGION``, and an offset. ``relocated`` puts the real ones in.
+them is the region's number, above bit ``REGION``, and an offset. ``fix`` puts the real ones in.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .descriptor import pack, unpack
-from .encoding import encode
+from .encoding import encode_parts
 from .lazy import np
 from .memory import Placed, blob_bytes, fetch, round_up, share, store
 
 if TYPE_CHECKING:
     from .graph import Array, Shape
     from .overlay import Layout, Overlay
+    from .packing import Packed
     from .tasks import Task
 
 REGION = 40  # bits of an offset
@@ -35,6 +36,7 @@ class Chain:
     ``sizes``    bytes of each region that there is; FIXED holds the descriptors, then the constants
     ``given``    blobs that the host has to ``store`` before every run
     ``wanted``   what the host can ``load`` after it: (blob, first channel, channels)
+    ``constants``  in the order of the Tasks: (offset in FIXED, bytes or weights that are to be read)
     """
 
     overlay: Overlay
@@ -45,7 +47,7 @@ class Chain:
     given: list[str] = field(default_factory=list)
     wanted: list[tuple[str, int, int]] = field(default_factory=list)
     descriptors: list[bytes] = field(default_factory=list)
-    constants: bytes = b""
+    constants: list[tuple[int, bytes | Packed]] = field(default_factory=list)
 
     @property
     def written(self) -> list[int]:
@@ -57,18 +59,30 @@ class Chain:
         """Regions that the host reads after a run."""
         return [region for region in self.sizes if region in READ]
 
-    def relocated(self, base: Mapping[int, int]) -> bytes:
-        """What stands in FIXED when the regions begin at these addresses."""
+    def fix(self, base: Mapping[int, int], out: Array) -> None:
+        """Write what stands in FIXED when the regions begin at these addresses into its bytes (uint8).
+
+        Packed weights go there from where they are, with nothing in between.
+        """
         record = self.overlay.descriptor
         addresses = [f.name for f in record.fields if f.multiple > 1]
-        made = []
+        end = 0
         for descriptor in self.descriptors:
             values = unpack(record, descriptor)
             for name in addresses:
                 if values[name]:
                     values[name] = base[values[name] >> REGION] + (values[name] & (1 << REGION) - 1)
-            made.append(pack(record, values))
-        return b"".join(made).ljust(self._begin, b"\0") + self.constants
+            out[end : end + record.bytes] = np.frombuffer(pack(record, values), np.uint8)
+            end += record.bytes
+        for start, part in self.constants:
+            out[end:start] = 0
+            if isinstance(part, bytes):
+                end = start + len(part)
+                out[start:end] = np.frombuffer(part, np.uint8)
+            else:
+                end = start + part.bytes
+                part.read(out[start:end])
+        out[end : self.sizes[FIXED]] = 0
 
     def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
         """Put a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
@@ -179,18 +193,22 @@ def _place(made: Chain, wholes: Mapping[str, tuple[str, int]], writes: Collectio
 
 def _encode(made: Chain) -> None:
     """Descriptors and constants. Where the engine changes, the next Task waits for the last one's token."""
-    constants = bytearray()
-    begin = made._begin
+    alignment = made.overlay.layout.alignment
+    end = made._begin
     engines = [task.kind in _ON_ARRAY for task in made.tasks]
     for i, task in enumerate(made.tasks):
-        where = (FIXED << REGION) + begin + len(constants)
         wait = i > 0 and engines[i] != engines[i - 1]
         signal = i + 1 < len(engines) and engines[i] != engines[i + 1]
-        descriptor, own = encode(task, made.overlay, made.blobs, made.shapes, where, tag=i, wait=wait, signal=signal)
+        where = (FIXED << REGION) + end
+        descriptor, parts = encode_parts(
+            task, made.overlay, made.blobs, made.shapes, where, tag=i, wait=wait, signal=signal
+        )
         made.descriptors.append(descriptor)
-        constants += own + bytes(-len(own) % made.overlay.layout.alignment)
-    made.constants = bytes(constants)
-    made.sizes[FIXED] = begin + len(constants)
+        for part in parts:
+            made.constants.append((end, part))
+            end += len(part) if isinstance(part, bytes) else part.bytes
+        end = round_up(end, alignment)
+    made.sizes[FIXED] = end
 
 
 def codes_of(

@@ -27,8 +27,10 @@ def pack(record: Record, values: Mapping[str, int]) -> bytes:
     total = 0
     for field in record.fields:
         value = record.version if field.name == _VERSION else index(values[field.name])
-        _check_value(record, field, value)
-        total |= (value & _mask(field)) << field.position
+        low, high = field.range
+        if not low <= value <= high or value % field.multiple:
+            _check_value(record, field, value)
+        total |= (value & field.mask) << field.position
     return total.to_bytes(record.bytes, "little")
 
 
@@ -37,20 +39,22 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
     if len(data) != record.bytes:
         raise DeviceError(f"{record.name}: expected {record.bytes} bytes, found {len(data)}")
     total = int.from_bytes(data, "little")
+    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 4)]  # and the word behind each
     values: dict[str, int] = {}
     for field in record.fields:
-        value = (total >> field.position) & _mask(field)
-        total &= ~(_mask(field) << field.position)
+        value = words[field.word] >> field.bit & field.mask
         if field.signed and value >> (field.width - 1):
             value -= 1 << field.width
         if field.name != _VERSION:
-            _check_value(record, field, value)
+            if value % field.multiple:  # any other value of so many bits can be
+                _check_value(record, field, value)
             values[field.name] = value
         elif value != record.version:
             raise DeviceError(
                 f"{record.name}: expected version {record.version}, found {value}",
                 hint="it was made for another overlay; compile the network again",
             )
+    total &= record.unused
     if total:
         bit = (total & -total).bit_length() - 1
         raise DeviceError(f"{record.name}: bit {bit % 32} of word {bit // 32} is set, but belongs to no field")
@@ -68,7 +72,7 @@ def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
         else:
             column = np.asarray(columns[field.name], np.int64)
         _check_column(record, field, column)
-        bits = column.astype(np.uint64) & np.uint64(_mask(field))
+        bits = column.astype(np.uint64) & np.uint64(field.mask)
         for word, shift in _words(field):
             words[:, word] |= _shifted(bits, -shift) & np.uint64(0xFFFFFFFF)
     return words.astype("<u4").tobytes()
@@ -85,8 +89,8 @@ def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
         bits = np.zeros(len(words), np.uint64)
         for word, shift in _words(field):
             bits |= _shifted(words[:, word], shift)
-            left[:, word] &= ~(_shifted(np.full(1, _mask(field), np.uint64), -shift) & np.uint64(0xFFFFFFFF))
-        bits &= np.uint64(_mask(field))
+            left[:, word] &= ~(_shifted(np.full(1, field.mask, np.uint64), -shift) & np.uint64(0xFFFFFFFF))
+        bits &= np.uint64(field.mask)
         column = bits.astype(np.int64)
         if field.signed:
             column -= (column >> (field.width - 1) & 1) << field.width
@@ -125,10 +129,6 @@ def _check_column(record: Record, field: Field, column: Array) -> None:
             _check_value(record, field, int(column[i]))
         except DeviceError as error:
             raise DeviceError(f"record {i} of the {error.message}") from error
-
-
-def _mask(field: Field) -> int:
-    return (1 << field.width) - 1
 
 
 def _check_names(record: Record, values: Collection[str]) -> None:

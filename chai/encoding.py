@@ -16,7 +16,7 @@ copy     ``factor``; a blob that is moved as it is: factor 1, shift 0, clamp -12
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -25,6 +25,7 @@ from .descriptor import pack, pack_rows, unpack, unpack_rows
 from .errors import DeviceError
 from .fixed import Requantization
 from .lazy import np
+from .packing import Held, Packed, pack_weights, weight_bytes
 from .tasks.conv import Affine, Conv
 from .tasks.copy import Copy
 from .tasks.eltwise import Eltwise
@@ -32,15 +33,12 @@ from .tasks.pool import Pool
 from .window import Window
 
 if TYPE_CHECKING:
-    from . import overlay as overlays
     from .graph import Array, Shape
     from .overlay import Overlay
+    from .packing import Buffer, Source
     from .tasks import Task
 
-    Buffer = bytes | bytearray | memoryview
-    Made = tuple[dict[str, int], bytes]  # values of fields, constants
-
-WEIGHT = 127  # -128 breaks the sums of two products in one DSP
+    Made = tuple[dict[str, int], Sequence[bytes | Packed]]  # values of fields, constants one behind the other
 
 
 def as_it_is() -> Requantization:
@@ -88,7 +86,25 @@ def encode(
     wait: bool = False,
     signal: bool = False,
 ) -> tuple[bytes, bytes]:
-    """The descriptor of a Task and its constants, which have to lie at address ``where``.
+    """``encode_parts`` with the constants in one piece."""
+    descriptor, parts = encode_parts(task, overlay, address, shapes, where, tag=tag, wait=wait, signal=signal)
+    return descriptor, b"".join(map(_bytes, parts))
+
+
+def encode_parts(
+    task: Task,
+    overlay: Overlay,
+    address: Mapping[str, Place],
+    shapes: Mapping[str, Shape],
+    where: int,
+    *,
+    tag: int = 0,
+    wait: bool = False,
+    signal: bool = False,
+) -> tuple[bytes, Sequence[bytes | Packed]]:
+    """The descriptor of a Task and its constants, which have to lie one behind the other from address ``where`` on.
+
+    Weights that are packed already are given as they are, to be read by whoever wants them.
 
     ``address`` and ``shapes`` know every blob of the Task and the wholes they are parts of. ``tag``, ``wait`` and
     ``signal`` are the descriptor's place in a chain and its tokens. Raises DeviceError, with the Task and the field,
@@ -107,13 +123,14 @@ def encode(
 
 def decode(
     descriptor: Buffer,
-    constants: Buffer,
+    constants: Buffer | Source,
     overlay: Overlay,
     address: Mapping[str, Place],
     shapes: Mapping[str, Shape],
     where: int,
 ) -> Task:
-    """The Task of a descriptor; ``constants`` is the memory from address ``where`` on, of one Task or many.
+    """The Task of a descriptor; ``constants`` is the memory from address ``where`` on, of one Task or many, and the
+    Task's weights stay in it.
 
     Blobs get the names that ``address`` has for their place and size, so it must not hold two blobs that share both
     (they are never in use at once). The Task has no origin. Raises DeviceError for whatever ``encode`` does not write.
@@ -124,13 +141,25 @@ def decode(
     # encoding is the other half of the check: nothing may be left that it would not have written
     begin = values["weights"] if isinstance(task, Conv) else values["table"] if values["average"] else where
     wait, signal = bool(values["wait"]), bool(values["signal"])
-    again, made = encode(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
-    for name, value in unpack(overlay.descriptor, again).items():
+    again, parts = encode_parts(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
+    for name, value in unpack(overlay.descriptor, again).items() if again != bytes(descriptor) else ():
         if values[name] != value:
             raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")
+    for part in parts:
+        if isinstance(part, Packed):  # these very bytes, which it has checked
+            begin, parts = begin + part.bytes, parts[1:]
+    made = b"".join(map(_bytes, parts))
     if made != area.read("constants", begin, len(made)):
         raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
     return task
+
+
+def _bytes(part: bytes | Packed) -> bytes:
+    if isinstance(part, bytes):
+        return part
+    found = np.empty(part.bytes, np.uint8)
+    part.read(found)
+    return found.tobytes()
 
 
 def equal(a: Task, b: Task) -> bool:
@@ -180,9 +209,9 @@ def _made(task: Task, memory: _Memory, where: int) -> Made:
     if isinstance(task, Pool):
         return _pool_fields(task, memory, where)
     if isinstance(task, Eltwise):
-        return _eltwise_fields(task, memory), b""
+        return _eltwise_fields(task, memory), ()
     assert isinstance(task, Copy)
-    return _copy_fields(task, memory), b""
+    return _copy_fields(task, memory), ()
 
 
 def _task(values: Mapping[str, int], memory: _Memory, constants: _Constants) -> Task:
@@ -329,79 +358,25 @@ def _records(values: Mapping[str, int], memory: _Memory, constants: _Constants, 
 
 
 class _Constants:
-    def __init__(self, data: Buffer, where: int) -> None:
-        self.data = memoryview(data)
+    def __init__(self, data: Buffer | Source, where: int) -> None:
+        self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
         self.where = where
 
-    def read(self, name: str, address: int, size: int) -> bytes:
+    def at(self, name: str, address: int, size: int) -> int:
+        """Offset of so many bytes at an address."""
         start = address - self.where
-        if start < 0 or start + size > len(self.data):
+        if start < 0 or start + size > len(self.source):
             raise DeviceError(
                 f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
-                f"{len(self.data)} bytes at {self.where:#x}"
+                f"{len(self.source)} bytes at {self.where:#x}"
             )
-        return bytes(self.data[start : start + size])
+        return start
 
-
-# -- weights
-
-
-def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
-    """Weights (M, C/group, kh, kw) in the order of DDR, one byte each, zeros where a block is not full.
-
-    From the outermost to the innermost: group; block of ``array.outputs`` output channels of the group; block of
-    ``array.inputs`` input channels of the group; row and column of the kernel; input channel of the block; output
-    channel of the block. So ``array.outputs`` bytes in a row are one word of the weight buffer, and ``array.inputs``
-    such words are what the array holds while the pixels of one tap pass.
-
-    With one input and one output channel in each group (depthwise) blocks like these would be empty but for one
-    weight. Then: block of ``array.inputs`` channels; row and column; channel of the block.
-    """
-    blocks = _blocks(weights.shape, group, array)
-    m, c, kh, kw = weights.shape
-    if _is_depthwise(weights.shape, group):
-        padded = np.zeros((blocks[0] * array.inputs, kh, kw), np.int8)
-        padded[:m] = weights[:, 0]
-        ordered = padded.reshape(blocks[0], array.inputs, kh, kw).transpose(0, 2, 3, 1)
-    else:
-        _, mb, cb, *_ = blocks
-        padded = np.zeros((group, mb * array.outputs, cb * array.inputs, kh, kw), np.int8)
-        padded[:, : m // group, :c] = weights.reshape(group, m // group, c, kh, kw)
-        ordered = padded.reshape(group, mb, array.outputs, cb, array.inputs, kh, kw).transpose(0, 1, 3, 5, 6, 4, 2)
-    return ordered.tobytes()
-
-
-def unpack_weights(data: Buffer, shape: Shape, group: int, array: overlays.Array) -> Array:
-    """Weights (int8) of this shape from what ``pack_weights`` made; the padding is not looked at."""
-    blocks = _blocks(shape, group, array)
-    m, c, kh, kw = shape
-    ordered = np.frombuffer(data, np.int8).reshape(blocks)
-    if _is_depthwise(shape, group):
-        return np.array(ordered.transpose(0, 3, 1, 2).reshape(blocks[0] * array.inputs, 1, kh, kw)[:m])
-    padded = ordered.transpose(0, 1, 6, 2, 5, 3, 4)
-    padded = padded.reshape(group, blocks[1] * array.outputs, blocks[2] * array.inputs, kh, kw)
-    return np.array(padded[:, : m // group, :c].reshape(shape))
-
-
-def weight_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
-    """Bytes of packed weights."""
-    bytes = 1
-    for size in _blocks(shape, group, array):
-        bytes *= size
-    return bytes
-
-
-def _is_depthwise(shape: Shape, group: int) -> bool:
-    return shape[0] == group and shape[1] == 1
-
-
-def _blocks(shape: Shape, group: int, array: overlays.Array) -> tuple[int, ...]:
-    """The axes of packed weights, outermost first."""
-    m, c, kh, kw = shape
-    if _is_depthwise(shape, group):
-        return -(-m // array.inputs), kh, kw, array.inputs
-    mb, cb = -(-(m // group) // array.outputs), -(-c // array.inputs)
-    return group, mb, cb, kh, kw, array.inputs, array.outputs
+    def read(self, name: str, address: int, size: int) -> bytes:
+        start = self.at(name, address, size)
+        found = np.empty(size, np.uint8)
+        self.source.read(start, found)
+        return found.tobytes()
 
 
 # -- one pair of functions per kind
@@ -417,13 +392,13 @@ def _conv_fields(task: Conv, memory: _Memory, where: int) -> Made:
             f"weights: {task.weights.shape} with {task.group} groups do not fit {source.channels} channels "
             f"and a kernel of {task.window.kernel}"
         )
-    if int(np.abs(task.weights.astype(np.int64)).max(initial=0)) > WEIGHT:
-        raise DeviceError(f"weights: {int(task.weights.min())} is outside -{WEIGHT}..{WEIGHT}")
     if task.bias.shape != (m,):
         raise DeviceError(f"bias: expected {(m,)}, found {task.bias.shape}")
     _check_output(task, memory, (source.batch, m, *task.window.sizes((source.height, source.width))))
-    weights = pack_weights(task.weights, task.group, overlay.array)
-    weights += bytes(-len(weights) % overlay.layout.alignment)
+    array, shape = overlay.array, task.weights.shape
+    weights = task.weights if isinstance(task.weights, Packed) else pack_weights(task.weights, task.group, array)
+    size = weight_bytes(shape, task.group, array)
+    padding = bytes(-size % overlay.layout.alignment)
     r = task.requantization
     table = _table(overlay, task.bias, r, (m, 1, 1))
     values = {
@@ -433,9 +408,9 @@ def _conv_fields(task: Conv, memory: _Memory, where: int) -> Made:
         **_clamp(r, r.negative is not None),
         "group": task.group,
         "weights": where,
-        "table": where + len(weights),
+        "table": where + size + len(padding),
     }
-    return values, weights + table
+    return values, (weights, padding, table)
 
 
 def _conv_task(values: Mapping[str, int], memory: _Memory, constants: _Constants, cls: type[Conv]) -> Conv:
@@ -446,8 +421,8 @@ def _conv_task(values: Mapping[str, int], memory: _Memory, constants: _Constants
         raise DeviceError(f"descriptor: group = {group} does not divide {source.channels} and {m} channels")
     shape = m, source.channels // group, *window.kernel
     array = memory.overlay.array
-    packed = constants.read("weights", values["weights"], weight_bytes(shape, group, array))
-    weights = unpack_weights(packed, shape, group, array)
+    start = constants.at("weights", values["weights"], weight_bytes(shape, group, array))
+    weights = Packed(constants.source, start, shape, group, array)
     bias, r = _records(values, memory, constants, (m, 1, 1))
     return cls((input,), output, (), weights, bias, window, group, r)
 
@@ -458,9 +433,9 @@ def _pool_fields(task: Pool, memory: _Memory, where: int) -> Made:
     values = {**_input(source), **_output(memory.view(task.output)), **_window(task.window)}
     r = task.requantization
     if r is None:
-        return {**values, **_clamp(as_it_is(), False)}, b""
+        return {**values, **_clamp(as_it_is(), False)}, ()
     table = _table(memory.overlay, np.zeros(prod(task.out), np.int64), r, task.out)
-    return {**values, **_clamp(r, r.negative is not None), "average": 1, "table": where}, table
+    return {**values, **_clamp(r, r.negative is not None), "average": 1, "table": where}, (table,)
 
 
 def _pool_task(values: Mapping[str, int], memory: _Memory, constants: _Constants) -> Pool:

@@ -21,6 +21,9 @@ class Limits:
     text_depth: int = 32  # nested messages; Caffe's own files reach 4
     text_values: int = 400_000  # fields and list items in one prototxt
     text_tokens: int = 2_000_000  # names, values, marks, blanks and comments, about 1 us each
+    header_bytes: int = (
+        2 << 20
+    )  # of a compiled network; GoogLeNet's has 62 KB, and JSON becomes up to 25 times its text
     layers: int = 20_000
     ports: int = 4_096  # bottoms or tops of one layer
     name_length: int = 1_024  # characters of a layer or blob name

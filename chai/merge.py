@@ -95,7 +95,7 @@ class _Joint:
             ordered[0],
             output=" & ".join(self.first),
             origin=tuple(name for part in ordered for name in part.origin),
-            weights=self._padded(part.weights for part in ordered),
+            weights=self._padded(np.asarray(part.weights) for part in ordered),
             bias=self._padded(part.bias for part in ordered),
             requantization=replace(ordered[0].requantization, multiplier=above, negative=negative),
         )

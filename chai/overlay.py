@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -265,12 +265,17 @@ class Field:
     about: str
     multiple: int = 1
 
-    @property
+    @cached_property
     def position(self) -> int:
         """The lowest bit, counted from the start of the record."""
         return 32 * self.word + self.bit
 
-    @property
+    @cached_property
+    def mask(self) -> int:
+        """As many ones as it has bits."""
+        return (1 << self.width) - 1
+
+    @cached_property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value."""
         if self.signed:
@@ -287,6 +292,11 @@ class Record:
     bytes: int
     endian: str
     fields: tuple[Field, ...]
+
+    @cached_property
+    def unused(self) -> int:
+        """Ones where no field has a bit."""
+        return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)
 
 
 @dataclass(frozen=True)

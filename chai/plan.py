@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .errors import ModelError
-from .memory import Placed, blob_bytes, overlap, share
+from .memory import Placed, blob_bytes, share
 from .schedule import Convert, DeviceStep, Schedule
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def plan(schedule: Schedule, shapes: Mapping[str, Shape], overlay: Overlay, keep
     """Offsets for all blobs that Packs, Unpacks, Tasks and layers on codes read or write.
 
     ``keep`` are blobs that someone reads after the last step; those that are not on the device do not matter.
-    The steps have to run in order, or else each after those that ``waits`` names. Raises ModelError for a blob that is
-    read before it is written, and for parts that do not fit their whole.
+    The steps have to run in order. Raises ModelError for a blob that is read before it is written, and for parts that do
+    not fit their whole.
     """
     whole = {blob: _whole(blob, schedule.places) for blob in _blobs(schedule)}
     layout = overlay.layout
@@ -53,28 +53,6 @@ def plan(schedule: Schedule, shapes: Mapping[str, Shape], overlay: Overlay, keep
         if parent != blob:
             blobs[blob] = Placed(offsets[parent], blob_bytes(shapes[blob], layout), parent, first)
     return Plan(blobs, peak, sum(sizes.values()))
-
-
-def waits(schedule: Schedule, plan: Plan) -> dict[int, frozenset[int]]:
-    """Steps that have to be over before a step may write, because it writes bytes that they used for another blob.
-
-    By index of the step; a step that waits for none is left out. Whoever runs steps by their data dependencies, not in
-    order, has to add these: a Pack would otherwise write over a blob whose Unpack has not begun.
-    """
-    used: dict[str, set[int]] = {}
-    written: dict[str, set[int]] = {}
-    for step, reads, writes in moments(schedule):
-        for blob in (*reads, *writes):
-            used.setdefault(plan.blobs[blob].parent or blob, set()).add(step)
-        for blob in writes:
-            written.setdefault(plan.blobs[blob].parent or blob, set()).add(step)
-    found: dict[int, set[int]] = {}
-    for later, writers in written.items():
-        for earlier, users in used.items():
-            if later != earlier and overlap(plan.blobs[later], plan.blobs[earlier]):
-                for step in writers:
-                    found.setdefault(step, set()).update(user for user in users if user < step)
-    return {step: frozenset(needs) for step, needs in sorted(found.items()) if needs}
 
 
 def moments(schedule: Schedule) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:

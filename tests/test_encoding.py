@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from chai import encoding, overlay as overlays
+from chai import overlay as overlays, packing
 from chai.descriptor import pack, unpack
-from chai.encoding import decode, encode, equal, pack_weights, unpack_weights, weight_bytes
+from chai.encoding import decode, encode, equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.graph import Shape
 from chai.overlay import Overlay
+from chai.packing import Held, Packed, pack_weights, weight_bytes
 from chai.plan import Placed, plan
 from chai.schedule import DeviceStep
 from chai.tasks import Task
@@ -374,7 +375,7 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
                                 wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
     assert found.tolist() == wanted
     assert len(found) == weight_bytes(shape, group, array)
-    assert np.array_equal(unpack_weights(found.tobytes(), shape, group, array), weights)
+    assert np.array_equal(Packed(Held(found.tobytes()), 0, shape, group, array), weights)
 
 
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
@@ -547,4 +548,4 @@ def test_every_field_has_a_use() -> None:
 
 def test_the_largest_weight_is_what_the_array_can_hold() -> None:
     for overlay in map(overlays.load, overlays.names()):
-        assert overlay.array.chain * encoding.WEIGHT * 128 < 1 << (overlay.array.pack_shift - 1)
+        assert overlay.array.chain * packing.WEIGHT * 128 < 1 << (overlay.array.pack_shift - 1)

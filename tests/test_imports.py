@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
     0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files", "journal"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published", "html"],
-    2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "cycles"],
+    2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "cycles", "packing"],
     3: ["devices", "kernels", "encoding", "chain"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],

@@ -17,7 +17,7 @@ from chai.fixed import Format
 from chai.graph import Shape
 from chai.offload import Offload
 from chai.overlay import Layout, load
-from chai.plan import Placed, Plan, blob_bytes, plan, waits
+from chai.plan import Placed, Plan, blob_bytes, plan
 from chai.schedule import Convert, DeviceStep, HostStep, Schedule
 from chai.tasks import Task
 from chai.tasks.pool import Pool
@@ -273,7 +273,6 @@ def test_a_kept_blob_is_not_written_over() -> None:
 
 def test_a_schedule_without_a_device() -> None:
     assert plan(Schedule(), {}, OVERLAY) == Plan({}, 0, 0)
-    assert waits(Schedule(), Plan({}, 0, 0)) == {}
 
 
 def test_a_blob_that_nothing_wrote() -> None:
@@ -386,47 +385,3 @@ def test_blobs_of_a_random_schedule_never_overlap(case: tuple[Schedule, dict[str
     check(schedule, shapes, found, keep)
     assert set(found.blobs) >= {b for m in moments(enumerate(schedule.steps)) for b in (*m.reads, *m.writes)}
     assert plan(schedule, shapes, OVERLAY, keep) == found
-
-
-@RANDOM
-@given(case=schedules(), data=st.data())
-def test_steps_may_run_in_any_order_that_waits_allows(
-    case: tuple[Schedule, dict[str, Shape], list[str]], data: st.DataObject
-) -> None:
-    schedule, shapes, keep = case
-    found = plan(schedule, shapes, OVERLAY, keep)
-    needs = {i: set(n) for i, n in waits(schedule, found).items()}
-    assert all(n < i for i, listed in needs.items() for n in listed)
-    listed = list(moments(enumerate(schedule.steps)))
-    for a in listed:  # data dependencies: a reader comes after every earlier step that wrote any of the same concat
-        for b in listed:
-            wholes = [{found.blobs[x].parent or x for x in names} for names in (a.writes, b.reads)]
-            if a.step < b.step and wholes[0] & wholes[1]:
-                needs.setdefault(b.step, set()).add(a.step)
-    order: list[int] = []
-    while len(order) < len(schedule.steps):
-        ready = [i for i in range(len(schedule.steps)) if i not in order and needs.get(i, set()) <= set(order)]
-        order.append(data.draw(st.sampled_from(ready)))
-    run(order, schedule, shapes, found, OVERLAY.layout, keep)
-
-
-def test_a_pack_waits_for_the_unpack_of_the_blob_it_overwrites() -> None:
-    steps = [
-        Convert("Pack", "a", FORMAT),
-        segment(task(("a",), "b"), task(("b",), "c")),
-        Convert("Unpack", "c", FORMAT),
-        Convert("Pack", "d", FORMAT),
-        segment(task(("d",), "e")),
-    ]
-    schedule, shapes = Schedule(steps), dict.fromkeys("abcde", (1, 16, 4, 4))
-    found = plan(schedule, shapes, OVERLAY)
-    assert found.blobs["c"].offset != found.blobs["b"].offset == found.blobs["e"].offset
-    assert found.blobs["d"].offset == found.blobs["c"].offset
-    assert waits(schedule, found) == {1: frozenset({0}), 3: frozenset({0, 1, 2}), 4: frozenset({1})}
-
-
-def test_blobs_with_bytes_of_their_own_wait_for_nobody() -> None:
-    schedule = Schedule([Convert("Pack", "a", FORMAT), Convert("Unpack", "a", FORMAT), Convert("Pack", "b", FORMAT)])
-    shapes = dict.fromkeys("ab", (1, 16, 4, 4))
-    assert waits(schedule, plan(schedule, shapes, OVERLAY)) == {2: frozenset({0, 1})}
-    assert waits(schedule, plan(schedule, shapes, OVERLAY, keep="ab")) == {}

@@ -21,7 +21,7 @@ import numpy as np
 import chai
 from chai.devices.null import NullDevice, NullProgram
 from chai.fixed import Format
-from chai.kernels.codes import pack, unpack
+from chai.kernels.codes import pack, unpack, warm_up
 
 NET = """
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }
@@ -96,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=40)
     batches = parser.parse_args().batches
+    warm_up()
     for device, host in ((0.020, 0.015), (0.015, 0.020), (0.020, 0.020), (0.020, 0.002)):
         share = throughput(device, host, batches)
         print(

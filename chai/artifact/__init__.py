@@ -1,6 +1,6 @@
 """Compiled networks (.chai): one file with everything that a board needs, and no code.
 
-container   the file: prefix, JSON header, mapped sections, checksums
+container   the file: prefix, JSON header, sections, checksums
 values      dataclasses to JSON and back
 save, load  an Execution to a file, and back
 """

@@ -1,4 +1,4 @@
-"""The file of an artifact: a short prefix, a JSON header, and raw sections that are mapped, not read.
+"""The file of an artifact: a short prefix, a JSON header, and raw sections that stay in it.
 
     offset  bytes
     0       8       b"\\x89chai\\r\\n\\x1a"
@@ -19,11 +19,13 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 import struct
 import zlib
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..files import complete
@@ -35,12 +37,33 @@ ALIGNMENT = 64  # bytes; a cache line, and what any element type wants
 PREFIX = struct.Struct("<8sIIQ")
 
 
+class Section:
+    """Some bytes of the file: a part of its map, or read where they would only be copied on."""
+
+    def __init__(self, file: _File, begin: int, size: int) -> None:
+        self._file, self._begin, self._size = file, begin, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def mapped(self) -> memoryview:
+        """Read-only memory; what is looked at of it counts as this process's."""
+        return self._file.map[self._begin : self._begin + self._size] if self._size else memoryview(b"")
+
+    def read(self, offset: int, out: Any) -> None:
+        """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are not there."""
+        view = memoryview(out).cast("B")
+        if offset + len(view) > self._size or not self._file.read(self._begin + offset, view):
+            raise ParseError("the file was cut short while it was in use", path=self._file.path)
+
+
 class Artifact(NamedTuple):
-    """An opened file: its header without "sections", and the sections as read-only memory."""
+    """An opened file: its header without "sections", and the sections."""
 
     path: str
     header: dict[str, Any]
-    sections: Mapping[str, memoryview]
+    sections: Mapping[str, Section]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """A ParseError that names the file."""
@@ -72,8 +95,8 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
 def read(path: str | Path) -> Artifact:
     """Open an artifact. Raises ParseError for a file that ``write`` cannot have written; OSError passes.
 
-    Sections are parts of a mapped file, so they cost no memory until they are looked at; a file that is cut short while
-    it is mapped ends the process, as with any mapped file.
+    Sections stay in the file, so they cost no memory until they are looked at. A file that is cut short while its map is
+    in use ends the process, as with any mapped file.
     """
     with open(path, "rb") as file:
         prefix = file.read(PREFIX.size)
@@ -86,8 +109,8 @@ def read(path: str | Path) -> Artifact:
                 f"format version {version}, this chai reads {VERSION}",
                 hint="update chai" if version > VERSION else "make it anew: chai compile",
             )
-        if length > limits().text_bytes:
-            raise bad("header: " + limits().exceeded("text_bytes", length))
+        if length > limits().header_bytes:
+            raise bad("header: " + limits().exceeded("header_bytes", length))
         text = file.read(length)
         if len(text) != length:
             raise bad(f"the file ends inside its header ({len(text):,} of {length:,} bytes)")
@@ -98,17 +121,54 @@ def read(path: str | Path) -> Artifact:
         table = header.pop("sections", None)
         begin = _aligned(PREFIX.size + length)
         spans = _spans(table, size - begin, bad)
-        whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if spans else memoryview(b"")
-    sections = {}
-    end = PREFIX.size + length
-    for name, (offset, count, wanted) in spans.items():
-        if any(whole[end : begin + offset]):
-            raise bad(f"the bytes before section {name!r} are not zero")
-        end = begin + offset + count
-        sections[name] = whole[begin + offset : end] if count else memoryview(b"")
-        if zlib.crc32(sections[name]) != wanted:
-            raise bad(f"section {name!r} is damaged (checksum)")
+        file.seek(PREFIX.size + length)
+        for name, (offset, count, wanted) in spans.items():
+            if any(file.read(begin + offset - file.tell())):
+                raise bad(f"the bytes before section {name!r} are not zero")
+            if _crc(file, count) != wanted:
+                raise bad(f"section {name!r} is damaged (checksum)")
+        opened = _File(str(path), file.fileno())
+    sections = {name: Section(opened, begin + offset, count) for name, (offset, count, _) in spans.items()}
     return Artifact(str(path), header, sections)
+
+
+class _File:
+    """A file for as long as somebody holds a section of it."""
+
+    def __init__(self, path: str, number: int) -> None:
+        self.path = path
+        self.number = os.dup(number)
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+    @cached_property
+    def map(self) -> memoryview:
+        """All of it."""
+        return memoryview(mmap.mmap(self.number, 0, access=mmap.ACCESS_READ))
+
+    def read(self, offset: int, out: memoryview) -> bool:
+        """Fill ``out``; False where the file ends before."""
+        if not hasattr(os, "preadv"):  # not Linux
+            out[:] = self.map[offset : offset + len(out)]
+            return True
+        while len(out):
+            got = os.preadv(self.number, [out], offset)
+            if not got:
+                return False
+            out, offset = out[got:], offset + got
+        return True
+
+
+def _crc(file: BinaryIO, count: int) -> int:
+    """CRC-32 of the next bytes; read, not mapped, so that the file does not become a part of the process."""
+    buffer, crc = memoryview(bytearray(min(count, 1 << 18))), 0
+    while count:
+        got = file.readinto(buffer[:count])  # type: ignore[attr-defined]
+        if not got:
+            break  # it was cut short a moment ago: the sum is wrong
+        crc, count = zlib.crc32(buffer[:got], crc), count - got
+    return crc
 
 
 class _Bad:

@@ -265,14 +265,14 @@ class _Reader:
         """A float32 array of the section "weights", where it lies."""
         shape = tuple(self._of(entry.get("shape"), [int], "array"))
         offset = self._of(entry.get("offset"), int, "array")
-        data = self._section("weights")
+        data = self._section("weights").mapped
         size = 4 * prod(shape)
         if any(d < 0 for d in shape) or offset % 64 or offset < 0 or offset + size > len(data):
             raise self.artifact.error("header: an array lies outside the section 'weights'")
         array: Array = np.frombuffer(data, np.float32, prod(shape), offset).reshape(shape)
         return array
 
-    def _section(self, name: str) -> memoryview:
+    def _section(self, name: str) -> container.Section:
         if name not in self.artifact.sections:
             raise self.artifact.error(f"section {name!r} is missing")
         return self.artifact.sections[name]
@@ -374,7 +374,7 @@ class _Reader:
             raise self.artifact.error(f"header: task {index} works on a blob that has no place")
         wholes = {p for b in blobs if (p := plan[b].parent) is not None}
         size = overlay.descriptor.bytes
-        descriptor = self._section("descriptors")[index * size : (index + 1) * size]
+        descriptor = self._section("descriptors").mapped[index * size : (index + 1) * size]
         if len(descriptor) != size:
             raise self.artifact.error("section 'descriptors' has fewer Tasks than the header")
         constants = self._section("constants")

@@ -47,6 +47,10 @@ def execute(args: argparse.Namespace) -> int:
         )
     os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # BLAS reads it when numpy is imported
     net = options.load_network(args, device=args.device, batch=args.batch)
+    if net.overlay is not None:
+        from ..kernels.codes import warm_up
+
+        warm_up()  # else numba would be loaded in the middle, when it pays
     feeds = {b: _random(net.shapes[b]) for b in net.inputs}
     contenders: dict[str, Callable[[], Any]] = {"chai": lambda: net.forward(**feeds)}
     difference = None

@@ -362,8 +362,7 @@ class PynqProgram(Program):
         except DeviceError:
             gc.collect()  # networks that nobody holds any more may wait for it
             memory = Memory(self.chain.sizes, board.device)
-        fixed = np.frombuffer(self.chain.relocated(memory.addresses), np.uint8)
-        memory.bytes[FIXED][: len(fixed)] = fixed
+        self.chain.fix(memory.addresses, memory.bytes[FIXED])
         memory.flush([FIXED])
         return memory
 

@@ -1,10 +1,12 @@
 """Fast forms of requantisation: what ``fixed.requantize`` defines, bit for bit, in one pass over memory.
 
-Compiled by numba where there is one (codes_numba.py), numpy elsewhere.
+In numpy, on ``BLOCK`` elements at a time, which stay in the cache. Where there is numba its loops (codes_numba.py) are
+faster still, but loading numba takes as long as converting ``PAYS`` elements saves: it is loaded when these are done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +17,19 @@ if TYPE_CHECKING:
     from ..graph import Array
 
 
+BLOCK = 1 << 15  # elements; their float64 take 256 KiB
+PAYS = 100_000_000  # elements; numpy takes 1.5 to 2.5 ns longer for one, numba 250 ms to load
+_done = 0  # elements
+
+
 def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> None:
     """out (N, M, H, W) int8 from whole float32 sums (N, M, H, W), bias (M,) int64 and multipliers (M, 1, 1)."""
-    compiled = _compiled()
+    compiled = _loops(sums.size)
     if compiled is None:
-        out[...] = requantize(sums.astype(np.int64) + bias.reshape(-1, 1, 1), r)
+        size = sums.shape[2] * sums.shape[3]
+        for image, result in zip(sums, out):
+            for part in _parts(len(bias), size):
+                _to_codes(image[part], bias[part].reshape(-1, 1, 1), _of(part, r), result[part])
         return
     m = np.broadcast_to(r.multiplier, (len(bias), 1, 1)).reshape(-1)
     negative = m if r.negative is None else np.broadcast_to(r.negative, (len(bias), 1, 1)).reshape(-1)
@@ -28,27 +38,34 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
 
 def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Array) -> None:
     """out = requantised a * factors[0] + b * factors[1]; int8 arrays of one shape."""
-    compiled = _compiled()
+    compiled = _loops(a.size)
     if compiled is None:
-        out[...] = requantize(a.astype(np.int64) * factors[0] + b.astype(np.int64) * factors[1], r)
+        for x, y, result in zip(a, b, out):
+            for part in _parts(len(x), x[0].size):
+                total = np.multiply(x[part], factors[0], dtype=np.float64)
+                total += np.multiply(y[part], factors[1], dtype=np.float64)
+                _to_codes(total, 0, r, result[part])
     else:
         compiled.add_codes(a, b, factors[0], factors[1], r.shift, r.low, r.high, out)
 
 
 def pack(x: Array, format: Format) -> Array:
     """Codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
-    compiled = _compiled()
-    if compiled is None or not x.flags.c_contiguous or not format.step:
+    compiled = _loops(x.size)
+    if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
     out = np.empty(x.shape, np.int8)
-    if not compiled.floats_to_codes(x.ravel(), format.step, *format.packed, out.ravel()):
+    if compiled is None:
+        if not _floats_to_codes(x.ravel(), format, out.ravel()):
+            return format.quantize(x)  # which says what is wrong
+    elif not compiled.floats_to_codes(x.ravel(), format.step, *format.packed, out.ravel()):
         return format.quantize(x)  # which says what is wrong
     return out
 
 
 def unpack(codes: Array, format: Format) -> Array:
     """float32 values of codes: ``format.dequantize`` in one pass."""
-    compiled = _compiled()
+    compiled = _loops(codes.size)
     if compiled is None or not codes.flags.c_contiguous:
         return format.dequantize(codes)
     out = np.empty(codes.shape, np.float32)
@@ -56,9 +73,60 @@ def unpack(codes: Array, format: Format) -> Array:
     return out
 
 
+def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:
+    """out = ``requantize(sums + add)``, in float64 where that is exact; ``sums`` (C, H, W) are whole floats."""
+    most = max((int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None), default=0)
+    if most >= 1 << 24 or r.shift > 50:  # a product of 2^49 at most, and a half of its last place, are exact
+        out[...] = requantize(sums.astype(np.int64) + add, r)
+        return
+    step = 0.5**r.shift
+    half = 0.5 if r.low >= 0 else 0.0  # cutting off the fraction behind a half rounds half away from zero;
+    if r.negative is None:  # with a clamp at 0 there is nothing below to be rounded
+        value = sums.astype(np.float64)  # numpy takes several times as long for a product of two types
+        value *= r.multiplier * step
+        value += r.multiplier * step * add + half
+    else:
+        value = sums + np.asarray(add, np.float64)
+        value *= np.where(value < 0, r.negative * step, r.multiplier * step)
+        value += half
+    if not half:
+        value += np.copysign(0.5, value)
+    np.clip(value, r.low, r.high, out=value)
+    np.copyto(out, value, casting="unsafe")
+
+
+def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
+    """codes_numba.floats_to_codes, ``BLOCK`` elements at a time."""
+    low, high = format.packed
+    half = np.float32(0.5 - 2.0**-25)
+    for first in range(0, x.size, BLOCK):
+        with np.errstate(all="ignore"):
+            near = x[first : first + BLOCK] / np.float32(format.step)
+        np.clip(near, np.float32(low - 0.4), np.float32(high + 0.4), out=near)
+        near += np.copysign(half, near)
+        if np.isnan(near.sum()):
+            return False
+        np.copyto(out[first : first + BLOCK], near, casting="unsafe")
+    return True
+
+
+def _parts(channels: int, size: int) -> Iterator[slice]:
+    """Channels of ``size`` elements, ``BLOCK`` elements at a time."""
+    step = max(1, BLOCK // max(1, size))
+    return (slice(first, min(first + step, channels)) for first in range(0, channels, step))
+
+
+def _of(part: slice, r: Requantization) -> Requantization:
+    """The multipliers of some channels."""
+    m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
+    return Requantization(np.asarray(m), r.shift, r.low, r.high, negative)
+
+
 @lru_cache(maxsize=1)
 def warm_up() -> None:
-    """Compile or load every loop now, so that the first image does not wait for it."""
+    """Load or compile every loop now, for somebody who measures."""
+    global _done
+    _done = PAYS
     one = Requantization(np.ones((1, 1, 1), np.int64), 1, -128, 127)
     format = Format("DynamicFixed", 8, 0)
     codes = pack(np.zeros((2, 1, 2, 2), np.float32), format)
@@ -67,6 +135,13 @@ def warm_up() -> None:
     for out in (np.empty_like(codes), part):
         add(codes, codes, (1, 1), one, out)
         requantize_sums(np.zeros(codes.shape, np.float32), np.zeros(1, np.int64), one, out)
+
+
+def _loops(elements: int) -> Any:
+    """The module of compiled loops for so many elements more, or None."""
+    global _done
+    _done += elements
+    return _compiled() if _done >= PAYS else None
 
 
 @lru_cache(maxsize=1)

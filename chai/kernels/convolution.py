@@ -1,15 +1,17 @@
-"""Float32 convolution on BLAS.
+"""Convolution on BLAS.
 
-Every form below is one or a few matrix products; the im2col buffer is cut into bands of output rows so that it stays
-within ``COLUMNS`` bytes whatever the blob's size.
+Every form below is one or a few float32 matrix products; the im2col buffer is cut into bands of output rows so that it
+stays within ``COLUMNS`` bytes whatever the blob's size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..lazy import np
 from ..window import Window
+from .scratch import Scratch
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -32,9 +34,9 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: 
             np.matmul(matrices, x.reshape(n, group, cg, h * w), out=y.reshape(n, group, m // group, h * w))
         else:
             for image, result in zip(x, y):
-                _im2col_product(
-                    _padded(image, window.pad), matrices, result.reshape(group, m // group, -1), out, cg, window
-                )
+                maps = result.reshape(group, m // group, -1)
+                for rows, band in columns(image, window, group, COLUMNS):
+                    np.matmul(matrices, band, out=maps[..., rows.start * out[1] : rows.stop * out[1]])
     if bias is not None:
         y += bias.reshape(m, 1, 1)
     return y
@@ -63,31 +65,38 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
     return np.ascontiguousarray(y) if bias is None else y + bias.reshape(-1, 1, 1)
 
 
+def columns(
+    image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None
+) -> Iterator[tuple[slice, Array]]:
+    """Output rows and their columns, float32 (group, K, pixels), for an image (C, H, W) of any type; K = C/group * kh * kw.
+
+    As many rows at a time as ``most`` bytes have room for. The buffer is the same for all bands.
+    """
+    padded = _padded(image, window.pad)
+    cg = len(image) // group
+    (kh, kw), (sh, sw), _, (dh, dw) = window
+    oh, ow = window.sizes(image.shape[1:])
+    c0, h0, w0 = padded.strides
+    windows = np.lib.stride_tricks.as_strided(
+        padded, (group, cg, kh, kw, oh, ow), (cg * c0, c0, dh * h0, dw * w0, sh * h0, sw * w0), writeable=False
+    )
+    k = cg * kh * kw
+    rows = max(1, min(oh, most // (4 * group * k * ow)))
+    buffer = (scratch or Scratch()).take("columns", group * k * rows * ow)
+    for first in range(0, oh, rows):
+        last = min(oh, first + rows)
+        band = buffer[: group * k * (last - first) * ow]
+        np.copyto(band.reshape(group, cg, kh, kw, last - first, ow), windows[..., first:last, :])
+        yield slice(first, last), band.reshape(group, k, -1)
+
+
 def _padded(image: Array, pad: tuple[int, int]) -> Array:
     if pad == (0, 0):
         return image
     c, h, w = image.shape
-    padded = np.zeros((c, h + 2 * pad[0], w + 2 * pad[1]), np.float32)
+    padded = np.zeros((c, h + 2 * pad[0], w + 2 * pad[1]), image.dtype)
     padded[:, pad[0] : pad[0] + h, pad[1] : pad[1] + w] = image
     return padded
-
-
-def _im2col_product(image: Array, matrices: Array, y: Array, out: tuple[int, int], cg: int, window: Window) -> None:
-    """``y`` (group, M/group, OH*OW) = matrices (group, M/group, K) times the columns of a padded image."""
-    group, _, k = matrices.shape
-    (kh, kw), (sh, sw), _, (dh, dw) = window
-    oh, ow = out
-    c0, h0, w0 = image.strides
-    windows = np.lib.stride_tricks.as_strided(
-        image, (group, cg, kh, kw, oh, ow), (cg * c0, c0, dh * h0, dw * w0, sh * h0, sw * w0), writeable=False
-    )
-    rows = max(1, min(oh, COLUMNS // (4 * group * k * ow)))
-    columns = np.empty(group * k * rows * ow, np.float32)
-    for first in range(0, oh, rows):
-        last = min(oh, first + rows)
-        band = columns[: group * k * (last - first) * ow]
-        np.copyto(band.reshape(group, cg, kh, kw, last - first, ow), windows[..., first:last, :])
-        np.matmul(matrices, band.reshape(group, k, -1), out=y[:, :, first * ow : last * ow])
 
 
 def _depthwise(x: Array, weights: Array, y: Array, window: Window) -> None:

@@ -15,14 +15,18 @@ from . import Task
 
 if TYPE_CHECKING:
     from ..graph import Array, Shape
+    from ..packing import Packed
 
 
 @dataclass(frozen=True, eq=False)
 class Conv(Task):
-    """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1)."""
+    """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
+
+    Packed weights lie where an overlay reads them; ``np.asarray`` makes an array of them.
+    """
 
     kind = "conv"
-    weights: Array
+    weights: Array | Packed
     bias: Array
     window: Window
     group: int
@@ -37,7 +41,9 @@ class Conv(Task):
         padded = np.zeros((n, c, h + 2 * ph, w + 2 * pw), np.int64)
         padded[:, :, ph : ph + h, pw : pw + w] = x
         accumulator = np.zeros((n, self.group, m // self.group, oh * ow), np.int64)
-        weights = self.weights.astype(np.int64).reshape(self.group, m // self.group, cg, *self.window.kernel)
+        weights = (
+            np.asarray(self.weights).astype(np.int64).reshape(self.group, m // self.group, cg, *self.window.kernel)
+        )
         for i in range(self.window.kernel[0]):
             for j in range(self.window.kernel[1]):
                 rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)

@@ -40,6 +40,7 @@ def kernel_form(compiled: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if compiled:
             assert kernels._compiled() is not None
+            patch.setattr(kernels, "PAYS", 0)
         else:
             patch.setattr(kernels, "_compiled", lambda: None)
         yield

@@ -307,7 +307,7 @@ formats = st.builds(
 ) | st.builds(Format, st.just("DynamicFixed"), st.sampled_from([8, 6]), st.integers(-40, 40))
 
 
-@pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")
+@pytest.mark.parametrize("compiled", FORMS)
 @EXAMPLES
 @given(
     format=formats,
@@ -317,10 +317,11 @@ formats = st.builds(
 )
 @example(Format("Xilinx", 8, 1e-45), [], None, 5)
 @example(Format("DynamicFixed", 8, 40), [1e-45, -1e-39], np.nan, 33)
-def test_the_compiled_pack_is_quantize(format: Format, others: list[float], strange: float | None, fill: int) -> None:
+def test_pack_is_quantize(
+    compiled: bool, format: Format, others: list[float], strange: float | None, fill: int
+) -> None:
     """Bit for bit at every tie, three neighbours on either side of it, and wherever a vector of numbers may end."""
-    assert kernels._compiled() is not None
-    with np.errstate(all="ignore"):
+    with kernel_form(compiled), np.errstate(all="ignore"):
         tie = (np.arange(-300, 301) / 2 * format.step).astype(np.float32)
         near = [tie]
         for side in (-np.inf, np.inf):
@@ -348,6 +349,14 @@ def test_pack_with_a_threshold_of_zero(compiled: bool) -> None:
 
 
 # -- without numba
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")
+def test_numba_is_loaded_when_so_much_was_converted_that_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_done", 0)
+    monkeypatch.setattr(kernels, "PAYS", 100)
+    used = [kernels._loops(40) is not None for _ in range(4)]
+    assert used == [False, False, True, True]
 
 
 def test_kernels_do_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:

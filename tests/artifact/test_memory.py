@@ -1,0 +1,151 @@
+"""Weights of a compiled network stay in its file: loading keeps none of them, a pass has those of a layer at a time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai import overlay as overlays
+from chai.artifact import container
+from chai.artifact.save import save
+from chai.chain import FIXED, chain
+from chai.errors import ParseError
+from chai.kernels import scratch
+from chai.packing import Held, Packed, matrices, pack_weights, weight_bytes
+from chai.schedule import DeviceStep
+from tests.passes.common import network
+
+WIDE = "convolution_param { num_output: 192 kernel_size: 3 pad: 1 }"
+LAYERS = 8
+WEIGHTS = LAYERS * 192 * 192 * 9  # bytes of codes
+IMAGE = np.random.default_rng(0).standard_normal((2, 192, 5, 7)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
+    """A network that is next to nothing but weights, and its outputs."""
+    folder = tmp_path_factory.mktemp("wide")
+    names = ["data", *(f"c{i}" for i in range(LAYERS))]
+    text = "\n".join(f"{top} Convolution {bottom} -> {top} : {WIDE}" for bottom, top in pairwise(names))
+    net = network(folder, text, IMAGE.shape, device="emulator", engine=dict.fromkeys(names[1:], "fpga"))
+    net.calibrate(IMAGE)
+    save(net, folder / "net.chai")
+    return folder / "net.chai", net.forward(IMAGE)
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Bytes that Python and numpy hold at the end, and at most, beyond those at the beginning."""
+    found: list[int] = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        yield found
+        found += [bytes - before for bytes in tracemalloc.get_traced_memory()]
+    finally:
+        tracemalloc.stop()
+
+
+def test_loading_keeps_no_weights(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
+    path, wanted = wide
+    chai.Net(path)  # what it imports is no part of this
+    with counted() as bytes:
+        net = chai.Net(path)
+    assert path.stat().st_size > WEIGHTS
+    held, peak = bytes
+    assert held < WEIGHTS / 10 and peak < WEIGHTS / 2  # a layer at a time is looked at
+    found = net.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
+def test_a_pass_has_the_weights_of_one_layer(
+    wide: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = chai.Net(wide[0])
+    net.forward(IMAGE)
+    taken: list[tuple[str, int]] = []
+    take = scratch.Scratch.take
+
+    def counting(self: scratch.Scratch, name: str, *shape: int) -> np.ndarray:
+        array = take(self, name, *shape)
+        taken.append((name, array.nbytes))
+        return array
+
+    monkeypatch.setattr(scratch.Scratch, "take", counting)
+    with counted() as bytes:
+        net.forward(IMAGE)
+    assert [size for name, size in taken if name == "weights"] == [4 * 192 * 192 * 9] * LAYERS  # whole blocks all
+    assert bytes[1] < WEIGHTS / 4  # beside the scratch
+
+
+def test_weights_in_a_chain_are_those_of_the_file(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
+    """A board's program holds none either, and what it writes into DDR are the bytes of the file."""
+    net = chai.Net(wide[0])
+    step = next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
+    with counted() as bytes:
+        made = chain(net.overlay, step.tasks, net.offload.shapes, net.schedule.places, step.reads, step.writes)
+    assert bytes[1] < WEIGHTS / 10
+    memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)
+    with counted() as bytes:
+        made.fix(dict.fromkeys(range(1, 6), 1 << 33), memory)
+    assert bytes[1] < WEIGHTS / 10
+    section = container.read(wide[0]).sections["constants"].mapped
+    assert memory.tobytes()[-len(section) :] == section.tobytes()
+
+
+def test_packed_weights_are_the_array_that_was_packed() -> None:
+    """For whoever asks numpy; and their bytes as they were."""
+    array = overlays.load().array
+    for shape, group in (((50, 37, 3, 2), 1), ((52, 20, 2, 3), 2), ((40, 1, 3, 2), 40), ((40, 1, 3, 2), 20)):
+        weights = np.random.default_rng(3).integers(-127, 128, shape).astype(np.int8)
+        data = pack_weights(weights, group, array)
+        packed = Packed(Held(bytes(7) + data), 7, shape, group, array)
+        assert np.array_equal(packed, weights) and packed.size == weights.size and packed.bytes == len(data)
+        assert packed.bytes == weight_bytes(shape, group, array)
+        again = np.empty(packed.bytes, np.uint8)
+        packed.read(again)
+        assert again.tobytes() == data
+        for given in (packed, weights):
+            wide = matrices(given, group, scratch.Scratch().take)
+            assert wide.dtype == np.float32
+            assert np.array_equal(wide, weights.reshape(group, shape[0] // group, -1))
+
+
+def test_a_file_that_is_cut_short_later_is_refused(wide: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    path = tmp_path / "net.chai"
+    path.write_bytes(wide[0].read_bytes())
+    net = chai.Net(path)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(ParseError, match=r"net.chai.*was cut short while it was in use"):
+        net.forward(IMAGE)
+
+
+def test_a_file_is_closed_with_the_last_who_needs_it(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    net = chai.Net(wide[0])
+    assert len(os.listdir("/proc/self/fd")) > before
+    del net
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_replaced_file_goes_on_as_it_was(wide: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    """``chai compile`` over a network in use: files are replaced, never written over."""
+    path = tmp_path / "net.chai"
+    path.write_bytes(wide[0].read_bytes())
+    net = chai.Net(path)
+    other = tmp_path / "other"
+    other.write_bytes(b"x" * 9)
+    os.replace(other, path)
+    found = net.forward(IMAGE)
+    assert all(np.array_equal(found[b], wide[1][b]) for b in wide[1])
