@@ -27,6 +27,8 @@ OWNERS = {  # libraries that may be imported in one place only
     "rich": {"cli/output.py"},
     "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
+    "pynq": {"devices/pynq/"},
+    "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

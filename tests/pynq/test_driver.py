@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 import chai
 from chai import devices, overlay as overlays
-from chai.devices import pynq as driver
+from chai.devices.pynq import finding, memory, program
 from chai.errors import DeviceError
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
@@ -39,7 +38,7 @@ def refused(board: Any) -> DeviceError:
 
 def test_pynq_binds_the_driver_by_vlnv(board: Any) -> None:
     digits(board).forward(IMAGE)
-    opened = driver.device.board(board.overlay)
+    opened = program.device.board(board.overlay)
     assert isinstance(opened.registers, pynq.DefaultIP)
     assert type(opened.registers).bindto == [board.overlay.vlnv]
     assert board.downloads == 1
@@ -53,7 +52,7 @@ def test_one_chain_is_a_handful_of_writes(board: Any) -> None:
     board.counts = type(board.counts)()
     net.forward(IMAGE)
     assert dict(board.counts.writes) == {"CHAIN_LO": 1, "CHAIN_HI": 1, "COUNT": 1, "CONTROL": 1}
-    assert dict(board.counts.reads) == {"ID": 1, "BUILD": 1, "STATUS": board.accelerator.looks}
+    assert dict(board.counts.reads) == {"ID": 1, "BUILD": 1, "STATUS": 3, "DONE": 1}  # 20 and 40 us between looks
     assert board.counts.allocations == 0
 
 
@@ -64,14 +63,14 @@ def test_both_words_of_an_address(board_of: Callable[..., Any]) -> None:
 
 
 def test_another_build(board: Any) -> None:
-    board.accelerator.values["BUILD"] ^= 1
+    board.accelerator.constants["BUILD"] ^= 1
     error = refused(board)
     assert f"the bitstream is of build {board.overlay.build ^ 1:08x}" in error.message
     assert "built from this overlay.json" in str(error.hint)
 
 
 def test_no_accelerator_answers(board: Any) -> None:
-    board.accelerator.values["ID"] = 0xFFFFFFFF
+    board.accelerator.constants["ID"] = 0xFFFFFFFF
     assert "register ID reads 0xffffffff, expected 0x43484149" in refused(board).message
 
 
@@ -100,27 +99,6 @@ def test_no_bitstream(board: Any) -> None:
     assert "put pynq-z2.bit and pynq-z2.hwh beside" in str(error.hint).replace(board.overlay.name, "pynq-z2")
 
 
-def test_a_link_is_followed_and_its_checksum_compared(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pynqutils does the work; here it is asked for this folder."""
-    import pynqutils
-
-    path = board.overlay.path.with_name(f"{board.overlay.name}.bit")
-    content = path.read_bytes()
-    path.unlink()
-    path.with_name(f"{path.name}.link").write_text(
-        json.dumps({"simulated": {"url": "https://example.org", "md5sum": "0"}})
-    )
-    asked = []
-
-    def download(folder: str) -> None:
-        asked.append(folder)
-        path.write_bytes(content)
-
-    monkeypatch.setattr(pynqutils.setup_utils, "download_overlays", download)
-    digits(board).forward(IMAGE)
-    assert asked == [str(path.parent.resolve())]
-
-
 def test_pynq_four_has_no_zynq_7000(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     board = board_of("pynq-z2")
     monkeypatch.setattr(pynq, "__version__", "4.0.0")
@@ -147,7 +125,7 @@ def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) ->
     wanted = one.forward(IMAGE)
     second = board_of("kv260")
     digits(second).forward(IMAGE)
-    assert [b.overlay.name for b in driver._boards.values()] == ["kv260"]
+    assert [b.overlay.name for b in program._boards.values()] == ["kv260"]
     pynq.Device.active_device = first
     found = one.forward(IMAGE)
     assert first.downloads == 2 and all(np.array_equal(found[b], wanted[b]) for b in wanted)
@@ -162,7 +140,7 @@ def test_ddr_that_does_not_suffice(
 ) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(f"MemTotal: 512000 kB\nCmaTotal:  {total} kB\nCmaFree:  {total // 2} kB\n")
-    monkeypatch.setattr(driver, "MEMORY", meminfo)
+    monkeypatch.setattr(memory, "MEMORY", meminfo)
     board = board_of(memory=1 << 16)
     error = refused(board)
     assert "MB of contiguous memory are needed" in error.message and words in error.message
@@ -195,7 +173,7 @@ def test_buffers_live_as_long_as_the_network(board: Any) -> None:
 
 
 def test_words_where_there_is_no_board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(driver, "LOCKS", tmp_path)
+    monkeypatch.setattr(finding, "LOCKS", tmp_path)
     monkeypatch.delenv("XILINX_XRT", raising=False)
     monkeypatch.delenv("BOARD", raising=False)
     with pytest.raises(DeviceError, match="no bitstream of overlay pynq-z2 is published yet"):
@@ -220,7 +198,7 @@ def test_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.status() == (False, "registers can be mapped by root alone")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert device.status() == (False, "no bitstream is published yet")
-    monkeypatch.setattr(driver, "_bitstream", lambda o: o.path if o.name == "kv260" else None)
+    monkeypatch.setattr(program, "bitstream", lambda o: o.path if o.name == "kv260" else None)
     assert device.status() == (True, "bitstreams of kv260")
 
 
@@ -228,4 +206,4 @@ def test_a_board_that_was_built_elsewhere_is_another_overlay(board: Any) -> None
     digits(board).forward(IMAGE)
     other = replace(board.overlay, digest="0" * 64)
     with pytest.raises(DeviceError, match="is build 00000000"):
-        driver.device.board(other)
+        program.device.board(other)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.devices import pynq as driver
+from chai.devices.pynq import program
 from chai.env import env
 from chai.errors import ChaiError, DeviceError
 from chai.schedule import DeviceStep
@@ -91,38 +91,36 @@ def test_it_never_ends(net: chai.Net, board: Any, clock: Any, wanted: Any, task:
 
 
 @pytest.mark.parametrize("cause", [1, 2, 3, 4, 5, 6, 200])
-def test_it_stops_with_a_word(net: chai.Net, board: Any, wanted: Any, cause: int, monkeypatch: Any) -> None:
+def test_it_stops_with_a_word(net: chai.Net, board: Any, wanted: Any, cause: int) -> None:
     known = board.overlay.registers.errors
-    monkeypatch.setattr(
-        board.accelerator, "_finish", lambda: board.accelerator.values.update(STATUS=4, ERROR=5 << 16 | cause)
-    )
-    error = fails(net, board)
+    with pytest.MonkeyPatch.context() as patch:
+        said = {"STATUS": 4, "ERROR": 5 << 16 | cause}
+        patch.setattr(board.accelerator, "_finish", lambda: board.accelerator.values.update(said))
+        error = fails(net, board)
     assert error.layer == layer(net, 5)
     assert error.message.endswith(known[cause] if cause < len(known) else "cause 200")
     assert reset(board)
-    monkeypatch.undo()
-    monkeypatch.setattr(driver, "LOCKS", board.overlay.path.parent)
     right(net, wanted)
 
 
 def test_it_ends_behind_the_deadline_and_writes_nothing_then(net: chai.Net, board: Any, wanted: Any) -> None:
-    board.accelerator.looks = 10_000
+    board.accelerator.takes = 1.1
     before = [b.device.copy() for b in board.memory.held.values()]
     assert "not done after 1.0 s" in fails(net, board).message
     assert reset(board) and before
-    board.accelerator.looks = 2
+    board.accelerator.takes = 50e-6
     right(net, wanted)
 
 
 def test_it_ends_just_in_time(net: chai.Net, board: Any, clock: Any, wanted: Any) -> None:
     """The host slept through the deadline, but the chain was done: the last look counts."""
-    board.accelerator.looks = 3
+    board.accelerator.takes = 1.5
     board.accelerator.on_look = lambda: setattr(clock, "now", clock.now + 0.6)
     right(net, wanted)
 
 
 def test_its_registers_are_reset_in_mid_chain(net: chai.Net, board: Any, wanted: Any) -> None:
-    board.accelerator.looks = 50
+    board.accelerator.takes = 0.1
 
     def power() -> None:
         board.accelerator.on_look = lambda: None
@@ -130,7 +128,7 @@ def test_its_registers_are_reset_in_mid_chain(net: chai.Net, board: Any, wanted:
 
     board.accelerator.on_look = power
     assert "the accelerator stopped without a word" in fails(net, board).message
-    board.accelerator.looks = 2
+    board.accelerator.takes = 50e-6
     right(net, wanted)
 
 
@@ -143,8 +141,7 @@ def test_another_bitstream_or_none_was_loaded_meanwhile(
     board.accelerator.values[register] ^= 1
     with pytest.raises(DeviceError, match=words):
         net.forward(IMAGES[1])
-    assert not board.memory.held and not driver._boards
-    board.accelerator.values[register] ^= 1  # what loading ours again does
+    assert not board.memory.held and not program._boards
     right(net, wanted)
     assert board.downloads == 2
 
@@ -213,7 +210,7 @@ def test_each_allocation_fails_in_turn(board: Any, wanted: Any) -> None:
 
 def test_memory_that_stays_exhausted(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     allocate = board.memory.allocate
-    driver.device.board(board.overlay)  # opened: its lock is a file
+    program.device.board(board.overlay)  # opened: its lock is a file
     for fitting in range(4):
         net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
 
@@ -285,7 +282,6 @@ def test_ctrl_c(net: chai.Net, board: Any, wanted: Any, look: int) -> None:
 
 
 def test_a_stream_that_fails_in_the_middle(net: chai.Net, board: Any, wanted: Any) -> None:
-    board.accelerator.looks = 2
     with nothing_is_lost(board):
         found = []
         with pytest.raises(DeviceError, match="bus error while reading"):
