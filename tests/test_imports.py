@@ -17,7 +17,7 @@ RANKS = {
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "fetch", "loading", "schedule", "plan", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate"],
-    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer"],
+    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer", "selftest"],
     9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
