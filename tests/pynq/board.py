@@ -7,8 +7,10 @@ decodes them, and does what the Tasks' definitions say.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
+import termios
 import threading
 import tty
 import weakref
@@ -305,6 +307,12 @@ class Controller:
             self.count += 1
             os.write(self.host, struct.pack("<I", self.count))
 
+    @property
+    def coming(self) -> bool:
+        """Whether an interrupt is on its way to the host."""
+        unread = struct.unpack("i", fcntl.ioctl(self.end, termios.FIONREAD, bytes(4)))[0]
+        return self.pending or unread > 0
+
     def close(self) -> None:
         os.close(self.end)
         os.close(self.host)
@@ -324,7 +332,7 @@ class Counts:
 class Board(pynq.Device):
     """The Device that pynq is given. ``lose`` drops a flush or an invalidate: (kind, how many to let pass first).
 
-    ``on_use`` is called before whatever the driver does: registers, buffers, downloads.
+    ``on_use`` is called before whatever the caller's thread does: registers, buffers, downloads.
     """
 
     def __init__(
@@ -351,6 +359,10 @@ class Board(pynq.Device):
     def read_registers(self, address: int, length: int) -> bytes:
         return b"".join(struct.pack("<I", self._read(a)) for a in range(address, address + length, 4))
 
+    def _use(self) -> None:
+        if threading.current_thread().name != "chai-interrupt":
+            self.on_use()
+
     def tick(self) -> None:
         """Time has passed."""
         with self.busy:
@@ -368,7 +380,7 @@ class Board(pynq.Device):
             return found
 
     def _read_one(self, address: int) -> int:
-        self.on_use()
+        self._use()
         offset = address - controller(self.overlay)
         if self.controller and 0 <= offset < 0x1000:
             return self.controller.read(offset)
@@ -386,7 +398,7 @@ class Board(pynq.Device):
             self._wires()
 
     def _write_one(self, address: int, value: int) -> None:
-        self.on_use()
+        self._use()
         offset = address - controller(self.overlay)
         if self.controller and 0 <= offset < 0x1000:
             self.controller.write(offset, value)
@@ -403,7 +415,7 @@ class Board(pynq.Device):
     # -- memory
 
     def allocate(self, shape: Any, dtype: Any = "u4", **_: Any) -> PynqBuffer:
-        self.on_use()
+        self._use()
         made = self.memory.allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)
         self.counts.allocations += 1
         view = np.frombuffer(memoryview(made.host), np.uint8)
@@ -418,13 +430,13 @@ class Board(pynq.Device):
 
     def flush(self, bo: Buffer, *_: Any) -> None:
         """The whole buffer, as pynq 3.1 does."""
-        self.on_use()
+        self._use()
         self.counts.flushed += bo.size
         if not self._lost("flush"):
             bo.device[...] = bo.host
 
     def invalidate(self, bo: Buffer, *_: Any) -> None:
-        self.on_use()
+        self._use()
         self.counts.invalidated += bo.size
         if not self._lost("invalidate"):
             bo.host[...] = bo.device
@@ -451,7 +463,7 @@ class Board(pynq.Device):
     def download(self, bitstream: Any, parser: Any = None) -> None:
         from pynq.pl_server.embedded_device import parse_bit_header
 
-        self.on_use()
+        self._use()
         parse_bit_header(Path(bitstream.bitfile_name).read_bytes())
         self.downloads += 1
         self.accelerator.power_on()

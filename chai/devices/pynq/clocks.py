@@ -48,7 +48,7 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> None:
         return
     try:
         mhz = _set(number, overlay.clock_mhz)
-    except (RuntimeError, ValueError, AttributeError, TypeError) as error:  # a PLL or processor that pynq does not know
+    except (RuntimeError, ValueError, AttributeError, TypeError, OSError) as error:  # a PLL that pynq does not know
         log.warning("clock %d cannot be set to %g MHz: %s", number, overlay.clock_mhz, error)
         return
     if mhz > overlay.clock_mhz * (1 + TOLERANCE):

@@ -25,6 +25,8 @@ def answering(what: str) -> Iterator[None]:
     """Raise Lost for whatever pynq raises where the board is gone: its errors differ from version to version."""
     try:
         yield
+    except DeviceError:
+        raise
     except Exception as error:
         raise Lost(
             f"the board does not answer: {what} ({type(error).__name__}: {error})",
@@ -45,7 +47,7 @@ class Memory:
         try:
             for region, size in sizes.items():
                 self.buffers[region] = device.allocate((size,), "u1", cacheable=True)
-        except (RuntimeError, MemoryError) as error:  # which of them depends on pynq's version
+        except (RuntimeError, MemoryError, OSError) as error:  # which of them depends on pynq's version
             self.buffers.clear()
             raise _no_room(needed, total, free, error) from None
         self.addresses = {region: int(buffer.device_address) for region, buffer in self.buffers.items()}

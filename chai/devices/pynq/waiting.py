@@ -46,7 +46,7 @@ class Interrupt:
         self._thread = threading.Thread(target=self._loop.run_forever, name="chai-interrupt", daemon=True)
         self._thread.start()
         atexit.register(self.close)
-        self._files: list[Any] = []  # /dev/uioN, once there is one
+        self._files: list[Any] = []  # pynq's of /dev/uioN, once there is one
         self._coming: Any = None
         try:
             self._pin = self._submit(_take(pin, self._files)).result()
@@ -105,7 +105,7 @@ async def _take(pin: str, files: list[Any]) -> Any:
 
 
 async def _release(files: list[Any]) -> None:
-    """Take files from the loop and from pynq's lists; with the last reference to one, pynq closes it."""
+    """Close files and take them from pynq's lists."""
     import asyncio
 
     from pynq.interrupt import _InterruptController as Controllers
@@ -114,9 +114,13 @@ async def _release(files: list[Any]) -> None:
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    while files:
-        file = files.pop()
-        file.wait_events.clear()
+    for file in files:
         asyncio.get_running_loop().remove_reader(file.uio)
+        file.uio.close()
+        file.__class__ = _Closed
     Controllers._controllers.clear()
     Controllers._uio_devices.clear()
+
+
+class _Closed:
+    """What is left of a file: pynq's own way to end one asks for a loop in whatever thread the last reference goes."""
