@@ -108,10 +108,11 @@ def test_pynq_four_has_no_zynq_7000(board_of: Callable[..., Any], monkeypatch: p
 
 
 def test_another_process_has_the_board(board: Any, tmp_path: Path) -> None:
-    code = "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(f, fcntl.LOCK_EX)\n"
-    code += "os.pwrite(f, str(os.getpid()).encode(), 0); print('has it', flush=True); sys.stdin.read()"
-    lock = tmp_path / "chai-board.lock"
-    with subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    code = "import pathlib, sys; from chai.devices.pynq import finding; finding.LOCKS = pathlib.Path(sys.argv[1])\n"
+    code += "file = finding.claim(); print('has it', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None and other.stdout.readline()
         error = refused(board)
         assert error.message == f"the board is in use by process {other.pid}"
@@ -187,6 +188,48 @@ def test_words_where_there_is_no_board(monkeypatch: pytest.MonkeyPatch, tmp_path
         warnings.simplefilter("ignore")  # pynq's own, once per process
         chai.Net("digits", device="pynq", overlay=folder, calibrate=IMAGE).forward(IMAGE)
     assert "sudo -E" in str(caught.value.hint) and "BOARD is not set either" in str(caught.value.hint)
+
+
+def test_registers_are_roots(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pynq says so when it maps them, in words of its own."""
+
+    def refuse() -> None:
+        raise OSError("Root permissions required.")
+
+    board.on_use = refuse
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    error = refused(board)
+    assert "cannot be loaded: Root permissions required." in error.message
+    assert "registers can be mapped by root alone; sudo drops what pynq needs: sudo -E" in str(error.hint)
+    board.on_use = lambda: None
+    digits(board).forward(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("xrt", "board_name", "words", "hint"),
+    [
+        (None, None, "(XILINX_XRT is not set)", "BOARD is not set either"),
+        (None, "Pynq-Z2", "(XILINX_XRT is not set)", "login shell (sudo -i)"),
+        ("/usr", "Pynq-Z2", "(No Devices Found)", "sudo -E"),
+    ],
+)
+def test_what_sudo_drops(
+    board: Any, monkeypatch: pytest.MonkeyPatch, xrt: str | None, board_name: str | None, words: str, hint: str
+) -> None:
+    for name, value in (("XILINX_XRT", xrt), ("BOARD", board_name)):
+        monkeypatch.delenv(name, raising=False)
+        value and monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    device = pynq.Device.active_device
+    monkeypatch.setattr(type(pynq.Device), "active_device", property(_no_devices))
+    error = refused(board)
+    monkeypatch.undo()
+    assert device is board and error.message == f"pynq finds no board here {words}"
+    assert hint in str(error.hint) and ("BOARD is not set" in str(error.hint)) == (board_name is None)
+
+
+def _no_devices(_: Any) -> None:
+    raise RuntimeError("No Devices Found")
 
 
 def test_status(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,100 @@ def test_another_bitstream_or_none_was_loaded_meanwhile(
     assert board.downloads == 2
 
 
+def test_another_bitstream_is_loaded_in_mid_chain(net: chai.Net, board: Any, wanted: Any) -> None:
+    """What stands in the place of STATUS there may say done: no codes are taken for it, and nothing is written there."""
+
+    def other() -> None:
+        board.accelerator.on_look = lambda: None
+        board.accelerator.values.update(dict.fromkeys(board.accelerator.values, 2))
+        board.counts.writes.clear()
+
+    board.accelerator.on_look = other
+    with pytest.raises(DeviceError, match="no accelerator of chai answers: register ID reads 0x00000002"):
+        net.forward(IMAGES[1])
+    assert not board.counts.writes and not board.memory.held and not program._boards
+    right(net, wanted)
+    assert board.downloads == 2
+
+
+def test_done_is_not_all_done(net: chai.Net, board: Any, wanted: Any) -> None:
+    """Started anew by somebody else, say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(board.accelerator, "_finish", lambda: board.accelerator.values.update(STATUS=2, DONE=3))
+        error = fails(net, board)
+    assert "the accelerator stopped without a word, 3 of 15 Tasks completed" in error.message
+    right(net, wanted)
+
+
+def test_the_board_disappears(net: chai.Net, board: Any, wanted: Any) -> None:
+    def gone() -> None:
+        raise OSError("no such device")
+
+    board.accelerator.on_look = lambda: setattr(board, "on_use", gone)
+    with pytest.raises(
+        DeviceError, match=r"the board does not answer: register .* \(OSError: no such device\)"
+    ) as caught:
+        net.forward(IMAGES[1])
+    assert "load the network again" in str(caught.value.hint)
+    assert not board.memory.held and not program._boards
+    with pytest.raises(DeviceError, match=r"cannot be loaded: no such device|does not answer"):
+        net.forward(IMAGES[1])
+    board.on_use = board.accelerator.on_look = lambda: None
+    right(net, wanted)
+
+
+def test_a_reset_that_does_not_help(net: chai.Net, board: Any, wanted: Any) -> None:
+    """It may still write: its buffers stay out of everybody's hands until a download has ended it."""
+    board.accelerator.hangs_at, board.accelerator.deaf = 3, True
+    held = set(board.memory.held)
+    with pytest.raises(DeviceError, match="not done after"):
+        net.forward(IMAGES[1])
+    gc.collect()
+    assert set(board.memory.held) == held and board.accelerator._bit("busy")
+    board.accelerator.hangs_at = None
+    right(net, wanted)
+    assert board.downloads == 2 and len(board.memory.held) == len(held)
+    net.close()
+    assert not board.memory.held
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_error_at_each_use_of_the_board(net: chai.Net, board: Any, wanted: Any, error: type[BaseException]) -> None:
+    """Until there is none left: buffers, registers, flushes; then all of them while the board is opened."""
+    for again in (False, True):
+        fired = True
+        n = 0
+        while fired and n < 300:
+            n += 1 if n < 30 else 17  # opening is mostly the processor's clocks
+            net.offload.close()
+            if again:
+                program.device.forget(program.device.board(board.overlay))
+            left, fired = [n], False
+
+            def use(left: list[int] = left) -> None:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise error("now")
+
+            board.on_use = use
+            failed = True
+            try:
+                net.forward(IMAGES[0])
+                failed = False  # a clock that cannot be set is a warning
+            except DeviceError:
+                gc.collect()
+                assert not board.memory.held and not board.accelerator._bit("busy")
+            except KeyboardInterrupt:
+                pass  # its traceback may have a buffer in one of pynq's frames
+            fired = left[0] <= 0
+            gc.collect()
+            assert not failed or not board.memory.held and not board.accelerator._bit("busy")
+            board.on_use = lambda: None
+            found = net.forward(IMAGES[1])
+            assert all(np.array_equal(found[b], wanted[1][b]) for b in found)
+        assert 15 < n < 300, "nothing failed, or there was no end"
+
+
 def test_a_descriptor_of_another_version(net: chai.Net, board: Any, wanted: Any) -> None:
     values = board.accelerator.values
     fixed = board.memory.held[values["CHAIN_LO"] | values["CHAIN_HI"] << 32]

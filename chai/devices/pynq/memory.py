@@ -31,7 +31,7 @@ def answering(what: str) -> Iterator[None]:
         raise Lost(
             f"the board does not answer: {what} ({type(error).__name__}: {error})",
             hint="another program may have taken it; load the network again, or restart the board",
-        ) from error
+        ) from error.with_traceback(None)  # which would hold the buffer
 
 
 class Memory:
@@ -48,8 +48,11 @@ class Memory:
             for region, size in sizes.items():
                 self.buffers[region] = device.allocate((size,), "u1", cacheable=True)
         except (RuntimeError, MemoryError, OSError) as error:  # which of them depends on pynq's version
-            self.buffers.clear()
+            self.free()
             raise _no_room(needed, total, free, error) from None
+        except BaseException:
+            self.free()
+            raise
         self.addresses = {region: int(buffer.device_address) for region, buffer in self.buffers.items()}
 
     @property
@@ -63,15 +66,23 @@ class Memory:
 
     def flush(self, regions: Collection[int]) -> None:
         """Let the accelerator see what the host has written."""
-        with answering("a buffer cannot be flushed"):
+        with self._freed_by_errors(), answering("a buffer cannot be flushed"):
             for region in regions:
                 self.buffers[region].flush()
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Let the host see what the accelerator has written."""
-        with answering("a buffer cannot be read"):
+        with self._freed_by_errors(), answering("a buffer cannot be read"):
             for region in regions:
                 self.buffers[region].invalidate()
+
+    @contextmanager
+    def _freed_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # nothing runs now, and who has made this may not hold it yet
+            self.free()
+            raise
 
 
 def _contiguous() -> tuple[int, int]:
