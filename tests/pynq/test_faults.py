@@ -226,14 +226,11 @@ def test_an_error_at_each_use_of_the_board(net: chai.Net, board: Any, wanted: An
             try:
                 net.forward(IMAGES[0])
                 failed = False  # a clock that cannot be set is a warning
-            except DeviceError:
-                gc.collect()
-                assert not board.memory.held and not board.accelerator._bit("busy")
-            except KeyboardInterrupt:
-                pass  # its traceback may have a buffer in one of pynq's frames
+            except (error, DeviceError):
+                pass  # until here its traceback may have a buffer in one of pynq's frames
             fired = left[0] <= 0
             gc.collect()
-            assert not failed or not board.memory.held and not board.accelerator._bit("busy")
+            assert not failed or (not board.memory.held and not board.accelerator._bit("busy"))
             board.on_use = lambda: None
             found = net.forward(IMAGES[1])
             assert all(np.array_equal(found[b], wanted[1][b]) for b in found)

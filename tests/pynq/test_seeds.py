@@ -220,6 +220,7 @@ def play(board: Any, seed: int) -> list[str]:
 
 def played(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seeds: range) -> list[str]:
     told = []
+    gc.collect()  # what other tests have left may own files
     for seed in seeds:
         monkeypatch.setenv("CHAI_PYNQ_WAIT", ["poll", "interrupt"][seed % 2])
         env.cache_clear()

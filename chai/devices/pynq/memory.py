@@ -31,7 +31,7 @@ def answering(what: str) -> Iterator[None]:
         raise Lost(
             f"the board does not answer: {what} ({type(error).__name__}: {error})",
             hint="another program may have taken it; load the network again, or restart the board",
-        ) from error.with_traceback(None)  # which would hold the buffer
+        ) from error
 
 
 class Memory:
