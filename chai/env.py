@@ -15,7 +15,7 @@ class Env:
     """device: name of the device asked for, or ""; debug: 0..3; custom: files or folders of custom layers.
 
     check: whether every Task is compared with its definition; dump: folder that every blob is written to, or None.
-    cache: folder of fetched weights.
+    cache: folder of fetched weights; pynq_wait: how a board is waited for, "poll" or "interrupt".
     """
 
     device: str
@@ -25,14 +25,19 @@ class Env:
     check: bool
     dump: Path | None
     cache: Path
+    pynq_wait: str
 
 
 @lru_cache(maxsize=1)
 def env() -> Env:
-    """CHAI_DEVICE, CHAI_DEBUG, CHAI_CUSTOM (os.pathsep between places), CHAI_LIMITS, CHAI_CHECK, CHAI_DUMP, CHAI_CACHE."""
+    """CHAI_DEVICE, CHAI_DEBUG, CHAI_CUSTOM (os.pathsep between places), CHAI_LIMITS, CHAI_CHECK, CHAI_DUMP, CHAI_CACHE,
+    CHAI_PYNQ_WAIT."""
     debug = os.environ.get("CHAI_DEBUG", "0") or "0"
     if not debug.isdecimal():
         raise UsageError(f"CHAI_DEBUG is {debug!r}; expected a number from 0 to 3")
+    wait = os.environ.get("CHAI_PYNQ_WAIT") or "poll"
+    if wait not in ("poll", "interrupt"):
+        raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt")
     places = [p for p in os.environ.get("CHAI_CUSTOM", "").split(os.pathsep) if p]
     return Env(
         device=os.environ.get("CHAI_DEVICE", ""),
@@ -42,6 +47,7 @@ def env() -> Env:
         check=os.environ.get("CHAI_CHECK", "0") not in ("", "0"),
         dump=Path(os.environ["CHAI_DUMP"]) if os.environ.get("CHAI_DUMP") else None,
         cache=_cache(),
+        pynq_wait=wait,
     )
 
 

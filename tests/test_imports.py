@@ -17,7 +17,7 @@ RANKS = {
     5: ["parser", "passes", "partition", "formats"],
     6: ["image", "fetch", "loading", "schedule", "plan", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate", "placement"],
-    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer"],
+    8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer", "selftest"],
     9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn", "hw_overlays", "notebooks"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
@@ -28,6 +28,8 @@ OWNERS = {  # libraries that may be imported in one place only
     "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
     "distributed": {"evaluate/cluster.py"},
+    "pynq": {"devices/pynq/"},
+    "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

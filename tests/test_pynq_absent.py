@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai import devices, overlay as overlays
-from chai.devices import pynq as driver
+from chai.devices.pynq import finding
 from chai.errors import DeviceError
 
 
@@ -33,6 +33,6 @@ def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "put pynq-z2.bit and pynq-z2.hwh beside" in str(caught.value.hint)
     (tmp_path / "overlay.json").write_bytes(overlays.load().path.read_bytes())
     (tmp_path / "pynq-z2.bit").write_bytes(b"x")
-    monkeypatch.setattr(driver, "LOCKS", tmp_path)
+    monkeypatch.setattr(finding, "LOCKS", tmp_path)
     with pytest.raises(DeviceError, match="the pynq library is not installed"):
         chai.Net("digits", device="pynq", overlay=tmp_path, calibrate=image).forward(image)

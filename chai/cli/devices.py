@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 
 from .. import devices, overlay
+from ..env import env
+from ..errors import UsageError
 from . import output
 
-EPILOG = ""
+EPILOG = """examples:
+  chai devices --test                                  the board if there is one, else the emulator
+  chai devices --test --device pynq --overlay pynq-z2
+
+exit code 1: something that the device computes is not what its definition says"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
+    parser.add_argument("--test", action="store_true", help="run known Tasks and a small network, compare every bit")
+    parser.add_argument("--device", help="what to test (default: pynq where it can be used, else emulator)")
+    parser.add_argument(
+        "--overlay", metavar="NAME", help=f"an overlay or its overlay.json (default: {overlay.default})"
+    )
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print every device with its state, and what compiles custom layers."""
+    """Print every device with its state, and what compiles custom layers; or test one."""
+    if args.test:
+        return _test(args)
+    if args.device or args.overlay:
+        raise UsageError("--device and --overlay say what to test", hint="chai devices --test ...")
     found = []
     for name in devices.names():
         device = devices.open(name)
@@ -49,3 +65,34 @@ def execute(args: argparse.Namespace) -> int:
     print()
     print(f"custom layers are compiled by: {jit}")
     return 0
+
+
+def _test(args: argparse.Namespace) -> int:
+    from .. import selftest
+
+    name = args.device or env().device or ("pynq" if devices.open("pynq").status()[0] else devices.DEFAULT)
+    device, on = devices.open(name), overlay.load(args.overlay or overlay.default)
+    found = []
+    told = args.quiet or (sys.stdout.isatty() and not args.json)  # a line each says enough
+    for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", told):
+        found.append(result)
+        if not args.json:
+            verdict = "PASS" if result.ok else "FAIL"
+            print(
+                output.printable(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else "")),
+                flush=True,
+            )
+    failed = sum(not result.ok for result in found)
+    if args.json:
+        output.as_json(
+            "chai.selftest/1",
+            device=device.name,
+            overlay=on.name,
+            build=f"{on.build:08x}",
+            tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in found],
+            failed=failed,
+            ok=not failed,
+        )
+    else:
+        print(f"{len(found) - failed} of {len(found)} passed: device {device.name}, overlay {on.name}")
+    return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""The devices a network can run on: one file each, the folder is the list."""
+"""The devices a network can run on: one file or folder each, this folder is the list."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ DEFAULT = "emulator"  # where neither a caller nor CHAI_DEVICE names one
 
 def names() -> list[str]:
     """Names of all devices."""
-    return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in ("__init__", "base"))
+    found = {*Path(__file__).parent.glob("*.py"), *(p.parent for p in Path(__file__).parent.glob("*/__init__.py"))}
+    return sorted({p.stem for p in found} - {"__init__", "base"})
 
 
 def open(name: str) -> Device:

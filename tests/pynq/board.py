@@ -7,10 +7,16 @@ decodes them, and does what the Tasks' definitions say.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import struct
+import termios
+import threading
+import tty
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +35,8 @@ from chai.memory import Placed, blob_bytes, fetch, planes, store
 from chai.overlay import Overlay
 from chai.tasks import Task
 
-from .hardware_files import base
+from .clock import Clock
+from .hardware_files import base, controller
 
 PAGE = 4096
 DIRTY, STALE = 0xCC, 0xDD  # what a new buffer holds, on either side
@@ -90,44 +97,66 @@ class Ddr:
 
 
 class Accelerator:
-    """The register map and the chain. ``looks`` is how often STATUS reads busy before the chain is done."""
+    """The register map and the chain, which ``takes`` so many seconds of ``clock``."""
 
-    def __init__(self, overlay: Overlay, memory: Ddr, exact: bool) -> None:
-        self.overlay, self.memory, self.exact = overlay, memory, exact
-        self.values = dict.fromkeys((r.name for r in overlay.registers.list), 0)
-        self.values["ID"] = overlay.registers["ID"].value or 0
-        self.values["BUILD"] = overlay.build
+    def __init__(self, overlay: Overlay, memory: Ddr, exact: bool, clock: Clock) -> None:
+        self.overlay, self.memory, self.exact, self.clock = overlay, memory, exact, clock
         self.offsets = {r.offset: r.name for r in overlay.registers.list}
-        self.looks = 2
-        self.left: float = 0
+        self.constants = {"ID": overlay.registers["ID"].value or 0, "BUILD": overlay.build}  # of the bitstream
+        self.takes = 50e-6
+        self.power_on()
+        self.deaf = False  # to a reset, until the next download
+        self.mute = False  # raises no interrupt
         self.hangs_at: int | None = None  # a Task that never ends
         self.stop_at: tuple[int, int] | None = None  # (cause, Task) of an error
         self.corrupt: Callable[[Task, np.ndarray], None] | None = None
         self.on_look: Callable[[], None] = lambda: None
 
+    def power_on(self) -> None:
+        """As after a download."""
+        self.values = dict.fromkeys((r.name for r in self.overlay.registers.list), 0)
+        self.values |= self.constants
+        self.ends: float = 0
+        self.deaf = False
+
     def read(self, offset: int) -> int:
         name = self.offsets[offset]
         if name == "STATUS":
             self.on_look()
-            if self._bit("busy"):
-                self.left -= 1
-                if self.left <= 0:
-                    self._finish()
+            self.tick()
         return self.values[name]
+
+    def tick(self) -> None:
+        """Be done if it is time."""
+        if self._bit("busy") and self.clock.now >= self.ends:
+            self._finish()
+            if not self._bit("busy") and not self.mute:
+                status, irq = self.overlay.registers["STATUS"], self.overlay.registers["IRQ"]
+                for name in ("done", "error"):
+                    self.values["IRQ"] |= irq.mask(name) if self.values["STATUS"] & status.mask(name) else 0
+
+    @property
+    def line(self) -> bool:
+        """The interrupt, a level."""
+        return bool(self.values["IRQ"] & self.values["IRQ_ENABLE"])
 
     def write(self, offset: int, value: int) -> None:
         name = self.offsets[offset]
         register = self.overlay.registers[name]
         if register.access == "r":
             raise BusError(f"{name} cannot be written")
-        if name != "CONTROL":
+        if name == "IRQ":
+            self.values[name] &= ~value
+        elif name != "CONTROL":
             self.values[name] = value
         elif value & register.mask("reset"):
+            if self.deaf:
+                return
             self.values |= {"STATUS": 0, "DONE": 0, "ERROR": 0, "CHAIN_LO": 0, "CHAIN_HI": 0, "COUNT": 0}
         elif value & register.mask("start"):
             assert not self._bit("busy"), "started while busy"
             self.values |= {"STATUS": self.overlay.registers["STATUS"].mask("busy"), "DONE": 0, "ERROR": 0}
-            self.left = self.looks
+            self.ends = self.clock.now + self.takes
 
     def _bit(self, name: str) -> bool:
         return bool(self.values["STATUS"] & self.overlay.registers["STATUS"].mask(name))
@@ -156,7 +185,7 @@ class Accelerator:
             while queues[0] or queues[1]:
                 side = next((s for s in (0, 1) if queues[s] and (tokens[s] or not values[queues[s][0]]["wait"])), None)
                 if side is None or queues[side][0] == self.hangs_at:
-                    self.left = np.inf  # busy for ever
+                    self.ends = np.inf  # busy for ever
                     return
                 tag = queues[side].pop(0)
                 if self.stop_at and self.stop_at[1] == tag:
@@ -235,6 +264,60 @@ def _blobs(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed],
     return address, shapes
 
 
+class Controller:
+    """An AXI interrupt controller with one input (PG099), and /dev/uioN behind it: a terminal that speaks its language.
+
+    The host writes 4 bytes to let the next interrupt through and reads 4 bytes when one came. An input that is a level
+    stands again as soon as it is acknowledged; one that is an ``edge`` does not.
+    """
+
+    def __init__(self, line: Callable[[], bool], edge: bool) -> None:
+        self.line, self.edge = line, edge
+        self.values = {0x08: 0, 0x1C: 0}  # IER, MER
+        self.pending = self.before = self.open = False
+        self.count = 0
+        self.host, end = os.openpty()
+        tty.setraw(end)
+        self.path = os.ttyname(end)
+        self.end = end  # kept open: a terminal that nobody has open is gone
+        os.set_blocking(self.host, False)
+
+    def read(self, offset: int) -> int:
+        self.look()
+        return {0x00: self.pending, 0x04: self.pending & self.values[0x08]}.get(offset, self.values.get(offset, 0))
+
+    def write(self, offset: int, value: int) -> None:
+        if offset == 0x0C:  # IAR
+            self.pending = self.pending and not value & 1
+        elif offset in (0x10, 0x14):  # SIE, CIE
+            self.values[0x08] = self.values[0x08] | value if offset == 0x10 else self.values[0x08] & ~value
+        else:
+            self.values[offset] = value
+        self.look()
+
+    def look(self) -> None:
+        """Let an interrupt through that can get through."""
+        now = self.line()
+        self.pending = self.pending or (now and not (self.edge and self.before))
+        self.before = now
+        with suppress(BlockingIOError):
+            self.open = bool(os.read(self.host, 4096)) or self.open
+        if self.open and self.pending and self.values[0x08] & 1 and self.values[0x1C] & 1:
+            self.open = False
+            self.count += 1
+            os.write(self.host, struct.pack("<I", self.count))
+
+    @property
+    def coming(self) -> bool:
+        """Whether an interrupt is on its way to the host."""
+        unread = struct.unpack("i", fcntl.ioctl(self.end, termios.FIONREAD, bytes(4)))[0]
+        return self.pending or unread > 0
+
+    def close(self) -> None:
+        os.close(self.end)
+        os.close(self.host)
+
+
 @dataclass
 class Counts:
     """What the driver did since ``Counter.clear``."""
@@ -247,9 +330,14 @@ class Counts:
 
 
 class Board(pynq.Device):
-    """The Device that pynq is given. ``lose`` drops a flush or an invalidate: (kind, how many to let pass first)."""
+    """The Device that pynq is given. ``lose`` drops a flush or an invalidate: (kind, how many to let pass first).
 
-    def __init__(self, overlay: Overlay, memory: int = 64 << 20, exact: bool = True) -> None:
+    ``on_use`` is called before whatever the caller's thread does: registers, buffers, downloads.
+    """
+
+    def __init__(
+        self, overlay: Overlay, clock: Clock, memory: int = 64 << 20, exact: bool = True, interrupt: str = ""
+    ) -> None:
         super().__init__(f"board{id(self)}")
         self.name = "simulated"
         self.arch = "armv7l" if overlay.family == "zynq7000" else "aarch64"
@@ -257,7 +345,10 @@ class Board(pynq.Device):
         self.overlay = overlay
         # buffers above 4 GB need both words of an address
         self.memory = Ddr(0x1000_0000 if self.arch == "armv7l" else 0x8_0000_0000, memory)
-        self.accelerator = Accelerator(overlay, self.memory, exact)
+        self.accelerator = Accelerator(overlay, self.memory, exact, clock)
+        self.controller = Controller(lambda: self.accelerator.line, interrupt == "edge") if interrupt else None
+        self.busy = threading.RLock()  # the thread that serves interrupts comes here too
+        self.on_use: Callable[[], None] = lambda: None
         self.counts = Counts()
         self.downloads = 0
         self.lose: tuple[str, int] | None = None
@@ -268,7 +359,31 @@ class Board(pynq.Device):
     def read_registers(self, address: int, length: int) -> bytes:
         return b"".join(struct.pack("<I", self._read(a)) for a in range(address, address + length, 4))
 
+    def _use(self) -> None:
+        if threading.current_thread().name != "chai-interrupt":
+            self.on_use()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        with self.busy:
+            self.accelerator.tick()
+            self._wires()
+
+    def _wires(self) -> None:
+        if self.controller:
+            self.controller.look()
+
     def _read(self, address: int) -> int:
+        with self.busy:
+            found = self._read_one(address)
+            self._wires()
+            return found
+
+    def _read_one(self, address: int) -> int:
+        self._use()
+        offset = address - controller(self.overlay)
+        if self.controller and 0 <= offset < 0x1000:
+            return self.controller.read(offset)
         offset = address - base(self.overlay)
         if 0 <= offset < self.overlay.registers.window:
             self.counts.reads[self.accelerator.offsets[offset]] += 1
@@ -278,7 +393,16 @@ class Board(pynq.Device):
         raise BusError(f"the host reads {address:#x}")
 
     def write_registers(self, address: int, data: Any) -> None:
-        (value,) = struct.unpack("<I", bytes(data))
+        with self.busy:
+            self._write_one(address, *struct.unpack("<I", bytes(data)))
+            self._wires()
+
+    def _write_one(self, address: int, value: int) -> None:
+        self._use()
+        offset = address - controller(self.overlay)
+        if self.controller and 0 <= offset < 0x1000:
+            self.controller.write(offset, value)
+            return
         offset = address - base(self.overlay)
         if 0 <= offset < self.overlay.registers.window:
             self.counts.writes[self.accelerator.offsets[offset]] += 1
@@ -291,6 +415,7 @@ class Board(pynq.Device):
     # -- memory
 
     def allocate(self, shape: Any, dtype: Any = "u4", **_: Any) -> PynqBuffer:
+        self._use()
         made = self.memory.allocate(int(np.prod(shape)) * np.dtype(dtype).itemsize)
         self.counts.allocations += 1
         view = np.frombuffer(memoryview(made.host), np.uint8)
@@ -305,11 +430,13 @@ class Board(pynq.Device):
 
     def flush(self, bo: Buffer, *_: Any) -> None:
         """The whole buffer, as pynq 3.1 does."""
+        self._use()
         self.counts.flushed += bo.size
         if not self._lost("flush"):
             bo.device[...] = bo.host
 
     def invalidate(self, bo: Buffer, *_: Any) -> None:
+        self._use()
         self.counts.invalidated += bo.size
         if not self._lost("invalidate"):
             bo.host[...] = bo.device
@@ -330,16 +457,16 @@ class Board(pynq.Device):
             "raw_type": 2, "used": 1, "base_address": 0, "size": self.memory.size, "type": "DDR4", "streaming": False,
             "idx": 0, "tag": "PSDDR", "fullpath": "PSDDR",
         }  # fmt: skip
-        if pynq.__version__ < "3.1":
-            found.clock_dict = {}  # its Clocks ask the processor that Python runs on
         found.xclbin_data = found.bin_data = found.dtbo_data = None
         return found
 
     def download(self, bitstream: Any, parser: Any = None) -> None:
         from pynq.pl_server.embedded_device import parse_bit_header
 
+        self._use()
         parse_bit_header(Path(bitstream.bitfile_name).read_bytes())
         self.downloads += 1
+        self.accelerator.power_on()
         super().post_download(bitstream, parser, self.name)
 
     def gen_cache(self, bitstream: Any, parser: Any = None) -> None:

@@ -12,34 +12,27 @@ from typing import Any
 import pytest
 
 from chai import overlay as overlays
-from chai.devices import pynq as driver
+from chai.devices.pynq import finding, program, waiting
+
+from .clock import Clock
 
 if find_spec("pynq"):
     with warnings.catch_warnings():  # of a processor that is no Zynq, of what its libraries still use
         warnings.simplefilter("ignore")
         import pynq
+        import pynq.interrupt
         import pynq.pl_server.embedded_device
+        import pynq.ps
         import pynqmetadata.frontends  # noqa: F401
     VERSION = int(pynq.__version__.split(".")[0])
-
-
-class Clock:
-    """Time passes when somebody sleeps."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(driver, "monotonic", made.monotonic)
-    monkeypatch.setattr(driver, "sleep", made.sleep)
+    monkeypatch.setattr(waiting, "monotonic", made.monotonic)
+    monkeypatch.setattr(waiting, "sleep", made.sleep)
+    monkeypatch.setattr(waiting, "until", made.until)
     return made
 
 
@@ -54,17 +47,24 @@ def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> I
         folder.mkdir(exist_ok=True)
         shutil.copy(overlays.load(name).path, folder)
         overlay = overlays.load(folder)
-        (folder / f"{name}.hwh").write_bytes(handoff(overlay))
+        (folder / f"{name}.hwh").write_bytes(handoff(overlay, interrupt=bool(options.get("interrupt"))))
         (folder / f"{name}.bit").write_bytes(bitstream(overlay))
-        board = Board(overlay, **options)
+        board = Board(overlay, clock, **options)
+        clock.boards.append(board)
         pynq.Device.active_device = board
-        pynq.Clocks.__dict__.get("_real_instance") and delattr(pynq.Clocks, "_real_instance")
+        if pynq.__version__ < "3.1":  # which takes the processor that Python runs on for the board's
+            monkeypatch.setattr(pynq.ps, "CPU_ARCH", board.arch)
+        monkeypatch.setattr(pynq.interrupt, "get_uio_irq", lambda _: board.controller and board.controller.path)
+        # what pynq keeps for the process: clocks of the board it has seen first
+        "_real_instance" in pynq.Clocks.__dict__ and delattr(pynq.Clocks, "_real_instance")
         return board
 
-    monkeypatch.setattr(driver, "LOCKS", tmp_path)
+    monkeypatch.setattr(finding, "LOCKS", tmp_path)
     yield make
-    for opened in list(driver._boards.values()):
-        driver.device.forget(opened)
+    for opened in list(program._boards.values()):
+        program.device.forget(opened)
+    for board in clock.boards:
+        board.controller and board.controller.close()
     if "_active_device" in pynq.Device.__dict__:
         del pynq.Device._active_device
 

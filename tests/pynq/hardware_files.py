@@ -11,7 +11,7 @@ from chai.overlay import Overlay, Register
 FAMILIES = {
     "zynq7000": {
         "arch": "zynq", "processor": ("ps7", "processing_system7", "xilinx.com:ip:processing_system7:5.5"),
-        "control": "M_AXI_GP0", "memory": "S_AXI_HP0", "base": 0x4000_0000,
+        "control": "M_AXI_GP0", "memory": "S_AXI_HP0", "base": 0x4000_0000, "clocks": "FCLK_CLK{}", "interrupt": "IRQ_F2P",
         "clock": {
             "PCW_FPGA_FCLK{}_ENABLE": "{on}", "PCW_FCLK{}_PERIPHERAL_DIVISOR0": "5", "PCW_FCLK{}_PERIPHERAL_DIVISOR1": "2",
             "PCW_FCLK{}_PERIPHERAL_CLKSRC": "IO PLL", "PCW_ACT_FPGA{}_PERIPHERAL_FREQMHZ": "{mhz}",
@@ -19,7 +19,8 @@ FAMILIES = {
     },
     "zynqmp": {
         "arch": "zynquplus", "processor": ("ps_e", "zynq_ultra_ps_e", "xilinx.com:ip:zynq_ultra_ps_e:3.5"),
-        "control": "M_AXI_HPM0_FPD", "memory": "S_AXI_HP0_FPD", "base": 0xA000_0000,
+        "control": "M_AXI_HPM0_FPD", "memory": "S_AXI_HP0_FPD", "base": 0xA000_0000, "clocks": "pl_clk{}",
+        "interrupt": "pl_ps_irq0",
         "clock": {
             "PSU__FPGA_PL{}_ENABLE": "{on}", "PSU__CRL_APB__PL{}_REF_CTRL__DIVISOR0": "10",
             "PSU__CRL_APB__PL{}_REF_CTRL__DIVISOR1": "1", "PSU__CRL_APB__PL{}_REF_CTRL__SRCSEL": "IOPLL",
@@ -27,6 +28,7 @@ FAMILIES = {
         },
     },
 }  # fmt: skip
+REGISTERS = "REGISTER", "Reg"
 ACCESS = {"r": "read-only", "w": "write-only", "rw": "read-write", "w1c": "read-write"}
 
 
@@ -35,12 +37,21 @@ def base(overlay: Overlay) -> int:
     return int(FAMILIES[overlay.family]["base"])  # type: ignore[call-overload]
 
 
-def handoff(overlay: Overlay, vlnv: str | None = None) -> bytes:
-    """The .hwh of a design with a processor and one accelerator (of another ``vlnv``, to test that it is refused)."""
+def controller(overlay: Overlay) -> int:
+    """Where the registers of the interrupt controller are."""
+    return base(overlay) + 0x1_0000
+
+
+def handoff(overlay: Overlay, vlnv: str | None = None, clock: int | None = 0, interrupt: bool = False) -> bytes:
+    """The .hwh of a design with a processor and one accelerator (of another ``vlnv``, to test that it is refused).
+
+    ``clock`` is the processor's that drives it, None for one of another source; ``interrupt`` adds an AXI interrupt
+    controller between it and the processor.
+    """
     family = FAMILIES[overlay.family]
     name, kind, processor = family["processor"]
     clocks = {
-        key.format(i): value.format(on=int(i == 0), mhz=overlay.clock_mhz)
+        key.format(i): value.format(on=int(i == (clock or 0)), mhz=overlay.clock_mhz)
         for i in range(4)
         for key, value in family["clock"].items()
     }
@@ -53,7 +64,7 @@ def handoff(overlay: Overlay, vlnv: str | None = None) -> bytes:
     masters = [(family["control"], "MASTER"), (family["memory"], "SLAVE")]
     first = _module(modules, name, kind, processor, clocks, masters, IS_PL="FALSE")
     end = base(overlay) + overlay.registers.window - 1
-    _range(first, "accelerator", base(overlay), end, family["control"], "s_axi", "REGISTER", "Reg")
+    _range(first, "accelerator", base(overlay), end, family["control"], "s_axi", *REGISTERS)
     ports = [("s_axi", "SLAVE"), ("m_axi", "MASTER")]
     second = _module(modules, "accelerator", "chai_array", vlnv or overlay.vlnv, {}, ports)
     _range(second, name, 0, (1 << 30) - 1, "m_axi", family["memory"], "MEMORY", "DDR")
@@ -62,6 +73,26 @@ def handoff(overlay: Overlay, vlnv: str | None = None) -> bytes:
     registers = SubElement(block, "REGISTERS")
     for register in overlay.registers.list:
         _register(registers, register)
+    if clock is None:
+        between = _module(modules, "clk_wiz_0", "clk_wiz", "xilinx.com:ip:clk_wiz:6.0", {}, [])
+        _wire(first, family["clocks"].format(0), between, "clk_in1", "clk")
+        _wire(between, "clk_out1", second, "aclk", "clk")
+    else:
+        _wire(first, family["clocks"].format(clock), second, "aclk", "clk")
+    if interrupt:
+        _range(
+            first,
+            "axi_intc_0",
+            controller(overlay),
+            controller(overlay) + 0xFFF,
+            family["control"],
+            "s_axi",
+            *REGISTERS,
+        )
+        third = _module(modules, "axi_intc_0", "axi_intc", "xilinx.com:ip:axi_intc:4.1", {}, [("s_axi", "SLAVE")])
+        third.set("MODCLASS", "INTERRUPT_CNTLR")
+        _wire(second, "interrupt", third, "intr", "INTERRUPT")
+        _wire(third, "irq", first, family["interrupt"], "INTERRUPT")
     indent(root)
     return b'<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root)
 
@@ -97,6 +128,20 @@ def _module(
         SubElement(maps, "PORTMAP", LOGICAL="ADDR", PHYSICAL=f"{bus}_addr")
     SubElement(module, "MEMORYMAP")
     return module
+
+
+def _wire(source: Element, output: str, target: Element, input: str, kind: str) -> None:
+    """A signal from one module to another: a port on either side names the other."""
+    for module, name, direction, other, end in (
+        (source, output, "O", target, input),
+        (target, input, "I", source, output),
+    ):
+        ports = module.find("PORTS")
+        assert ports is not None
+        signal = f"{source.get('INSTANCE')}_{output}"
+        port = SubElement(ports, "PORT", NAME=name, DIR=direction, SIGIS=kind, SIGNAME=signal)
+        connections = SubElement(port, "CONNECTIONS")
+        SubElement(connections, "CONNECTION", INSTANCE=other.get("INSTANCE", ""), PORT=end)
 
 
 def _range(module: Element, target: str, first: int, last: int, master: str, slave: str, kind: str, block: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import pytest
 
 import chai
 from chai import devices, overlay as overlays
-from chai.devices import pynq as driver
+from chai.devices.pynq import finding, memory, program
 from chai.errors import DeviceError
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
@@ -39,7 +38,7 @@ def refused(board: Any) -> DeviceError:
 
 def test_pynq_binds_the_driver_by_vlnv(board: Any) -> None:
     digits(board).forward(IMAGE)
-    opened = driver.device.board(board.overlay)
+    opened = program.device.board(board.overlay)
     assert isinstance(opened.registers, pynq.DefaultIP)
     assert type(opened.registers).bindto == [board.overlay.vlnv]
     assert board.downloads == 1
@@ -53,7 +52,7 @@ def test_one_chain_is_a_handful_of_writes(board: Any) -> None:
     board.counts = type(board.counts)()
     net.forward(IMAGE)
     assert dict(board.counts.writes) == {"CHAIN_LO": 1, "CHAIN_HI": 1, "COUNT": 1, "CONTROL": 1}
-    assert dict(board.counts.reads) == {"ID": 1, "BUILD": 1, "STATUS": board.accelerator.looks}
+    assert dict(board.counts.reads) == {"ID": 1, "BUILD": 1, "STATUS": 3, "DONE": 1}  # 20 and 40 us between looks
     assert board.counts.allocations == 0
 
 
@@ -64,14 +63,14 @@ def test_both_words_of_an_address(board_of: Callable[..., Any]) -> None:
 
 
 def test_another_build(board: Any) -> None:
-    board.accelerator.values["BUILD"] ^= 1
+    board.accelerator.constants["BUILD"] ^= 1
     error = refused(board)
     assert f"the bitstream is of build {board.overlay.build ^ 1:08x}" in error.message
     assert "built from this overlay.json" in str(error.hint)
 
 
 def test_no_accelerator_answers(board: Any) -> None:
-    board.accelerator.values["ID"] = 0xFFFFFFFF
+    board.accelerator.constants["ID"] = 0xFFFFFFFF
     assert "register ID reads 0xffffffff, expected 0x43484149" in refused(board).message
 
 
@@ -100,27 +99,6 @@ def test_no_bitstream(board: Any) -> None:
     assert "put pynq-z2.bit and pynq-z2.hwh beside" in str(error.hint).replace(board.overlay.name, "pynq-z2")
 
 
-def test_a_link_is_followed_and_its_checksum_compared(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pynqutils does the work; here it is asked for this folder."""
-    import pynqutils
-
-    path = board.overlay.path.with_name(f"{board.overlay.name}.bit")
-    content = path.read_bytes()
-    path.unlink()
-    path.with_name(f"{path.name}.link").write_text(
-        json.dumps({"simulated": {"url": "https://example.org", "md5sum": "0"}})
-    )
-    asked = []
-
-    def download(folder: str) -> None:
-        asked.append(folder)
-        path.write_bytes(content)
-
-    monkeypatch.setattr(pynqutils.setup_utils, "download_overlays", download)
-    digits(board).forward(IMAGE)
-    assert asked == [str(path.parent.resolve())]
-
-
 def test_pynq_four_has_no_zynq_7000(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     board = board_of("pynq-z2")
     monkeypatch.setattr(pynq, "__version__", "4.0.0")
@@ -130,10 +108,11 @@ def test_pynq_four_has_no_zynq_7000(board_of: Callable[..., Any], monkeypatch: p
 
 
 def test_another_process_has_the_board(board: Any, tmp_path: Path) -> None:
-    code = "import fcntl, os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(f, fcntl.LOCK_EX)\n"
-    code += "os.pwrite(f, str(os.getpid()).encode(), 0); print('has it', flush=True); sys.stdin.read()"
-    lock = tmp_path / "chai-board.lock"
-    with subprocess.Popen([sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    code = "import pathlib, sys; from chai.devices.pynq import finding; finding.LOCKS = pathlib.Path(sys.argv[1])\n"
+    code += "file = finding.claim(); print('has it', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None and other.stdout.readline()
         error = refused(board)
         assert error.message == f"the board is in use by process {other.pid}"
@@ -147,7 +126,7 @@ def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) ->
     wanted = one.forward(IMAGE)
     second = board_of("kv260")
     digits(second).forward(IMAGE)
-    assert [b.overlay.name for b in driver._boards.values()] == ["kv260"]
+    assert [b.overlay.name for b in program._boards.values()] == ["kv260"]
     pynq.Device.active_device = first
     found = one.forward(IMAGE)
     assert first.downloads == 2 and all(np.array_equal(found[b], wanted[b]) for b in wanted)
@@ -162,7 +141,7 @@ def test_ddr_that_does_not_suffice(
 ) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text(f"MemTotal: 512000 kB\nCmaTotal:  {total} kB\nCmaFree:  {total // 2} kB\n")
-    monkeypatch.setattr(driver, "MEMORY", meminfo)
+    monkeypatch.setattr(memory, "MEMORY", meminfo)
     board = board_of(memory=1 << 16)
     error = refused(board)
     assert "MB of contiguous memory are needed" in error.message and words in error.message
@@ -195,7 +174,7 @@ def test_buffers_live_as_long_as_the_network(board: Any) -> None:
 
 
 def test_words_where_there_is_no_board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(driver, "LOCKS", tmp_path)
+    monkeypatch.setattr(finding, "LOCKS", tmp_path)
     monkeypatch.delenv("XILINX_XRT", raising=False)
     monkeypatch.delenv("BOARD", raising=False)
     with pytest.raises(DeviceError, match="no bitstream of overlay pynq-z2 is published yet"):
@@ -211,6 +190,48 @@ def test_words_where_there_is_no_board(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "sudo -E" in str(caught.value.hint) and "BOARD is not set either" in str(caught.value.hint)
 
 
+def test_registers_are_roots(board: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pynq says so when it maps them, in words of its own."""
+
+    def refuse() -> None:
+        raise OSError("Root permissions required.")
+
+    board.on_use = refuse
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    error = refused(board)
+    assert "cannot be loaded: Root permissions required." in error.message
+    assert "registers can be mapped by root alone; sudo drops what pynq needs: sudo -E" in str(error.hint)
+    board.on_use = lambda: None
+    digits(board).forward(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("xrt", "board_name", "words", "hint"),
+    [
+        (None, None, "(XILINX_XRT is not set)", "BOARD is not set either"),
+        (None, "Pynq-Z2", "(XILINX_XRT is not set)", "login shell (sudo -i)"),
+        ("/usr", "Pynq-Z2", "(No Devices Found)", "sudo -E"),
+    ],
+)
+def test_what_sudo_drops(
+    board: Any, monkeypatch: pytest.MonkeyPatch, xrt: str | None, board_name: str | None, words: str, hint: str
+) -> None:
+    for name, value in (("XILINX_XRT", xrt), ("BOARD", board_name)):
+        monkeypatch.delenv(name, raising=False)
+        value and monkeypatch.setenv(name, value)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    device = pynq.Device.active_device
+    monkeypatch.setattr(type(pynq.Device), "active_device", property(_no_devices))
+    error = refused(board)
+    monkeypatch.undo()
+    assert device is board and error.message == f"pynq finds no board here {words}"
+    assert hint in str(error.hint) and ("BOARD is not set" in str(error.hint)) == (board_name is None)
+
+
+def _no_devices(_: Any) -> None:
+    raise RuntimeError("No Devices Found")
+
+
 def test_status(monkeypatch: pytest.MonkeyPatch) -> None:
     device = devices.open("pynq")
     monkeypatch.delenv("XILINX_XRT", raising=False)
@@ -220,7 +241,7 @@ def test_status(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.status() == (False, "registers can be mapped by root alone")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert device.status() == (False, "no bitstream is published yet")
-    monkeypatch.setattr(driver, "_bitstream", lambda o: o.path if o.name == "kv260" else None)
+    monkeypatch.setattr(program, "bitstream", lambda o: o.path if o.name == "kv260" else None)
     assert device.status() == (True, "bitstreams of kv260")
 
 
@@ -228,4 +249,4 @@ def test_a_board_that_was_built_elsewhere_is_another_overlay(board: Any) -> None
     digits(board).forward(IMAGE)
     other = replace(board.overlay, digest="0" * 64)
     with pytest.raises(DeviceError, match="is build 00000000"):
-        driver.device.board(other)
+        program.device.board(other)

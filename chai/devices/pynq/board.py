@@ -1,0 +1,161 @@
+"""A downloaded bitstream and its accelerator's registers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...env import env
+from ...errors import DeviceError
+from .finding import claim, download
+from .memory import Lost, answering
+from .waiting import Interrupt, Polling
+
+if TYPE_CHECKING:
+    from ...overlay import Overlay
+    from ...tasks import Task
+
+log = logging.getLogger("chai.pynq")
+
+RESET = 5e-3  # seconds that a reset may take
+
+
+class Board:
+    """One chain runs at a time, whoever brings it. ``stuck``: a reset has not stopped the last one."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
+        self.lock = threading.Lock()
+        self.stuck = False
+        self._waiting: Polling | Interrupt = Polling()
+        self._claim = claim()
+        try:
+            self.device, self.registers = download(overlay)
+            self.check()
+            if env().pynq_wait == "interrupt":
+                self._waiting = _interrupt(list(self.registers.pins))
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let other processes have it."""
+        self._waiting.close()
+        os.close(self._claim)
+
+    def read(self, name: str) -> int:
+        """A register's value."""
+        with answering(f"register {name} cannot be read"):
+            return int(self.registers.read(self.overlay.registers[name].offset))
+
+    def write(self, name: str, value: int) -> None:
+        """Write a register."""
+        with answering(f"register {name} cannot be written"):
+            self.registers.write(self.overlay.registers[name].offset, value)
+
+    def bits(self, name: str, part: str, value: int) -> int:
+        """Part of a register's value."""
+        mask = self.overlay.registers[name].mask(part)
+        return (value & mask) // (mask & -mask)
+
+    def check(self) -> None:
+        """Raise Lost unless the accelerator of this overlay and build answers."""
+        wanted = self.overlay.registers["ID"].value
+        found = self.read("ID")
+        if found != wanted:
+            raise Lost(
+                f"no accelerator of chai answers: register ID reads {found:#010x}, expected {wanted:#010x}",
+                hint="another bitstream may have been loaded; load the network again",
+            )
+        build = self.read("BUILD")
+        if build != self.overlay.build:
+            raise Lost(
+                f"the bitstream is of build {build:08x}, overlay {self.overlay.name} is build {self.overlay.build:08x}",
+                hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
+            )
+
+    def run(self, address: int, tasks: Sequence[Task], seconds: float) -> None:
+        """Run the chain at ``address``. Raises DeviceError that names the layer; the accelerator is then reset.
+
+        Lost is raised where the accelerator is not there, before the chain or behind it.
+        """
+        self.check()
+        try:
+            if isinstance(self._waiting, Interrupt):
+                events = self._mask("IRQ", "done", "error")
+                self.write("IRQ", events)  # those of the chain before
+                self.write("IRQ_ENABLE", events)
+            self.write("CHAIN_LO", address & 0xFFFFFFFF)
+            self.write("CHAIN_HI", address >> 32)
+            self.write("COUNT", len(tasks))
+            self.write("CONTROL", self._mask("CONTROL", "start"))
+            self._wait(tasks, seconds)
+        except DeviceError:
+            self.check()  # in another's registers nothing is reset
+            self.reset()
+            raise
+        except BaseException:  # Ctrl-C too: it must not write into memory that is given back
+            with suppress(DeviceError):
+                self.check()
+                self.reset()
+            raise
+
+    def reset(self) -> None:
+        """Stop whatever it does."""
+        self.write("CONTROL", self._mask("CONTROL", "reset"))
+        for late in Polling().looks(RESET):
+            self.stuck = bool(self.bits("STATUS", "busy", self.read("STATUS")))
+            if late or not self.stuck:
+                return
+
+    def _mask(self, name: str, *parts: str) -> int:
+        return sum(self.overlay.registers[name].mask(part) for part in parts)
+
+    def _wait(self, tasks: Sequence[Task], seconds: float) -> None:
+        for late in self._waiting.looks(seconds):
+            status = self.read("STATUS")
+            if self.bits("STATUS", "error", status):
+                raise self._failed(tasks)
+            if self.bits("STATUS", "done", status):
+                if self.read("DONE") != len(tasks):  # it was another chain, or these are another's registers
+                    raise self._late(tasks, None)
+                return
+            if late or not self.bits("STATUS", "busy", status):
+                raise self._late(tasks, seconds if late else None)
+
+    def _failed(self, tasks: Sequence[Task]) -> DeviceError:
+        value = self.read("ERROR")
+        cause, tag = self.bits("ERROR", "cause", value), self.bits("ERROR", "tag", value)
+        known = self.overlay.registers.errors
+        words = known[cause] if cause < len(known) else f"cause {cause}"
+        return _named(tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own")
+
+    def _late(self, tasks: Sequence[Task], seconds: float | None) -> DeviceError:
+        done = self.read("DONE")
+        what = f"not done after {seconds:.1f} s" if seconds is not None else "the accelerator stopped without a word"
+        return _named(
+            tasks, done, f"{what}, {done} of {len(tasks)} Tasks completed", "it was reset; if it stays so, power cycle"
+        )
+
+
+def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
+    """The way to wait that CHAI_PYNQ_WAIT=interrupt asks for, or what is left of it. ``pins``: one, or none."""
+    try:
+        if pins:
+            return Interrupt(pins[0])
+        reason = "the accelerator has no interrupt behind an AXI interrupt controller in this .hwh"
+    except Exception as error:  # no /dev/uioN, or one that cannot be opened: pynq has an error of its own for each
+        reason = f"{pins[0]}: {error}"
+    log.warning("CHAI_PYNQ_WAIT=interrupt: %s; STATUS is polled instead", reason)
+    return Polling()
+
+
+def _named(tasks: Sequence[Task], index: int, message: str, hint: str) -> DeviceError:
+    if index >= len(tasks):
+        return DeviceError(message, hint=hint)
+    task = tasks[index]
+    return DeviceError(f"layer {task.origin[0]!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)

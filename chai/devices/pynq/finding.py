@@ -1,0 +1,170 @@
+"""Finding the one board there is: whose it is, where its bitstream lies, which device and driver pynq has for it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeviceError
+from .clocks import set_clock
+
+if TYPE_CHECKING:
+    from ...overlay import Overlay
+
+LOCKS = Path("/run/lock")
+ROOT = "sudo drops what pynq needs: sudo -E, or a login shell (sudo -i)"
+
+
+def claim() -> int:
+    """The lock of the one FPGA there is, whatever overlay is on it. Raises DeviceError that names the process that has it."""
+    folder = LOCKS if os.access(LOCKS, os.W_OK) else Path(tempfile.gettempdir())
+    # everybody may write there, so a link of that name is nobody's good will
+    file = os.open(folder / "chai-board.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.pread(file, 20, 0).decode("ascii", "replace").strip()
+        os.close(file)
+        raise DeviceError(
+            f"the board is in use by process {owner or 'unknown'}", hint="one process at a time"
+        ) from None
+    os.ftruncate(file, 0)
+    os.pwrite(file, str(os.getpid()).encode(), 0)
+    return file
+
+
+def bitstream(overlay: Overlay) -> Path | None:
+    """Where the bitstream has to be, if it or a link to it is there."""
+    path = overlay.path.resolve().parent / f"{overlay.name}.bit"
+    beside = (path, path.with_name(path.name + ".d"), path.with_name(path.name + ".link"))
+    return path if any(p.exists() for p in beside) else None
+
+
+def obstacle() -> str | None:
+    """Why there can be no board here, as far as can be seen without pynq."""
+    if find_spec("pynq") is None:
+        return "the pynq library is not installed"
+    if "XILINX_XRT" not in os.environ:
+        return "XILINX_XRT is not set"
+    if os.geteuid():
+        return "registers can be mapped by root alone"
+    return None
+
+
+def active() -> Any:
+    """The device that pynq works on. Raises DeviceError with what may be missing."""
+    reason = obstacle()
+    if find_spec("pynq") is None:
+        raise DeviceError("the pynq library is not installed", hint="it is part of a PYNQ board's image")
+    import pynq
+
+    try:
+        return pynq.Device.active_device
+    except (RuntimeError, NameError, AttributeError) as error:  # what pynq says depends on its version
+        board = "" if os.environ.get("BOARD") else "; BOARD is not set either"
+        raise DeviceError(f"pynq finds no board here ({reason or error})", hint=ROOT + board) from error
+
+
+def download(overlay: Overlay) -> tuple[Any, Any]:
+    """pynq's device and the driver of the accelerator, the bitstream being loaded and its clock set."""
+    path = bitstream(overlay)
+    if path is None:
+        raise DeviceError(
+            f"no bitstream of overlay {overlay.name} is published yet",
+            hint=f"build one with an accelerator {overlay.vlnv} and put {overlay.name}.bit and {overlay.name}.hwh beside "
+            f"{overlay.path}; --device emulator computes the same bits",
+        )
+    device = active()
+    import pynq
+
+    if overlay.family == "zynq7000" and int(pynq.__version__.split(".")[0]) > 3:
+        raise DeviceError(
+            f"pynq {pynq.__version__} no longer knows the Zynq-7000 of overlay {overlay.name}",
+            hint="pynq 3.1.2 is the last that does (boards' images have 3.0 or 3.1)",
+        )
+    path = _followed(path)
+    driver = _driver(overlay.vlnv)
+    try:
+        loaded = pynq.Overlay(str(path), device=device)
+    except Exception as error:
+        missing = "" if path.with_suffix(".hwh").exists() else f"; {path.stem}.hwh has to be beside it"
+        raise DeviceError(
+            f"{path.name} cannot be loaded: {error}{missing}",
+            hint=f"registers can be mapped by root alone; {ROOT}" if os.geteuid() else "both files come from one build",
+        ) from error
+    names = [name for name, about in loaded.ip_dict.items() if about["type"] == overlay.vlnv]
+    if not names:
+        kinds = ", ".join(sorted(about["type"] for about in loaded.ip_dict.values())) or "nothing"
+        raise DeviceError(
+            f"{path.name} has no {overlay.vlnv}, only {kinds}", hint="it is the bitstream of something else"
+        )
+    found = getattr(loaded, names[0])
+    if not isinstance(found, driver):
+        raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(found).__name__}, not chai's")
+    set_clock(overlay, Path(loaded.bitfile_name).with_suffix(".hwh"), loaded.ip_dict[names[0]]["fullpath"])
+    return device, found
+
+
+@lru_cache(maxsize=8)
+def _driver(vlnv: str) -> Any:
+    """The class that pynq binds to the accelerator; making it registers it.
+
+    ``pins`` are its interrupts. pynq would open them at once, in the loop of whatever thread this is; many have none.
+    """
+    import pynq
+
+    def begin(self: Any, description: dict[str, Any]) -> None:
+        self.pins = [about["fullpath"] for about in description.get("interrupts", {}).values()]
+        pynq.DefaultIP.__init__(self, {**description, "interrupts": {}})
+
+    about = {"bindto": [vlnv], "__doc__": "An accelerator of chai.", "__init__": begin}
+    return type("Accelerator", (pynq.DefaultIP,), about)
+
+
+# -- links, and folders with a bitstream per board
+
+
+def _followed(path: Path) -> Path:
+    """The bitstream of this board: itself, the one that a link leads to, or this board's in the folder of all boards'.
+
+    Links are followed by pynqutils, which compares their checksums; it puts NAME.bit.link of many boards into
+    NAME.bit.d/NAME.BOARD.bit, and the handoff into a folder of its own, where pynq would not find it.
+    """
+    if path.exists():
+        return path
+    board = os.environ.get("BOARD", "")
+    own = path.with_name(f"{path.name}.d") / f"{path.stem}.{board}.bit"
+    if not own.exists() and path.with_name(f"{path.name}.link").exists():
+        _follow(path, board)
+    handoff = path.with_name(f"{path.stem}.hwh.d") / f"{path.stem}.{board}.hwh"
+    if own.exists() and handoff.exists() and not own.with_suffix(".hwh").exists():
+        shutil.copyfile(handoff, own.with_suffix(".hwh"))
+    return own if own.exists() else path  # pynq has names of its own for boards, too
+
+
+def _follow(path: Path, board: str) -> None:
+    import pynqutils
+
+    # pynqutils makes the folders too, but not a second time in one process, and it takes them away after a failure
+    folders = [link.with_suffix(".d") for link in path.parent.glob(f"{path.stem}.*.link")]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+    try:
+        pynqutils.setup_utils.download_overlays(str(path.parent), fail_at_lookup=True)
+    except Exception as error:
+        which = f"{path.name}.link has to name the board, BOARD says {board!r}" if board else "BOARD is not set"
+        raise DeviceError(
+            f"{path.name}.link leads nowhere: {error}",
+            hint=f"{which}; its md5sum has to be that of the file at its url",
+        ) from error
+    finally:
+        for folder in folders:
+            with suppress(OSError):  # there is something in it, or it is gone
+                folder.rmdir()

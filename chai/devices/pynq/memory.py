@@ -1,0 +1,108 @@
+"""Buffers that the host and an accelerator both see, from the kernel's pool of contiguous memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeviceError
+from ...lazy import np
+
+if TYPE_CHECKING:
+    from ...graph import Array
+
+MEMORY = Path("/proc/meminfo")
+
+
+class Lost(DeviceError):
+    """What was opened is not there any more: it has to be opened anew."""
+
+
+@contextmanager
+def answering(what: str) -> Iterator[None]:
+    """Raise Lost for whatever pynq raises where the board is gone: its errors differ from version to version."""
+    try:
+        yield
+    except DeviceError:
+        raise
+    except Exception as error:
+        raise Lost(
+            f"the board does not answer: {what} ({type(error).__name__}: {error})",
+            hint="another program may have taken it; load the network again, or restart the board",
+        ) from error
+
+
+class Memory:
+    """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room."""
+
+    def __init__(self, sizes: Mapping[int, int], device: Any) -> None:
+        needed = sum(sizes.values())
+        total, free = _contiguous()
+        # what is not free may hold pages that the kernel can move: only the pool's size is a reason not to try
+        if 0 < total < needed:
+            raise _no_room(needed, total, free)
+        self.buffers: dict[int, Any] = {}
+        try:
+            for region, size in sizes.items():
+                self.buffers[region] = device.allocate((size,), "u1", cacheable=True)
+        except (RuntimeError, MemoryError, OSError) as error:  # which of them depends on pynq's version
+            self.free()
+            raise _no_room(needed, total, free, error) from None
+        except BaseException:
+            self.free()
+            raise
+        self.addresses = {region: int(buffer.device_address) for region, buffer in self.buffers.items()}
+
+    @property
+    def bytes(self) -> dict[int, Array]:
+        """The host's view of each region. Whoever holds one holds the buffer."""
+        return {region: np.asarray(buffer) for region, buffer in self.buffers.items()}
+
+    def free(self) -> None:
+        """Give the buffers back, whoever still holds this: an error's traceback does."""
+        self.buffers.clear()
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Let the accelerator see what the host has written."""
+        with self._freed_by_errors(), answering("a buffer cannot be flushed"):
+            for region in regions:
+                self.buffers[region].flush()
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Let the host see what the accelerator has written."""
+        with self._freed_by_errors(), answering("a buffer cannot be read"):
+            for region in regions:
+                self.buffers[region].invalidate()
+
+    @contextmanager
+    def _freed_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # nothing runs now, and who has made this may not hold it yet
+            self.free()
+            raise
+
+
+def _contiguous() -> tuple[int, int]:
+    """Bytes of the kernel's pool of contiguous memory, and those free; 0 where it does not say."""
+    found = {}
+    try:
+        for line in MEMORY.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("CmaTotal", "CmaFree"):
+                found[name] = int(value.split()[0]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return found.get("CmaTotal", 0), found.get("CmaFree", 0)
+
+
+def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> DeviceError:
+    pool = (
+        f"the pool of contiguous memory has {total / 1e6:.1f} MB, {free / 1e6:.1f} MB free" if total else "none is left"
+    )
+    return DeviceError(
+        f"{needed / 1e6:.1f} MB of contiguous memory are needed, {pool}" + (f" ({error})" if error else ""),
+        hint="a smaller batch; close other networks and notebooks (net.close()); or boot with a larger pool: cma=256M",
+    )

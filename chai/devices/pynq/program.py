@@ -1,0 +1,136 @@
+"""Networks on a board: their chains, and the memory these lie in."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ...chain import FIXED, Chain, chain, codes_of
+from ...cycles import cycles
+from ...errors import DeviceError
+from ..base import Device, Program
+from .board import Board
+from .finding import bitstream, obstacle
+from .memory import Lost, Memory
+
+if TYPE_CHECKING:
+    from ...graph import Array, Shape
+    from ...overlay import Overlay
+    from ...tasks import Task
+
+PATIENCE = 20, 1.0  # a chain may take so many times what the cycle model says, and so many seconds
+
+
+class PynqProgram(Program):
+    """A Chain, and the memory it lies in from the first run to ``close`` or a failure."""
+
+    def __init__(self, device: Pynq, made: Chain, places: Mapping[str, tuple[str, int]]) -> None:
+        self.device = device
+        self.chain = made
+        self.places = places
+        expected = sum(cycles(task, made.overlay, made.shapes) for task in made.tasks) / (made.overlay.clock_mhz * 1e6)
+        self.seconds = PATIENCE[0] * expected + PATIENCE[1]
+        self._memory: Memory | None = None
+        self._busy = threading.RLock()
+
+    def run(self, blobs: dict[str, Array]) -> list[float] | None:
+        begin = perf_counter()
+        board = self.device.board(self.chain.overlay)
+        with self._busy, board.lock:
+            try:
+                if self._memory is None:
+                    self._memory = self._placed(board)
+                self._run(board, self._memory, blobs)
+            except BaseException as error:
+                if board.stuck and self._memory is not None:
+                    _in_danger.append(self._memory)
+                    self._memory = None
+                self.close()
+                if board.stuck or isinstance(error, Lost):
+                    self.device.forget(board)
+                raise
+        return [(perf_counter() - begin) * 1000] if len(self.chain.tasks) == 1 else None
+
+    def _run(self, board: Board, memory: Memory, blobs: dict[str, Array]) -> None:
+        made = self.chain
+        for blob in made.given:
+            made.store(blob, codes_of(blob, blobs, made.shapes, self.places), memory.bytes)
+        memory.flush(made.written)
+        if made.tasks:
+            board.run(memory.addresses[FIXED], made.tasks, self.seconds)
+        memory.invalidate(made.read)
+        for blob, first, channels in made.wanted:
+            out = codes_of(blob, blobs, made.shapes, self.places)[:, first : first + channels]
+            made.load(blob, first, out, memory.bytes)
+
+    def close(self) -> None:
+        with self._busy:
+            if self._memory is not None:
+                self._memory.free()
+            self._memory = None
+
+    def _placed(self, board: Board) -> Memory:
+        """Memory with descriptors and constants in it."""
+        try:
+            memory = Memory(self.chain.sizes, board.device)
+        except DeviceError:
+            gc.collect()  # networks that nobody holds any more may wait for it
+            memory = Memory(self.chain.sizes, board.device)
+        self.chain.fix(memory.addresses, memory.bytes[FIXED])
+        memory.flush([FIXED])
+        return memory
+
+
+class Pynq(Device):
+    """Boards are opened at the first network and stay open for the process."""
+
+    fixed = True
+    hidden = True
+    alone = True
+
+    def status(self) -> tuple[bool, str]:
+        from ... import overlay as overlays
+
+        reason = obstacle()
+        if reason:
+            return False, reason
+        built = [name for name in overlays.names() if bitstream(overlays.load(name))]
+        return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
+
+    def compile(
+        self,
+        overlay: Overlay,
+        tasks: Sequence[Task],
+        shapes: Mapping[str, Shape],
+        places: Mapping[str, tuple[str, int]],
+        reads: Collection[str] = (),
+        writes: Collection[str] = (),
+    ) -> Program:
+        self.board(overlay)  # what is missing is said now, not at the first image
+        return PynqProgram(self, chain(overlay, tasks, shapes, places, reads, writes), places)
+
+    def board(self, overlay: Overlay) -> Board:
+        """The board with this overlay on it. Raises DeviceError."""
+        with _opening:
+            if overlay.digest not in _boards:
+                for other in list(_boards.values()):  # its bitstream is about to be gone
+                    self.forget(other)
+                _boards[overlay.digest] = Board(overlay)
+                _in_danger.clear()
+            return _boards[overlay.digest]
+
+    def forget(self, board: Board) -> None:
+        """Open it anew next time."""
+        if _boards.get(board.overlay.digest) is board:
+            del _boards[board.overlay.digest]
+            board.close()
+
+
+_boards: dict[str, Board] = {}
+_in_danger: list[Memory] = []  # an accelerator that no reset stops may write here, until the next download
+_opening = threading.RLock()
+
+device = Pynq("pynq", "an overlay on a Zynq board, through pynq")

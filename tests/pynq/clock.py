@@ -1,0 +1,44 @@
+"""Time that passes when somebody waits for it: no test sleeps."""
+
+from __future__ import annotations
+
+from concurrent.futures import wait
+from math import inf
+from time import monotonic
+from typing import Any
+
+
+class Clock:
+    """What stands in for the driver's time. The last of ``boards`` is told when it passes; ``slept`` counts how often."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept = 0
+        self.boards: list[Any] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept += 1
+
+    def until(self, future: Any, seconds: float) -> bool:
+        """Until a future is done: time jumps to what comes next on the board. Its thread then needs some real time."""
+        if future.done():
+            return True
+        self.slept += 1
+        board = self.boards[-1]
+        ends = board.accelerator.ends if board.accelerator._bit("busy") else inf
+        self.now = max(self.now, min(self.now + seconds, ends))
+        patience = monotonic() + 20
+        while True:
+            board.tick()
+            if not board.controller.coming:
+                # the host may be about to tell; pynq can lose an edge that comes before it has acknowledged the last one
+                wait((future,), 0.02 if board.accelerator.line else 0)
+                return bool(future.done())
+            if future.done():
+                return True
+            assert monotonic() < patience, "an interrupt is there, and nobody hears it"
+            wait((future,), 0.001)
