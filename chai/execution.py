@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .devices.base import Device, Program
+from .chain import codes_of
 from .dump import dump
 from .env import env
 from .errors import DeviceError, ModelError
@@ -263,17 +264,18 @@ class Execution:
                 self._check(step.tasks[i], codes)
         for layer in step.layers:
             for top in layer.tops:
-                of, first = self.schedule.places.get(top, (top, 0))
-                if top not in codes and of in codes:  # a part that no Task has written
-                    codes[top] = codes[of][:, first : first + self.shapes[top][1]]
-                if top in codes:
-                    dump(top, layer.origin[0], codes[top])
+                of, _ = self.schedule.places.get(top, (top, 0))
+                if top in codes or of in codes:  # of what is hidden there is nothing to be seen
+                    dump(top, layer.origin[0], self._codes(top, codes))
         if times is not None:
             return [replace(self._task(t), ms=ms) for t, ms in zip(step.tasks, times, strict=True)]
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         inside = [self._task(t) for t in step.tasks]
         macs, written = sum(s.macs for s in inside), sum(s.bytes for s in inside)
         return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes)]
+
+    def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
+        return codes_of(blob, codes, self.shapes, self.schedule.places)
 
     def _task(self, task: Task) -> StepTime:
         macs = task.macs(*(self.shapes[b] for b in task.inputs))
@@ -284,10 +286,10 @@ class Execution:
         name = " & ".join(together) or task.origin[0]
         return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
 
-    def _check(self, task: Task, codes: Mapping[str, Array]) -> None:
+    def _check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition; DeviceError at the first that differs."""
-        wanted = task.define(*(codes[b] for b in task.inputs))
-        found = task.written(codes[task.output], wanted.shape[1])
+        wanted = task.define(*(self._codes(b, codes) for b in task.inputs))
+        found = task.written(self._codes(task.output, codes), wanted.shape[1])
         wrong = np.argwhere(found != wanted)
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
