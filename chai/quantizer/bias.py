@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..fixed import Format, round_half_away
+from ..fixed import Format
 from ..lazy import np
 
 if TYPE_CHECKING:
@@ -23,11 +23,17 @@ def tuned(wanted: Array, found: Array, format: Format, slope: float | None) -> A
     each channel takes the one with the least squared error of its output code against the float output.
     """
     difference = (wanted - found).mean(0, dtype=np.float64)
-    target = activated(wanted, slope)
+    unit = np.float32(1 / format.step)
+    target = activated(wanted, slope) * unit
+    low, high = map(np.float32, format.range)
     best, least = np.zeros(len(difference)), np.full(len(difference), np.inf)
     for share in SHARES:
-        codes = round_half_away(activated(found + share * difference, slope) / format.step)
-        error = ((np.clip(codes, *format.range) * format.step - target) ** 2).sum(0)
+        codes = activated(found + (share * difference).astype(np.float32), slope)
+        codes *= unit
+        np.rint(codes, out=codes)
+        np.clip(codes, low, high, out=codes)
+        codes -= target
+        error = np.einsum("rm,rm->m", codes, codes)
         better = error < least
         best, least = np.where(better, share, best), np.where(better, error, least)
     moved: Array = best * difference
@@ -36,6 +42,6 @@ def tuned(wanted: Array, found: Array, format: Format, slope: float | None) -> A
 
 def activated(sums: Array, slope: float | None) -> Array:
     """A ReLU that a pass has put into the layer, if there is one."""
-    if slope is None:
-        return sums
+    if not slope:
+        return sums if slope is None else np.maximum(sums, np.float32(0))
     return np.where(sums < 0, slope * sums, sums)
