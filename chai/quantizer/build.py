@@ -16,7 +16,7 @@ from ..kernels.codes import pack, unpack
 from ..layers.concat import Concat
 from ..layers.convolution import Convolution
 from ..lazy import np
-from ..params import Precision
+from ..params import SINGLE, Precision
 from . import bias, equalise, weights
 from .groups import Groups, groups, precision, same_values
 from .observe import Observed, cost, equalised, patches, places
@@ -63,7 +63,7 @@ class Builder:
 
     ``graph``    rewritten; its layers are never changed
     ``original`` as the prototxt has it
-    ``placed``   layers that run on the overlay
+    ``placed``   layers that run on the overlay, but for those of ``single``, whose precision_param sends them to the host
     ``wider``    width by layer where the user asks for another than ``bits``
     """
 
@@ -79,11 +79,13 @@ class Builder:
         wider: Mapping[str, int] | None = None,
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
+        single: Collection[str] = (),
     ) -> None:
         self.graph, self.original, self.observed = graph, original, observed
-        self.overlay, self.placed = overlay, placed
+        self.overlay, self.single = overlay, set(single)
+        self.placed = set(placed) - self.single
         self.scheme, self.seed, self.tick = scheme, seed, tick
-        self.groups: Groups = groups(graph, placed, bits, wider)
+        self.groups: Groups = groups(graph, self.placed, bits, wider)
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
         self._behind_fits: dict[tuple[int, str], Format] = {}
@@ -171,7 +173,10 @@ class Builder:
             chosen: dict[str, str] = {}
             for group in dict.fromkeys(self.groups.of.values()):
                 found[group], chosen[group] = self._fit(group, recipe.ranges, graph, observed)
-            for layer in graph.layers:  # a concat on the host has the format of its coarsest branch
+            for layer in graph.layers:
+                if layer.name in self.single:  # what reads it gets float32; a format is what readers then do not have
+                    found[self.groups.of[layer.tops[0]]] = found[self.groups.of[layer.bottoms[0]]]
+                # a concat on the host has the format of its coarsest branch
                 if isinstance(layer, Concat) and layer.name not in self.placed:
                     group = self.groups.of[layer.tops[0]]
                     found[group] = max((found[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
@@ -225,6 +230,8 @@ class Builder:
     def _precision(self, graph: Graph, layer: Layer, formats: Mapping[str, Format], recipe: Recipe) -> Precision | None:
         if layer.source or not layer.bottoms or not layer.tops or isinstance(layer, Concat):
             return None
+        if layer.name in self.single:
+            return Precision(SINGLE)
         if layer.name not in self.groups.weights:
             return precision(graph, layer, formats, None, None)
         bits = self.groups.weights[layer.name]

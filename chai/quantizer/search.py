@@ -17,6 +17,7 @@ from ..passes.drop_identity import drop_identity
 from ..passes.fold_batchnorm import fold_batchnorm
 from ..passes.fuse_relu import fuse_relu
 from .build import Builder, Built
+from .groups import scores
 from .observe import batches_of, observe
 from .recipe import EFFORTS, PLAIN, Recipe, Stage, changed
 from .walk import Batch
@@ -67,6 +68,7 @@ def quantize(
     limit: int | None = None,
     seed: int = 0,
     overlay: str | Path | None = None,
+    chaidnn: bool = False,
     recipe: Recipe | None = None,
     watch: Callable[[str, float], None] = lambda _what, _share: None,
     **options: Any,
@@ -78,6 +80,7 @@ def quantize(
     ``output``   the .prototxt to write; the .caffemodel stands beside it
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: weights and input of that layer have this width
+    ``chaidnn``  write only what CHaiDNN itself reads: scores that are averages then have 8 bits, else float32
     ``recipe``   this one, instead of a search
     ``watch``    told what is being done, and the share of the work that is done
     ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
@@ -105,7 +108,10 @@ def quantize(
         observing = monotonic() - started
         assert net.overlay is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))
-        builder = Builder(graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick)
+        single = set() if chaidnn else scores(graph, placed)
+        builder = Builder(
+            graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick, single
+        )
         builder.check_widths(wider or {})
         found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress)
         note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
