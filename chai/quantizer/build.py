@@ -19,7 +19,7 @@ from ..lazy import np
 from ..params import SINGLE, Precision
 from . import bias, equalise, weights
 from .groups import Groups, groups, precision, same_values
-from .observe import Observed, cost, equalised, patches, places
+from .observe import Observed, changes_errors, cost, equalised, patches, places
 from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
@@ -116,7 +116,7 @@ class Builder:
             layer.precision = self._precision(graph, layer, formats, recipe)
         formats = from_precision(graph)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
-        changes = recipe.compensate or recipe.tune_bias or (self.folded and recipe.weights != "max")
+        changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
         return Built(recipe, graph, formats, self._judge(states), factors, emulation.refused, chosen)
@@ -191,12 +191,15 @@ class Builder:
         for blob in self.groups.read.get(group, members):
             if blob in observed.seen:
                 seen.merge(observed.seen[blob])
-        readers = self._readers(group)
-        if readers and method != "max" and all(x.name in observed.in_front for x in readers):
-            key = (observed.in_front[readers[0].name][0].ctypes.data, group)  # the same values, whatever the recipe
+        own = {layer.name: layer for layer in graph.layers}
+        readers = [own[layer.name] for layer in self._readers(group)]
+        looks = method == "behind" or (method != "max" and any(map(changes_errors, readers)))
+        if looks and readers and all(x.name in observed.in_front for x in readers):
+            key = id(observed), group  # the same values, whatever the recipe
             if key not in self._behind_fits:
                 self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
             return self._behind_fits[key], f"error behind {readers[0].type}"
+        method = "mse" if method == "behind" else method
         return fit(seen, method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
@@ -207,19 +210,20 @@ class Builder:
         return [x for x in self.graph.layers if not same_values(x) and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """The format with the least squared error of what these layers make of the blob."""
-        inputs = [(layer, x, layer.forward(x)[0]) for layer in layers for x in observed.in_front[layer.name]]
+        """The format with the least squared error of what these layers make of the blob, each in units of its energy."""
+        inputs = []
+        for layer in layers:
+            run = _at_rows(layer) if isinstance(layer, Convolution) else lambda x, layer=layer: layer.forward(x)[0]
+            pairs = [(x, run(x)) for x in observed.in_front[layer.name]]
+            energy = sum(float((y * y).sum(dtype=np.float64)) for _, y in pairs)
+            inputs += [(run, x, y, energy or 1.0) for x, y in pairs]
+
+        def error(f: Format) -> float:
+            found = ((run(unpack(pack(x, f), f)) - y, energy) for run, x, y, energy in inputs)
+            return sum(float((wrong * wrong).sum(dtype=np.float64)) / energy for wrong, energy in found)
 
         def errors(formats: list[Format]) -> Array:
-            return np.array(
-                [
-                    sum(
-                        float(((layer.forward(unpack(pack(x, f), f))[0] - y) ** 2).sum(dtype=np.float64))
-                        for layer, x, y in inputs
-                    )
-                    for f in formats
-                ]
-            )
+            return np.array([error(f) for f in formats])
 
         formats = candidates(largest, bits, self.scheme)
         middle = 3 * int(np.argmin(errors(formats[::3])))  # a layer takes its time: coarse steps first
@@ -247,6 +251,14 @@ class Builder:
         return self._thresholds[key]
 
 
+def _at_rows(layer: Convolution) -> Callable[[Array], Array]:
+    """What a convolution makes of rows (group, R, K) of what it reads: (group, R, M / group)."""
+    group = layer.params.group
+    columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
+    offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
+    return lambda rows: bias.activated(np.matmul(rows, columns) + offset, layer.slope)
+
+
 class _Fitting:
     """Shown each layer before it runs: rounds its weights and tunes its bias on the codes that reach it."""
 
@@ -259,7 +271,7 @@ class _Fitting:
     def __call__(self, layer: Layer, states: list[State]) -> None:
         if layer.name not in self.builder.groups.weights or not isinstance(layer, Convolution):
             return
-        if not (self.recipe.compensate or self.recipe.tune_bias or layer.name in self.builder.folded):
+        if not (self.recipe.fits or layer.name in self.builder.folded):
             return
         source = self.formats[layer.bottoms[0]]
         rows = self._rows(layer, states)
@@ -270,8 +282,9 @@ class _Fitting:
         high = (1 << (bits - 1)) - 1
         scaled = values.reshape(m, -1).astype(np.float64) / steps[:, None]
         scaled = np.clip(scaled, -1e6, 1e6).reshape(group, m // group, -1)
-        if self.recipe.compensate and scaled.shape[2] <= weights.LONGEST and len(rows[0]):
-            codes = weights.compensated(scaled, weights.moments(rows), high)
+        how = self.recipe.rounding
+        if how != "nearest" and scaled.shape[2] <= weights.LONGEST and len(rows[0]):
+            codes = weights.together(scaled, weights.moments(rows), high, how)
         else:
             codes = quantize_weights(values, steps, bits).reshape(scaled.shape).astype(np.float64)
         if layer.name in self.builder.folded:
@@ -279,11 +292,13 @@ class _Fitting:
         made = (codes.reshape(m, -1) * steps[:, None]).astype(np.float32).reshape(m, *rest)
         layer.blobs = [made, *layer.blobs[1:]]
         movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
-        if self.recipe.tune_bias and movable:
+        if self.recipe.bias != "kept" and movable:
             sums = np.matmul(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
             found = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
             wanted = np.concatenate(self.observed.rows[layer.name])
-            moved = bias.tuned(wanted, found.astype(np.float32), self.formats[layer.tops[0]], layer.slope)
+            moved = bias.tuned(
+                wanted, found.astype(np.float32), self.formats[layer.tops[0]], layer.slope, self.recipe.bias
+            )
             layer.blobs = [made, (layer.blobs[1] + moved).astype(np.float32)]
 
     def _rows(self, layer: Convolution, states: list[State]) -> Array:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KEPT = 64  # images that recipes are judged and weights fitted on; statistics run over all
 ROWS = 128  # most positions of a layer looked at in one image
+READ = 8  # places of a convolution in one image at which what it reads is kept
 BEHIND_IMAGES = 8  # images whose blob in front of an LRN or an average pool is kept whole
 
 
@@ -36,7 +37,8 @@ class Observed:
     ``measured``  blobs that tell how good the network is, see ``measured``
     ``wanted``    their float values, batch by batch
     ``rows``      of every convolution: its float sums, bias included, at sampled places of each kept batch; (R, M)
-    ``in_front``  what layers read that change errors, see ``changes_errors``; of a few images, by layer
+    ``in_front``  what layers read, by layer: of a convolution rows (group, R, K) at a few places of each kept batch, of
+                  layers that change errors (see ``changes_errors``) whole blobs of a few images
     """
 
     measured: list[str]
@@ -67,8 +69,12 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
                     wanted[blob] = array
             if keep and isinstance(layer, Convolution) and len(bottoms) == 1:
                 sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
-                rows = at_places(sums, places(layer, sums.shape[2:], size, len(found.batches), seed))
-                found.rows.setdefault(layer.name, []).append(rows)
+                at = places(layer, sums.shape[2:], size, len(found.batches), seed)
+                found.rows.setdefault(layer.name, []).append(at_places(sums, at))
+                read = patches(
+                    bottoms[0], layer.window, layer.params.group, sums.shape[2:], at[:, :: -(-at.shape[1] // READ)]
+                )
+                found.in_front.setdefault(layer.name, []).append(read)
             if changes_errors(layer) and (found.images <= BEHIND_IMAGES or layer.name not in found.in_front):
                 found.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
         if keep:
@@ -103,6 +109,9 @@ def equalised(graph: Graph, found: Observed, factors: Sequence[Mapping[str, Arra
         for layer in graph.layers:
             if layer.name in in_front and layer.bottoms[0] in by_blob:
                 r = by_blob[layer.bottoms[0]].astype(np.float32)[:, None, None]
+                if isinstance(layer, Convolution):  # a group's columns are its channels' taps
+                    area = layer.window.kernel[0] * layer.window.kernel[1]
+                    r = np.repeat(r, area).reshape(layer.params.group, 1, -1)
                 in_front[layer.name] = [x / r for x in in_front[layer.name]]
         made.append(replace(found, seen=seen, rows=rows, in_front=in_front))
     for feeds in found.batches:

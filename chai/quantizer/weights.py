@@ -7,6 +7,7 @@ error of the layer's sums on the rows X it was measured on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..fixed import Format, round_half_away
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 BLOCK = 64  # columns whose effect on later ones is gathered before it is spread
 DAMPING = 0.01  # of the mean second moment, added to the diagonal
-PASSES = 2  # of coordinate descent
+PASSES = 1  # of coordinate descent
+STEPS = 300  # of learned rounding
+FREE = 0.2  # share of those steps in which a weight may stay undecided at no charge
+CHARGE = 0.1  # for being undecided, against the layer's error in units of its mean moment
+RATE = 0.02  # of Adam
 LONGEST = 4608  # rows of weights; longer ones would need more memory than a host should give
 SHARES = [1.0 - 0.02 * i for i in range(35)]  # of a channel's largest weight that its threshold may be
 
@@ -70,13 +75,13 @@ def objective(scaled: Array, codes: Array, moments: Array) -> Array:
     return found
 
 
-def compensated(scaled: Array, moments: Array, high: int) -> Array:
-    """Codes of weights in steps (G, M, K), each rounding error made up for by the weights that are rounded after it (GPTQ),
-    then improved one code at a time; never worse than nearest rounding in any row.
+def together(scaled: Array, moments: Array, high: int, method: str = "compensated") -> Array:
+    """Codes of weights in steps (G, M, K) by a method of TOGETHER, then improved one code at a time; never worse than
+    nearest rounding in any row.
     """
     nearest = _nearest(scaled, high)
     damped = _damped(moments)
-    found = descend(scaled, _spread(scaled, damped, high), damped, high)
+    found = descend(scaled, TOGETHER[method](scaled, damped, high), damped, high)
     better = objective(scaled, found, moments) <= objective(scaled, nearest, moments)
     return np.where(better[..., None], found, nearest)
 
@@ -93,8 +98,9 @@ def _damped(moments: Array) -> Array:
 
 
 def _spread(scaled: Array, moments: Array, high: int) -> Array:
-    """GPTQ, those with the largest moments first. With H = L L' the error is |L' d|^2, whose row k holds d_k and the d of
-    later rows: from the last row up each code is the best one for those below it, which needs no inverse of H.
+    """GPTQ: each rounding error is made up for by the weights that are rounded after it, those with the largest moments
+    first. With H = L L' the error is |L' d|^2, whose row k holds d_k and the d of later rows: from the last row up each
+    code is the best one for those below it, which needs no inverse of H.
     """
     order = np.argsort(np.einsum("gkk->gk", moments), 1, kind="stable")
     rows = np.take_along_axis(np.take_along_axis(moments, order[:, :, None], 1), order[:, None, :], 2)
@@ -112,6 +118,37 @@ def _spread(scaled: Array, moments: Array, high: int) -> Array:
     found = np.empty_like(codes)
     np.put_along_axis(found, order[:, :, None], codes, 1)
     return found.transpose(0, 2, 1)
+
+
+def _learned(scaled: Array, moments: Array, high: int) -> Array:
+    """AdaRound on the quadratic form: each weight goes up or down by a sigmoid whose argument Adam finds, while a growing
+    charge for being undecided drives it to one side.
+    """
+    below = np.clip(np.floor(scaled), -high, high).astype(np.float32)
+    exact = scaled.astype(np.float32)
+    scale = np.einsum("gkk->g", moments)[:, None, None] / moments.shape[1]
+    h = (moments / scale).astype(np.float32)
+    # the sigmoid is stretched to -0.1 .. 1.1, so that both ends are reached; it starts at nobody's side
+    start = np.clip(exact - below, 0.01, 0.99)
+    argument = -np.log(1.2 / (start + np.float32(0.1)) - 1)
+    mean, square = np.zeros_like(argument), np.zeros_like(argument)
+    for i in range(1, STEPS + 1):
+        sigmoid = 1 / (1 + np.exp(-argument))
+        share = np.clip(1.2 * sigmoid - np.float32(0.1), 0, 1)
+        slope = 2 * np.matmul(np.clip(below + share, -high, high) - exact, h)
+        late = (i / STEPS - FREE) / (1 - FREE)
+        if late > 0:
+            power, undecided = 20 - 18 * late, 2 * share - 1
+            slope -= CHARGE * 2 * power * np.abs(undecided) ** (power - 1) * np.sign(undecided)
+        slope *= 1.2 * sigmoid * (1 - sigmoid) * ((share > 0) & (share < 1))
+        mean += (slope - mean) * np.float32(0.1)
+        square += (slope * slope - square) * np.float32(0.001)
+        argument -= np.float32(RATE) * (mean / (1 - 0.9**i)) / (np.sqrt(square / (1 - 0.999**i)) + 1e-8)
+    found: Array = np.clip(below + (1.2 * sigmoid >= 0.6), -high, high)
+    return found
+
+
+TOGETHER: dict[str, Callable[[Array, Array, int], Array]] = {"compensated": _spread, "learned": _learned}
 
 
 def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int = PASSES) -> Array:

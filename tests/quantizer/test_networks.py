@@ -21,7 +21,7 @@ from tests.passes.common import DEEP, MAX, network
 from tests.quantizer.test_writeback import SHAPE, batches, save
 
 Array = np.ndarray
-FULL = Recipe("mse", "mse", 0.5, True, True)
+FULL = Recipe("mse", "mse", 0.5, "compensated", "tuned")
 SMALL = ["cifar_resnet20", "rfb320_face", "yuface_v1_ssd", "mtcnn_det3", "wechat_qr_sr", "synth_fcn8ish"]
 
 
@@ -124,7 +124,7 @@ def test_a_custom_layer_in_the_middle(tmp_path: Path) -> None:
     data = batches()
     for bits, least in ((8, 25), (6, 14)):
         wanted, found, result = both(
-            files, tmp_path / "q.prototxt", data, data[0], bits=bits, recipe=Recipe("mse", "mse", 0.5, True, True),
+            files, tmp_path / "q.prototxt", data, data[0], bits=bits, recipe=Recipe("mse", "mse", 0.5, "compensated", "tuned"),
             custom={"bend": bend},
         )  # fmt: skip
         assert 1 < result.built.formats["m"].value <= 3.0

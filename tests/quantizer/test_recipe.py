@@ -57,9 +57,9 @@ class Table:
 
 def test_the_least_cost_goes_on_and_trusted_changes_need_not_be_better() -> None:
     mse, kl = Recipe("mse", "mse"), Recipe("kl", "mse")
-    together, tuned = Recipe("kl", "mse", 0.0, True), Recipe("kl", "mse", 0.0, True, True)
+    together, tuned = Recipe("kl", "mse", 0.0, "compensated"), Recipe("kl", "mse", 0.0, "compensated", "tuned")
     table: Any = Table({PLAIN: [9, 9], mse: [4, 6], kl: [3, 5], together: [3.5, 4.8], tuned: [6, 7]})
-    both = Stage(({"compensate": True}, {"compensate": True, "tune_bias": True}), trusted=True)
+    both = Stage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), trusted=True)
     stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), both]
     progress = _Progress(lambda what, share: None, None, "fast", 1)
     best, tried, plain = _search(table, None, stages, progress)

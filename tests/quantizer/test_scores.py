@@ -32,7 +32,7 @@ def quantised(folder: Path, **options: Any) -> tuple[Path, Any]:
     return out, quantize(folder / "net.prototxt", folder / "net.caffemodel", batches(), out, **options)
 
 
-@pytest.mark.parametrize("recipe", [PLAIN, Recipe("mse", "mse", 0.5, True, True)])
+@pytest.mark.parametrize("recipe", [PLAIN, Recipe("mse", "mse", 0.5, "compensated", "tuned")])
 def test_scores_that_are_averages_stay_in_float(tmp_path: Path, recipe: Recipe) -> None:
     out, result = quantised(tmp_path, recipe=recipe)
     assert out.read_text().count("SinglePrecision") == 1

@@ -153,8 +153,8 @@ NET = f"""
         Recipe("max", "max"),
         Recipe("mse", "mse"),
         Recipe("kl", "mse", 0.5),
-        Recipe("mse", "mse", 0.7, True, True),
-        Recipe("percentile", "max", 0.0, False, True),
+        Recipe("mse", "mse", 0.7, "compensated", "tuned"),
+        Recipe("percentile", "max", 0.0, "nearest", "tuned"),
     ],
     ids=str,
 )
@@ -319,7 +319,7 @@ def test_format_of_a_blob_of_zeros(tmp_path: Path) -> None:
         blob[...] = 0
     save(net, tmp_path / "net.caffemodel")
     out = tmp_path / "out.prototxt"
-    recipe = Recipe("mse", "mse", 0.5, True, True)
+    recipe = Recipe("mse", "mse", 0.5, "compensated", "tuned")
     found = quantize(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", batches(), out, recipe=recipe)
     assert found.built.formats["a"] == Format("Xilinx", 8, 1.0)
     assert np.isfinite(found.built.cost)
