@@ -156,9 +156,7 @@ class Builder:
         """Look at the network equalised by all these shares: one float pass for all that were not looked at before."""
         new = [share for share in dict.fromkeys(shares) if share not in self._equalised]
         seen = self.observed
-        factors = [
-            equalise.factors(self.graph, seen.channels, seen.largest, self.shapes, share, self.placed) for share in new
-        ]
+        factors = [equalise.factors(self.graph, seen.largest, self.shapes, share, self.placed) for share in new]
         for share, r, found in zip(new, factors, equalised(self.graph, seen, factors) if new else ()):
             graph = replace(self.graph, layers=[copy(layer) for layer in self.graph.layers])
             equalise.apply(graph, r)

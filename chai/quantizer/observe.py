@@ -24,27 +24,26 @@ if TYPE_CHECKING:
 
 KEPT = 64  # images that recipes are judged and weights fitted on; statistics run over all
 ROWS = 128  # most positions of a layer looked at in one image
-READ = 8  # places of a convolution in one image at which what it reads is kept
+READ = 32  # places of a convolution in one image at which what it reads is kept,
+READ_IMAGES = 16  # in the first images
 BEHIND_IMAGES = 8  # images whose blob in front of an LRN or an average pool is kept whole
 
 
 @dataclass
 class Observed:
     """``seen``      values of every blob
-    ``channels``  of every blob of four axes: the largest magnitude of each channel, averaged over images; (C,)
-    ``largest``   the largest of each channel in all images; (C,)
+    ``largest``   of every blob of four axes: the largest magnitude of each channel; (C,)
     ``batches``   the inputs kept, up to KEPT images
     ``measured``  blobs that tell how good the network is, see ``measured``
     ``wanted``    their float values, batch by batch
     ``rows``      of every convolution: its float sums, bias included, at sampled places of each kept batch; (R, M)
-    ``in_front``  what layers read, by layer: of a convolution rows (group, R, K) at a few places of each kept batch, of
-                  layers that change errors (see ``changes_errors``) whole blobs of a few images
+    ``in_front``  what layers read, by layer: of a convolution rows (group, R, K) at a few places, of layers that change
+                  errors (see ``changes_errors``) whole blobs; of a few images
     """
 
     measured: list[str]
     images: int = 0
     seen: dict[str, Histogram] = field(default_factory=dict)
-    channels: dict[str, Array] = field(default_factory=dict)
     largest: dict[str, Array] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     wanted: list[dict[str, Array]] = field(default_factory=list)
@@ -71,10 +70,10 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
                 sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
                 at = places(layer, sums.shape[2:], size, len(found.batches), seed)
                 found.rows.setdefault(layer.name, []).append(at_places(sums, at))
-                read = patches(
-                    bottoms[0], layer.window, layer.params.group, sums.shape[2:], at[:, :: -(-at.shape[1] // READ)]
-                )
-                found.in_front.setdefault(layer.name, []).append(read)
+                if found.images <= READ_IMAGES or layer.name not in found.in_front:
+                    few = at[:READ_IMAGES, :: -(-at.shape[1] // READ)]
+                    read = patches(bottoms[0][:READ_IMAGES], layer.window, layer.params.group, sums.shape[2:], few)
+                    found.in_front.setdefault(layer.name, []).append(read)
             if changes_errors(layer) and (found.images <= BEHIND_IMAGES or layer.name not in found.in_front):
                 found.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
         if keep:
@@ -82,7 +81,6 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
             found.wanted.append(wanted)
     if not found.images:
         raise UsageError("quantize: there is no calibration image")
-    found.channels = {blob: total / found.images for blob, total in found.channels.items()}
     return found
 
 
@@ -134,8 +132,6 @@ def _add(found: Observed, blob: str, array: Array, layer: Layer | None, graph: G
         )
     found.seen.setdefault(blob, Histogram()).add(array)
     if array.ndim == 4:
-        each = np.abs(array).max((2, 3), initial=0).sum(0, dtype=np.float64)
-        found.channels[blob] = found.channels.get(blob, 0) + each
         top = np.abs(array).max((0, 2, 3), initial=0)
         found.largest[blob] = np.maximum(found.largest.get(blob, 0), top)
 

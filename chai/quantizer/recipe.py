@@ -61,7 +61,7 @@ MAXIMA = Stage(({"weights": "max"},))
 TOGETHER = Stage(({"rounding": "compensated"},), trusted=True)
 TUNED = Stage(({"bias": "tuned"},))
 EQUALISED = Stage(({"equalise": 0.5},))
-# Cheap stages come first, so that the dear ones start well. What a tuned bias or equalised channels are worth depends on
+# Cheap stages come first, so that the dear ones start well. What tuned biases and equalised channels are worth depends on
 # the network, and shows only once weights are rounded together.
 EFFORTS: dict[str, tuple[Stage, ...]] = {
     "fast": (START, RANGES, MAXIMA),
