@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from chai.graph import Graph
-from chai.quantizer import EFFORTS, PLAIN, Recipe
+from chai.quantizer import EFFORTS, PLAIN, Recipe, bias, weights
 from chai.quantizer.build import Built
+from chai.quantizer.ranges import METHODS
 from chai.quantizer.recipe import TOGETHER, Stage, changed
 from chai.quantizer.search import _Progress, _search
 from tests.quantizer.test_writeback import NET, SHAPE, batches, network, quantize, save
@@ -80,3 +81,15 @@ def test_progress_never_goes_back(tmp_path: Path) -> None:
     shares = [share for _, share in told]
     assert shares == sorted(shares) and shares[0] == 0 and 0.5 < shares[-1] < 1
     assert told[0][0] == "float pass" and "compensated rounding" in told[-1][0]
+
+
+def test_best_tries_every_method_there_is(tmp_path: Path) -> None:
+    save(network(tmp_path, NET, SHAPE), tmp_path / "net.caffemodel")
+    files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
+    found = quantize(*files, batches(), tmp_path / "out.prototxt", effort="best", bits=6)
+    recipes = [recipe for recipe, _ in found.tried]
+    assert {r.ranges for r in recipes} == {*METHODS, "behind"}
+    assert {r.rounding for r in recipes} == {*weights.TOGETHER, "nearest"}
+    assert {r.bias for r in recipes} == {*bias.SHARES, "kept"}
+    assert len(set(recipes)) == len(recipes)  # nothing twice
+    assert found.built.cost <= found.plain and found.built.recipe in recipes
