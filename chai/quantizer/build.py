@@ -30,11 +30,17 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 
+# A temperature at which networks are compared as well: of a few images, most are so sure of their class that their KL says
+# little of the errors they see. Softer probabilities let each have its say, but alone they count classes that nobody expects.
+SOFT = 2.0
+
+
 @dataclass
 class Built:
     """A quantised network. ``graph`` has new weights, and a precision_param on every layer that needs one.
 
     ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image
+    ``softened``  the same plus what it is at temperature SOFT: networks are compared by that
     ``factors``   what each blob's channels were divided by, where they were
     ``refused``   layers that run on the host because their numbers do not fit, and why
     """
@@ -43,6 +49,7 @@ class Built:
     graph: Graph
     formats: Mapping[str, Format]
     costs: Array
+    softened: Array
     factors: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
@@ -54,7 +61,7 @@ class Built:
 
     def clearly_worse(self, other: Built) -> bool:
         """Whether it costs more than ``other`` by more than the standard error of their difference."""
-        more = self.costs - other.costs
+        more = self.softened - other.softened
         return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
 
 
@@ -119,7 +126,9 @@ class Builder:
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
-        return Built(recipe, graph, formats, self._judge(states), factors, emulation.refused, chosen)
+        costs = self._judge(states)
+        softened = costs + self._judge(states, temperature=SOFT)
+        return Built(recipe, graph, formats, costs, softened, factors, emulation.refused, chosen)
 
     def alone(self, built: Built, images: int = 2) -> dict[str, float]:
         """The cost of every layer on the overlay if that one alone ran there, on a few images."""
@@ -142,10 +151,12 @@ class Builder:
             emulation.step(layer, [exact])
         return found
 
-    def _judge(self, states: list[State], wanted: list[dict[str, Array]] | None = None) -> Array:
+    def _judge(
+        self, states: list[State], wanted: list[dict[str, Array]] | None = None, temperature: float = 1.0
+    ) -> Array:
         pairs = list(zip(wanted or self.observed.wanted, states))
         each = [
-            np.concatenate([cost(self.graph, blob, w[blob], s.value(blob)) for w, s in pairs])
+            np.concatenate([cost(self.graph, blob, w[blob], s.value(blob), temperature) for w, s in pairs])
             for blob in self.observed.measured
         ]
         images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike

@@ -151,22 +151,31 @@ def measured(graph: Graph) -> list[str]:
     return found
 
 
-def cost(graph: Graph, blob: str, wanted: Array, found: Array) -> Array:
+def cost(graph: Graph, blob: str, wanted: Array, found: Array, temperature: float = 1.0) -> Array:
     """How far a blob is from float, image by image: KL(float || fixed) in nats of class probabilities (mean over
     positions), else error energy / signal energy.
+
+    At a higher ``temperature`` T, probabilities are those that logits / T would have.
     """
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(wanted) if wanted.ndim else 1
     a, b = wanted.astype(np.float64), found.astype(np.float64)
     if isinstance(writer, Softmax):
         axis = writer.axis(writer.params.axis, wanted.shape)
-        nats = (a * (np.log(a + 1e-12) - np.log(b + 1e-12))).sum(axis)
+        p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
+        nats = (np.exp(p) * (p - q)).sum(axis)
         return np.atleast_1d(nats).reshape(images, -1).mean(1) if axis else np.full(images, nats.mean())
     a, b = a.reshape(images, -1), b.reshape(images, -1)
     signal = (a * a).sum(1)
     error = ((a - b) ** 2).sum(1)
     ratio = error / np.where(signal > 0, signal, 1)
     return np.where(np.isfinite(ratio), ratio, 1e6)
+
+
+def _logarithms(probabilities: Array, axis: int, temperature: float) -> Array:
+    softened: Array = np.log(probabilities + 1e-12) / temperature
+    softened -= np.log(np.exp(softened).sum(axis, keepdims=True))
+    return softened
 
 
 def places(layer: Layer, size: tuple[int, ...], images: int, batch: int, seed: int) -> Array:

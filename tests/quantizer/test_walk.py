@@ -124,6 +124,9 @@ def test_cost_of_probabilities_is_kl_and_of_anything_else_relative_energy(tmp_pa
         for n in range(4)
     ]
     np.testing.assert_allclose(cost(net.graph, "p", p, q), nats)
+    soft = [v**0.5 / (v**0.5).sum(1, keepdims=True) for v in (p, q)]
+    nats = [(soft[0][n] * np.log(soft[0][n] / soft[1][n])).sum() / 99 for n in range(4)]
+    np.testing.assert_allclose(cost(net.graph, "p", p, q, 2.0), nats)
     wrong = [((p[n] - q[n]) ** 2).sum() / (p[n] ** 2).sum() for n in range(4)]
     np.testing.assert_allclose(cost(net.graph, "a", p, q), wrong)
     assert cost(net.graph, "a", np.zeros((2, 3)), np.full((2, 3), np.nan)).tolist() == [1e6, 1e6]  # never NaN
