@@ -59,12 +59,13 @@ START = Stage(({"ranges": "behind", "weights": "mse"},))
 RANGES = Stage(({"ranges": "kl"},))
 MAXIMA = Stage(({"weights": "max"},))
 TOGETHER = Stage(({"rounding": "compensated"},), trusted=True)
+TUNED = Stage(({"bias": "tuned"},))
 EQUALISED = Stage(({"equalise": 0.5},))
-# Cheap stages come first, so that the dear ones start well. What equalised channels are worth depends on the network, and
-# shows only once weights are rounded together.
+# Cheap stages come first, so that the dear ones start well. What tuned biases and equalised channels are worth depends on
+# the network and the scheme, and shows only once weights are rounded together.
 EFFORTS: dict[str, tuple[Stage, ...]] = {
     "fast": (START, RANGES, MAXIMA),
-    "normal": (START, RANGES, MAXIMA, TOGETHER, EQUALISED),
+    "normal": (START, RANGES, MAXIMA, TOGETHER, TUNED, EQUALISED),
     "best": (
         START,
         Stage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),
