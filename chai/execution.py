@@ -11,8 +11,8 @@ from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from .devices.base import Device, Program
 from .chain import codes_of
+from .devices.base import Device, Program
 from .dump import dump
 from .env import env
 from .errors import DeviceError, ModelError

@@ -14,7 +14,7 @@ from .layers.eltwise import Eltwise
 from .layers.pooling import Pooling
 from .layers.slice import Slice
 from .lazy import np
-from .params import Precision
+from .params import SINGLE, Precision
 
 if TYPE_CHECKING:
     from .graph import Array
@@ -26,6 +26,11 @@ DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3
 def passes_on(layer: Layer) -> bool:
     """Whether a layer's output has its input's format: nothing is computed that could need another."""
     return isinstance(layer, Slice) or (isinstance(layer, Pooling) and layer.params.pool == "MAX")
+
+
+def single(layer: Layer) -> bool:
+    """Whether a layer's precision_param asks for float32 on the host."""
+    return layer.precision is not None and layer.precision.quant_type == SINGLE
 
 
 def calibrated(
@@ -107,7 +112,12 @@ def from_precision(graph: Graph) -> dict[str, Format]:
             if own is None and inherited is None:
                 own = _precision_default(layer, "out", missing)
             found[top] = own or inherited or _precision_default(layer, "out", missing)
-            if own is None and not passes_on(layer) and (layer.blobs or isinstance(layer, (Eltwise, Pooling))):
+            if (
+                own is None
+                and not passes_on(layer)
+                and not single(layer)
+                and (layer.blobs or isinstance(layer, (Eltwise, Pooling)))
+            ):
                 missing.append(layer.name)
     if missing:
         names = list(dict.fromkeys(missing))
@@ -127,9 +137,10 @@ def _precision(layer: Layer, side: str) -> Format | None:
 
 
 def _check(layer: Layer, p: Precision) -> None:
-    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in (None, *SCHEMES)]
+    known = (None, *SCHEMES, SINGLE)
+    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in known]
     if unknown:
-        problem = f"quant_type {unknown[0]!r}; expected {' or '.join(SCHEMES)}"
+        problem = f"quant_type {unknown[0]!r}; expected {', '.join(SCHEMES)} or {SINGLE}"
     elif any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):
         problem = f"{p.bw_layer_in}, {p.bw_layer_out} and {p.bw_params} bits; expected 8 or 6"
     else:
@@ -139,6 +150,6 @@ def _check(layer: Layer, p: Precision) -> None:
 
 def _precision_default(layer: Layer, side: str, missing: list[str]) -> Format:
     missing.append(layer.name)
-    scheme = layer.precision.quant_type if layer.precision is not None else "DynamicFixed"
+    scheme = layer.precision.quant_type if layer.precision is not None and not single(layer) else "DynamicFixed"
     value = getattr(DEFAULT, f"{'th' if scheme == 'Xilinx' else 'fl'}_layer_{side}")
     return Format(scheme, getattr(DEFAULT, f"bw_layer_{side}"), value)

@@ -55,9 +55,14 @@ class BlobShape:
     dim: tuple[int, ...] = within(-1, 2**31 - 1, ())
 
 
+SINGLE = "SinglePrecision"  # the type that CHaiDNN itself gives to layers which its host computes in float
+
+
 @dataclass(frozen=True)
 class Precision:
     """CHaiDNN's precision_param: formats of a layer's input, output and weights. None: not set.
+
+    A ``quant_type`` of SINGLE asks for the host and float32. CHaiDNN has the type, but lets no file ask for it.
 
     ``quant_type_out`` is no field of the prototxt: it says the type of the output where a pass has put two layers of
     different types together.

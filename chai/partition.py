@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from .errors import UsageError
+from .formats import single
 from .graph import Graph, Layer, Shape
 from .overlay import Overlay
+from .params import SINGLE
 
 ENGINES = ("host", "fpga")
 
@@ -60,7 +62,8 @@ def partition(
     for layer in graph.layers:
         if layer.source:
             continue
-        reason = refused.get(layer.name) or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
+        asked = f"its precision_param says {SINGLE}" if single(layer) else None
+        reason = refused.get(layer.name) or asked or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
         if not open_sizes.isdisjoint(layer.bottoms):
             reason = reason or "how many rows it gets is known only at run time"
         if layer.dynamic or not open_sizes.isdisjoint(layer.bottoms):

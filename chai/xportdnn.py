@@ -62,7 +62,7 @@ def translated(args) -> list[str]:  # type: ignore[no-untyped-def]
         raise ValueError(f"--channel_swap {args.channel_swap}: expected 2,1,0 (BGR) or 0,1,2 (RGB)")
     found = ["quantize", args.deploy_model, args.weights, "--calibration", args.calibration_directory]
     found += ["--limit", str(args.calibration_size), "--scheme", args.quant_type, "--bits", str(int(widths[0]))]
-    found += ["-o", args.quantized_deploy_model]
+    found += ["--chaidnn", "-o", args.quantized_deploy_model]
     channels = 3
     if args.dims:
         dims = _numbers(args.dims, "--dims")[-3:]

@@ -27,6 +27,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "rich": {"cli/output.py"},
     "PIL": {"image.py", "picture.py", "report.py"},
     "cv2": {"cli/bench.py"},
+    "threadpoolctl": {"quantizer/build.py"},
     "distributed": {"evaluate/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},

@@ -62,6 +62,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
     parser.add_argument("--bits", type=int, choices=(8, 6), default=8, help="width of codes (default: 8)")
     parser.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="(default: Xilinx)")
+    parser.add_argument(
+        "--chaidnn", action="store_true", help="write only what CHaiDNN reads: scores that are averages have 8 bits too"
+    )
     options.preprocessing(parser)
     parser.set_defaults(
         device="float", labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
@@ -103,6 +106,7 @@ def execute(args: argparse.Namespace) -> int:
         seed=args.seed,
         journal=args.journal,
         restart=args.restart,
+        chaidnn=args.chaidnn,
         watch=_Watch(args.quiet),
         **net_options,
     )

@@ -17,4 +17,4 @@ def rows(layer: Layer, index: Array, count: int) -> Array:
     if not (low > -1 and high < count):  # written so that nan is refused too
         found = low if low <= -1 else high
         raise layer.failure(ModelError(f"index {found:g} is outside 0 .. {count - 1}"))
-    return index.astype(np.int64)
+    return index.astype(np.intp)

@@ -70,5 +70,5 @@ class ResizeNearestNeighbor(Layer):
             step = np.float32(old / np.float32(new))
             # with align_corners a single pixel is number 0, which either way gives
             place = np.floor((i + np.float32(0.5 if p.half_pixel_centers else 0)) * step)
-        found: Array = np.minimum(place.astype(np.int64), old - 1)
+        found: Array = np.minimum(place.astype(np.intp), old - 1)
         return found

@@ -66,7 +66,7 @@ class Upsample(Layer):
         if len(bottoms) == 1:
             return (x.repeat(self.params.scale or 1, 2).repeat(self.params.scale or 1, 3),)
         n, c, h, w = self.shapes(x.shape, bottoms[1].shape)[0]
-        places = bottoms[1].reshape(n * c, -1).astype(np.int64)
+        places = bottoms[1].reshape(n * c, -1).astype(np.intp)
         if places.size and not 0 <= places.min() <= places.max() < h * w:
             raise self.failure(
                 ModelError(

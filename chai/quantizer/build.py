@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
 from ..fixed import Format, quantize_weights, weight_steps
@@ -16,10 +20,10 @@ from ..kernels.codes import pack, unpack
 from ..layers.concat import Concat
 from ..layers.convolution import Convolution
 from ..lazy import np
-from ..params import Precision
+from ..params import SINGLE, Precision
 from . import bias, equalise, weights
 from .groups import Groups, groups, precision, same_values
-from .observe import Observed, cost, equalised, patches, places
+from .observe import Observed, changes_errors, cost, equalised, folded, patches, places
 from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
@@ -30,11 +34,18 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 
+# A temperature at which networks are compared as well: of a few images, most are so sure of their class that their KL says
+# little of the errors they see. Softer probabilities let each have its say, but alone they count classes that nobody expects.
+SOFT = 2.0
+
+
 @dataclass
 class Built:
     """A quantised network. ``graph`` has new weights, and a precision_param on every layer that needs one.
 
+    ``formats``   none where a recipe was only judged
     ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image
+    ``softened``  the same plus what it is at temperature SOFT: networks are compared by that
     ``factors``   what each blob's channels were divided by, where they were
     ``refused``   layers that run on the host because their numbers do not fit, and why
     """
@@ -43,6 +54,7 @@ class Built:
     graph: Graph
     formats: Mapping[str, Format]
     costs: Array
+    softened: Array
     factors: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
@@ -54,7 +66,7 @@ class Built:
 
     def clearly_worse(self, other: Built) -> bool:
         """Whether it costs more than ``other`` by more than the standard error of their difference."""
-        more = self.costs - other.costs
+        more = self.softened - other.softened
         return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
 
 
@@ -63,7 +75,7 @@ class Builder:
 
     ``graph``    rewritten; its layers are never changed
     ``original`` as the prototxt has it
-    ``placed``   layers that run on the overlay
+    ``placed``   layers that run on the overlay, but for those of ``single``, whose precision_param sends them to the host
     ``wider``    width by layer where the user asks for another than ``bits``
     """
 
@@ -79,11 +91,13 @@ class Builder:
         wider: Mapping[str, int] | None = None,
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
+        single: Collection[str] = (),
     ) -> None:
         self.graph, self.original, self.observed = graph, original, observed
-        self.overlay, self.placed = overlay, placed
+        self.overlay, self.single = overlay, set(single)
+        self.placed = set(placed) - self.single
         self.scheme, self.seed, self.tick = scheme, seed, tick
-        self.groups: Groups = groups(graph, placed, bits, wider)
+        self.groups: Groups = groups(graph, self.placed, bits, wider)
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
         self._behind_fits: dict[tuple[int, str], Format] = {}
@@ -104,25 +118,64 @@ class Builder:
                     f"there is no convolution {name!r} on the overlay whose width could be chosen", hint=hint
                 )
 
+    def judged(self, recipe: Recipe) -> Built:
+        """What a recipe costs, without the network that it makes.
+
+        What follows from thousands of values, as weights do that are rounded together, looks better on the images it
+        follows from than on others. Such a recipe is fitted on every other batch and judged by the rest, and the other
+        way round. With a single batch there is no rest.
+        """
+        if not (recipe.fits or recipe.equalise) or not self.folds:
+            return self.build(recipe)
+        found: dict[int, tuple[Array, Array]] = {}
+        # each fold has a core: BLAS's own threads would wait for one another, spinning
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(len(self.folds)) as pool:
+            for fold, made in zip(self.folds, pool.map(lambda fold: fold._built(recipe), self.folds)):
+                found.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*made[1:])))
+        costs, soft = (np.concatenate(each) for each in zip(*(found[number] for number in sorted(found))))
+        return Built(recipe, self.graph, {}, costs, costs + soft)
+
+    @cached_property
+    def folds(self) -> list[Builder]:
+        """Those who judge what is fitted, made when they are first asked for: what is known by then they know too."""
+        return [self._fold(half) for half in folded(self.observed)]
+
+    def _fold(self, observed: Observed) -> Builder:
+        made = copy(self)
+        made.observed, made.folds = observed, []
+        made._equalised = {0.0: (self.graph, observed, {})}
+        # ranges are those of all images; equalised networks differ
+        made._fitted = {key: known for key, known in self._fitted.items() if not key[0]}
+        made._thresholds = {key: known for key, known in self._thresholds.items() if not key[0]}
+        return made
+
     def build(self, recipe: Recipe) -> Built:
         """The network that a recipe makes, judged on the kept calibration images."""
-        self.equalise([recipe.equalise])
-        graph, observed, factors = self._equalised[recipe.equalise]
+        return self._built(recipe)[0]
+
+    def _built(self, recipe: Recipe) -> tuple[Built, list[Array], list[Array]]:
+        """The network, its costs by batch, and those at temperature SOFT."""
+        graph, observed, factors = self._equalise(recipe.equalise)
         graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
         formats, chosen = self._formats(recipe, graph, observed)
         for layer in graph.layers:
             layer.precision = self._precision(graph, layer, formats, recipe)
         formats = from_precision(graph)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
-        changes = recipe.compensate or recipe.tune_bias or (self.folded and recipe.weights != "max")
+        changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
-        return Built(recipe, graph, formats, self._judge(states), factors, emulation.refused, chosen)
+        judging = slice(observed.fitted if observed.held else 0, None)
+        wanted, states = observed.wanted[judging], states[judging]
+        by_batch, soft_by_batch = self._judge(states, wanted), self._judge(states, wanted, SOFT)
+        costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
+        built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
+        return built, by_batch, soft_by_batch
 
     def alone(self, built: Built, images: int = 2) -> dict[str, float]:
         """The cost of every layer on the overlay if that one alone ran there, on a few images."""
         feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
-        graph, _, _ = self._equalised[built.recipe.equalise]
+        graph, _, _ = self._equalise(built.recipe.equalise)
         exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
         wanted = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
         found: dict[str, float] = {}
@@ -136,31 +189,26 @@ class Builder:
                 one.step(built.graph.layers[i], [state])
                 for later in graph.layers[i + 1 :]:
                     emulation.step(later, [state])
-                found[layer.name] = float(self._judge([state], wanted).mean())
+                found[layer.name] = float(self._judge([state], wanted)[0].mean())
             emulation.step(layer, [exact])
         return found
 
-    def _judge(self, states: list[State], wanted: list[dict[str, Array]] | None = None) -> Array:
-        pairs = list(zip(wanted or self.observed.wanted, states))
-        each = [
-            np.concatenate([cost(self.graph, blob, w[blob], s.value(blob)) for w, s in pairs])
-            for blob in self.observed.measured
-        ]
-        images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike
-        total: Array = np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0)
-        return total
+    def _judge(self, states: list[State], wanted: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+        found = []
+        for w, s in zip(wanted, states):
+            each = [cost(self.graph, b, w[b], s.value(b), temperature) for b in self.observed.measured]
+            images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike
+            found.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
+        return found
 
-    def equalise(self, shares: Collection[float]) -> None:
-        """Look at the network equalised by all these shares: one float pass for all that were not looked at before."""
-        new = [share for share in dict.fromkeys(shares) if share not in self._equalised]
-        seen = self.observed
-        factors = [
-            equalise.factors(self.graph, seen.channels, seen.largest, self.shapes, share, self.placed) for share in new
-        ]
-        for share, r, found in zip(new, factors, equalised(self.graph, seen, factors) if new else ()):
+    def _equalise(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
+        """The network equalised by this share, what would be observed in it, and the factors."""
+        if share not in self._equalised:
+            r = equalise.factors(self.graph, self.observed.largest, self.shapes, share, self.placed)
             graph = replace(self.graph, layers=[copy(layer) for layer in self.graph.layers])
             equalise.apply(graph, r)
-            self._equalised[share] = (graph, found, r)
+            self._equalised[share] = graph, equalised(self.graph, self.observed, r), r
+        return self._equalised[share]
 
     # -- formats of blobs
 
@@ -171,7 +219,10 @@ class Builder:
             chosen: dict[str, str] = {}
             for group in dict.fromkeys(self.groups.of.values()):
                 found[group], chosen[group] = self._fit(group, recipe.ranges, graph, observed)
-            for layer in graph.layers:  # a concat on the host has the format of its coarsest branch
+            for layer in graph.layers:
+                if layer.name in self.single:  # what reads it gets float32; a format is what readers then do not have
+                    found[self.groups.of[layer.tops[0]]] = found[self.groups.of[layer.bottoms[0]]]
+                # a concat on the host has the format of its coarsest branch
                 if isinstance(layer, Concat) and layer.name not in self.placed:
                     group = self.groups.of[layer.tops[0]]
                     found[group] = max((found[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
@@ -186,12 +237,15 @@ class Builder:
         for blob in self.groups.read.get(group, members):
             if blob in observed.seen:
                 seen.merge(observed.seen[blob])
-        readers = self._readers(group)
-        if readers and method != "max" and all(x.name in observed.in_front for x in readers):
-            key = (observed.in_front[readers[0].name][0].ctypes.data, group)  # the same values, whatever the recipe
+        own = {layer.name: layer for layer in graph.layers}
+        readers = [own[layer.name] for layer in self._readers(group)]
+        looks = method == "behind" or (method != "max" and any(map(changes_errors, readers)))
+        if looks and readers and all(x.name in observed.in_front for x in readers):
+            key = id(observed), group  # the same values, whatever the recipe
             if key not in self._behind_fits:
                 self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
             return self._behind_fits[key], f"error behind {readers[0].type}"
+        method = "mse" if method == "behind" else method
         return fit(seen, method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
@@ -202,19 +256,20 @@ class Builder:
         return [x for x in self.graph.layers if not same_values(x) and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """The format with the least squared error of what these layers make of the blob."""
-        inputs = [(layer, x, layer.forward(x)[0]) for layer in layers for x in observed.in_front[layer.name]]
+        """The format with the least squared error of what these layers make of the blob, each in units of its energy."""
+        inputs = []
+        for layer in layers:
+            run = _at_rows(layer) if isinstance(layer, Convolution) else lambda x, layer=layer: layer.forward(x)[0]
+            pairs = [(x, run(x)) for x in observed.in_front[layer.name]]
+            energy = sum(float((y * y).sum(dtype=np.float64)) for _, y in pairs)
+            inputs += [(run, x, y, energy or 1.0) for x, y in pairs]
+
+        def error(f: Format) -> float:
+            found = ((run(unpack(pack(x, f), f)) - y, energy) for run, x, y, energy in inputs)
+            return sum(float((wrong * wrong).sum(dtype=np.float64)) / energy for wrong, energy in found)
 
         def errors(formats: list[Format]) -> Array:
-            return np.array(
-                [
-                    sum(
-                        float(((layer.forward(unpack(pack(x, f), f))[0] - y) ** 2).sum(dtype=np.float64))
-                        for layer, x, y in inputs
-                    )
-                    for f in formats
-                ]
-            )
+            return np.array([error(f) for f in formats])
 
         formats = candidates(largest, bits, self.scheme)
         middle = 3 * int(np.argmin(errors(formats[::3])))  # a layer takes its time: coarse steps first
@@ -225,6 +280,8 @@ class Builder:
     def _precision(self, graph: Graph, layer: Layer, formats: Mapping[str, Format], recipe: Recipe) -> Precision | None:
         if layer.source or not layer.bottoms or not layer.tops or isinstance(layer, Concat):
             return None
+        if layer.name in self.single:
+            return Precision(SINGLE)
         if layer.name not in self.groups.weights:
             return precision(graph, layer, formats, None, None)
         bits = self.groups.weights[layer.name]
@@ -240,6 +297,14 @@ class Builder:
         return self._thresholds[key]
 
 
+def _at_rows(layer: Convolution) -> Callable[[Array], Array]:
+    """What a convolution makes of rows (group, R, K) of what it reads: (group, R, M / group)."""
+    group = layer.params.group
+    columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
+    offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
+    return lambda rows: bias.activated(np.matmul(rows, columns) + offset, layer.slope)
+
+
 class _Fitting:
     """Shown each layer before it runs: rounds its weights and tunes its bias on the codes that reach it."""
 
@@ -252,7 +317,7 @@ class _Fitting:
     def __call__(self, layer: Layer, states: list[State]) -> None:
         if layer.name not in self.builder.groups.weights or not isinstance(layer, Convolution):
             return
-        if not (self.recipe.compensate or self.recipe.tune_bias or layer.name in self.builder.folded):
+        if not (self.recipe.fits or layer.name in self.builder.folded):
             return
         source = self.formats[layer.bottoms[0]]
         rows = self._rows(layer, states)
@@ -263,8 +328,9 @@ class _Fitting:
         high = (1 << (bits - 1)) - 1
         scaled = values.reshape(m, -1).astype(np.float64) / steps[:, None]
         scaled = np.clip(scaled, -1e6, 1e6).reshape(group, m // group, -1)
-        if self.recipe.compensate and scaled.shape[2] <= weights.LONGEST and len(rows[0]):
-            codes = weights.compensated(scaled, weights.moments(rows), high)
+        how = self.recipe.rounding
+        if how != "nearest" and scaled.shape[2] <= weights.LONGEST and len(rows[0]):
+            codes = weights.together(scaled, weights.moments(rows), high, how)
         else:
             codes = quantize_weights(values, steps, bits).reshape(scaled.shape).astype(np.float64)
         if layer.name in self.builder.folded:
@@ -272,19 +338,21 @@ class _Fitting:
         made = (codes.reshape(m, -1) * steps[:, None]).astype(np.float32).reshape(m, *rest)
         layer.blobs = [made, *layer.blobs[1:]]
         movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
-        if self.recipe.tune_bias and movable:
+        if self.recipe.bias != "kept" and movable:
             sums = np.matmul(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
             found = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
-            wanted = np.concatenate(self.observed.rows[layer.name])
-            moved = bias.tuned(wanted, found.astype(np.float32), self.formats[layer.tops[0]], layer.slope)
+            wanted = np.concatenate(self.observed.rows[layer.name])  # of what is fitted on, as rows are
+            moved = bias.tuned(
+                wanted, found.astype(np.float32), self.formats[layer.tops[0]], layer.slope, self.recipe.bias
+            )
             layer.blobs = [made, (layer.blobs[1] + moved).astype(np.float32)]
 
     def _rows(self, layer: Convolution, states: list[State]) -> Array:
         parts = []
-        for i, state in enumerate(states):
+        for number, state in zip(self.observed.numbers, states[: self.observed.fitted]):
             codes = state.code(layer.bottoms[0])
             size = layer.window.sizes(codes.shape[2:])
-            at = places(layer, size, len(codes), i, self.builder.seed)
+            at = places(layer, size, len(codes), number, self.builder.seed)
             parts.append(patches(codes, layer.window, layer.params.group, size, at))
         return np.concatenate(parts, 1)
 

@@ -20,13 +20,15 @@ from ..lazy import np
 if TYPE_CHECKING:
     from ..graph import Array, Shape
 
-MOST = 8.0  # a channel is scaled by this at most, against the mean of its blob
+MOST = 8.0  # a channel is divided by this at most, against the mean of its blob,
+LEAST = (
+    0.5  # and by this at least: a channel that is small in a few images may be large in others, and would be cut off
+)
 DEAD = 1e-3  # a channel below this share of the largest counts as that large: nothing is known of it
 
 
 def factors(
     graph: Graph,
-    channels: Mapping[str, Array],
     largest: Mapping[str, Array],
     shapes: Mapping[str, Shape],
     share: float,
@@ -34,8 +36,8 @@ def factors(
 ) -> dict[str, Array]:
     """r (C,) of every blob whose channels may be divided by it.
 
-    ``channels`` and ``largest`` are each channel's typical and largest magnitude; a ``share`` of 0.5 shares the burden
-    between blob and weights, 1 looks at the blob alone. r_c is A_c^share / B_c^(1 - share), A_c the channel's range,
+    ``largest`` is each channel's largest magnitude A_c; a ``share`` of 0.5 shares the burden between blob and weights, 1
+    looks at the blob alone. r_c is A_c^share / B_c^(1 - share),
     B_c the largest weight its readers have for it (each row in units of its own largest), about a mean of A so that
     branches of one concat come out alike.
     """
@@ -49,10 +51,13 @@ def factors(
             continue
         blob = layer.tops[0]
         ways = _ways(graph, readers, shapes, blob)
-        if not ways or not isinstance(channels.get(blob), np.ndarray):
+        if not ways or not isinstance(largest.get(blob), np.ndarray):
             continue
-        columns = [_columns(x, first, shapes[blob][1]) for _, first, x in ways if x is not None]
-        r = _ratio(channels[blob], largest[blob], [c for c in columns if c is not None], share)
+        read = [_columns(x, first, shapes[blob][1]) for _, first, x in ways if x is not None]
+        columns = [c for c in read if c is not None]
+        if not columns:  # read in float alone: nothing to share, and a channel that few images show would be cut off
+            continue
+        r = _ratio(largest[blob], columns, share)
         for name, first, _ in ways:
             whole = found.setdefault(name, np.ones(shapes[name][1]))
             whole[first : first + len(r)] = r
@@ -105,15 +110,11 @@ def _columns(layer: Layer, first: int, count: int) -> Array | None:
     return part
 
 
-def _ratio(typical: Array, largest: Array, columns: list[Array], share: float) -> Array:
-    a = np.maximum(typical, largest / 4)
-    a = np.maximum(a, max(float(a.max(initial=0)) * DEAD, 1e-30))
-    if columns:
-        b = np.maximum(np.stack(columns).max(0), 1e-3)
-        r = a**share / b ** (1 - share)
-    else:
-        r = a.copy()
-    r = np.clip(r / np.exp(np.log(r).mean()), 1 / MOST, MOST)
+def _ratio(largest: Array, columns: list[Array], share: float) -> Array:
+    a = np.maximum(largest.astype(np.float64), max(float(largest.max(initial=0)) * DEAD, 1e-30))
+    b = np.maximum(np.stack(columns).max(0), 1e-3)
+    r = a**share / b ** (1 - share)
+    r = np.clip(r / np.exp(np.log(r).mean()), LEAST, MOST)
     found: Array = r * np.exp(np.log(a).mean())
     return found
 

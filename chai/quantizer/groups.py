@@ -11,6 +11,8 @@ from ..formats import passes_on
 from ..graph import Graph, Layer
 from ..layers.concat import Concat
 from ..layers.convolution import Convolution
+from ..layers.pooling import Pooling
+from ..layers.softmax import Softmax
 from ..params import Precision
 
 if TYPE_CHECKING:
@@ -59,6 +61,24 @@ def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str,
         found.read.setdefault(found.of[blob], []).append(blob)
     found.read = {g: list(dict.fromkeys(blobs)) for g, blobs in found.read.items()}
     return found
+
+
+def scores(graph: Graph, placed: Collection[str]) -> set[str]:
+    """Averages on the overlay that only a Softmax or the caller reads: they are what classes are told apart by, of which
+    8 bits leave a few dozen values, while an average is nearly all that a host with its float32 has to do.
+    """
+    read: dict[str, list[Layer]] = {}
+    for layer in graph.layers:
+        for blob in layer.bottoms:
+            read.setdefault(blob, []).append(layer)
+    return {
+        layer.name
+        for layer in graph.layers
+        if layer.name in placed
+        and isinstance(layer, Pooling)
+        and layer.params.pool != "MAX"
+        and all(isinstance(reader, Softmax) for reader in read.get(layer.tops[0], []))
+    }
 
 
 def same_values(layer: Layer) -> bool:

@@ -17,6 +17,7 @@ import chai
 from ..files import digest
 from ..journal import Journal
 from ..lazy import np
+from .build import Built
 from .observe import Observed
 from .recipe import Recipe
 
@@ -32,19 +33,22 @@ class Known:
 
     def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False) -> None:
         self._journal = Journal(path, run, restart, key="recipe") if path is not None else None
-        self._costs: dict[str, Array] = {}
+        self._costs: dict[str, tuple[Array, Array]] = {}
         if self._journal is not None:
-            self._costs = {name: np.array(record["costs"]) for name, record in self._journal.records.items()}
+            for name, record in self._journal.records.items():
+                self._costs[name] = np.array(record["costs"]), np.array(record["softened"])
 
-    def costs(self, recipe: Recipe) -> Array | None:
-        """What it costs by image, float64 (N,), if that is known."""
+    def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
+        """What it costs by image, float64 (N,), and softened, if that is known."""
         return self._costs.get(_name(recipe))
 
-    def add(self, recipe: Recipe, costs: Array) -> None:
-        """Keep what it costs by image."""
-        self._costs[_name(recipe)] = costs
+    def add(self, built: Built) -> None:
+        """Keep what a recipe costs by image."""
+        name = _name(built.recipe)
+        self._costs[name] = built.costs, built.softened
         if self._journal is not None:
-            self._journal.add([{"recipe": _name(recipe), "costs": costs.tolist()}])
+            costs = {"costs": built.costs.tolist(), "softened": built.softened.tolist()}
+            self._journal.add([{"recipe": name, **costs}])
 
     def close(self) -> None:
         """Have everything on the disk."""

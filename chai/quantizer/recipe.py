@@ -8,23 +8,31 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recipe:
-    """``ranges``      how a blob's format follows from its values: a method of ranges.METHODS
+    """``ranges``      how a blob's format follows from its values: a method of ranges.METHODS, or "behind" for the least
+                    squared error of what its readers make of it
     ``weights``     thresholds of weights: "max" or "mse"
     ``equalise``    share of equalisation that is a blob's, 0 for none
-    ``compensate``  weights are rounded together, on inputs that layers before have already quantised
-    ``tune_bias``   biases make up for mean errors, judged behind the ReLU
+    ``rounding``    "nearest", or weights are rounded together, on inputs that layers before have already quantised, by a
+                    method of weights.TOGETHER
+    ``bias``        "kept", or what it makes up for: a method of bias.SHARES
     """
 
     ranges: str = "mse"
     weights: str = "mse"
     equalise: float = 0.0
-    compensate: bool = False
-    tune_bias: bool = False
+    rounding: str = "nearest"
+    bias: str = "kept"
+
+    @property
+    def fits(self) -> bool:
+        """Whether weights or biases follow from what reaches the layers."""
+        return self.rounding != "nearest" or self.bias != "kept"
 
     def __str__(self) -> str:
         words = [f"activations {self.ranges}", f"weights {self.weights}"]
         words += [f"equalised {self.equalise:g}"] * bool(self.equalise)
-        words += ["compensated rounding"] * self.compensate + ["tuned biases"] * self.tune_bias
+        words += [f"{self.rounding} rounding"] * (self.rounding != "nearest")
+        words += [f"{self.bias} biases"] * (self.bias != "kept")
         return ", ".join(words)
 
     def to_json(self) -> dict[str, Any]:
@@ -47,36 +55,27 @@ class Stage:
     trusted: bool = False
 
 
-START = Stage(({"ranges": "mse", "weights": "mse"},))
-RANGES = Stage(({"ranges": "mse"}, {"ranges": "kl"}))
-PERCENTILE = Stage(({"ranges": "percentile"},))
+START = Stage(({"ranges": "behind", "weights": "mse"},))
+RANGES = Stage(({"ranges": "kl"},))
 MAXIMA = Stage(({"weights": "max"},))
-TOGETHER = Stage(({"compensate": True, "tune_bias": True},), trusted=True)
-# Cheap stages come first, so that the dear ones start well; what looked best before weights were rounded together need
-# not be best after it, so that some is tried again.
+TOGETHER = Stage(({"rounding": "compensated"},), trusted=True)
+TUNED = Stage(({"bias": "tuned"},))
+EQUALISED = Stage(({"equalise": 0.5},))
+# Cheap stages come first, so that the dear ones start well. What tuned biases and equalised channels are worth depends on
+# the network and the scheme, and shows only once weights are rounded together.
 EFFORTS: dict[str, tuple[Stage, ...]] = {
-    "fast": (START, RANGES, PERCENTILE, MAXIMA),
-    "normal": (
-        START,
-        RANGES,
-        PERCENTILE,
-        MAXIMA,
-        Stage(({"equalise": 0.5}, {"equalise": 0.7})),
-        TOGETHER,
-        RANGES,
-        Stage(({"equalise": 0.5},)),
-    ),
+    "fast": (START, RANGES, MAXIMA),
+    "normal": (START, RANGES, MAXIMA, TOGETHER, TUNED, EQUALISED),
     "best": (
         START,
-        RANGES,
-        PERCENTILE,
+        Stage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),
         MAXIMA,
-        Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7, 1.0))),
         TOGETHER,
-        RANGES,
+        Stage(({"bias": "tuned"}, {"bias": "mean"})),
+        Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7))),
+        Stage(tuple({"ranges": method} for method in ("behind", "kl", "mse"))),
         Stage(({"weights": "max"}, {"weights": "mse"})),
-        Stage(tuple({"equalise": share} for share in (0.0, 0.3, 0.5, 0.7))),
-        Stage(({"tune_bias": False}, {"compensate": False})),
+        Stage(({"rounding": "learned"}, {"rounding": "nearest"})),
     ),
 }
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from ..passes.drop_identity import drop_identity
 from ..passes.fold_batchnorm import fold_batchnorm
 from ..passes.fuse_relu import fuse_relu
 from .build import Builder, Built
+from .groups import scores
 from .observe import batches_of, observe
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, Recipe, Stage, changed
@@ -70,6 +72,7 @@ def quantize(
     limit: int | None = None,
     seed: int = 0,
     overlay: str | Path | None = None,
+    chaidnn: bool = False,
     recipe: Recipe | None = None,
     journal: str | Path | None = None,
     restart: bool = False,
@@ -83,6 +86,7 @@ def quantize(
     ``output``   the .prototxt to write; the .caffemodel stands beside it
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: weights and input of that layer have this width
+    ``chaidnn``  write only what CHaiDNN itself reads: scores that are averages then have 8 bits, else float32
     ``recipe``   this one, instead of a search
     ``journal``  a file that keeps what recipes cost: the same call after an interruption goes on from there; ``restart``
                  begins it anew
@@ -112,7 +116,10 @@ def quantize(
         observing = monotonic() - started
         assert net.overlay is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))
-        builder = Builder(graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick)
+        single = set() if chaidnn else scores(graph, placed)
+        builder = Builder(
+            graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick, single
+        )
         builder.check_widths(wider or {})
         choices = {
             "bits": bits,
@@ -124,7 +131,8 @@ def quantize(
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
             found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
-        if not found.formats:  # known from before, not built yet
+        if not found.formats:  # only judged so far
+            progress.begin(str(found.recipe))
             found = builder.build(found.recipe)
         note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = builder.alone(found) if effort != "fast" else {}
@@ -159,7 +167,7 @@ def _search(
 ) -> tuple[Built, list[tuple[Recipe, float]], float]:
     """The best network, every recipe tried with its cost, and the cost of plain maxima.
 
-    A network whose costs were known has no formats: it has not been built.
+    A network that was only judged, or whose costs were known, has no formats: it has not been built.
     """
     tried: dict[Recipe, float] = {}
 
@@ -167,10 +175,10 @@ def _search(
         progress.begin(str(recipe))
         costs = known.costs(recipe)
         if costs is None:
-            built = builder.build(recipe)
-            known.add(recipe, built.costs)
+            built = builder.judged(recipe)
+            known.add(built)
         else:
-            built = Built(recipe, builder.graph, {}, costs)
+            built = Built(recipe, builder.graph, {}, *costs)
         tried[recipe] = built.cost
         log.info("%s: cost %.6g", recipe, built.cost)
         return built
@@ -181,7 +189,6 @@ def _search(
         return best, list(tried.items()), tried[PLAIN]
     for stage in stages:
         base = best.recipe
-        builder.equalise([recipe.equalise for recipe in changed(base, stage)])
         for recipe in changed(base, stage):
             if recipe not in tried:
                 built = attempt(recipe)
@@ -200,10 +207,12 @@ class _Progress:
         self.total = (1 + sum(stages)) * layers
         self.done = 0
         self.what = ""
+        self._lock = Lock()
 
     def begin(self, what: str) -> None:
         self.what = what
 
     def tick(self) -> None:
-        self.done += 1
-        self.watch(self.what, min(0.99, self.done / self.total))
+        with self._lock:
+            self.done += 1
+            self.watch(self.what, min(0.99, self.done / self.total))

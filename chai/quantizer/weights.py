@@ -7,6 +7,7 @@ error of the layer's sums on the rows X it was measured on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..fixed import Format, round_half_away
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 BLOCK = 64  # columns whose effect on later ones is gathered before it is spread
 DAMPING = 0.01  # of the mean second moment, added to the diagonal
-PASSES = 2  # of coordinate descent
+PASSES = 1  # of coordinate descent
+STEPS = 300  # of learned rounding
+FREE = 0.2  # share of those steps in which a weight may stay undecided at no charge
+CHARGE = 0.1  # for being undecided, against the layer's error in units of its mean moment
+RATE = 0.02  # of Adam
 LONGEST = 4608  # rows of weights; longer ones would need more memory than a host should give
 SHARES = [1.0 - 0.02 * i for i in range(35)]  # of a channel's largest weight that its threshold may be
 
@@ -70,13 +75,13 @@ def objective(scaled: Array, codes: Array, moments: Array) -> Array:
     return found
 
 
-def compensated(scaled: Array, moments: Array, high: int) -> Array:
-    """Codes of weights in steps (G, M, K), each column's rounding error made up for by the columns after it (GPTQ), then
-    improved one code at a time; never worse than nearest rounding in any row.
+def together(scaled: Array, moments: Array, high: int, method: str = "compensated") -> Array:
+    """Codes of weights in steps (G, M, K) by a method of TOGETHER, then improved one code at a time; never worse than
+    nearest rounding in any row.
     """
     nearest = _nearest(scaled, high)
     damped = _damped(moments)
-    found = descend(scaled, _spread(scaled, damped, high), damped, high)
+    found = descend(scaled, TOGETHER[method](scaled, damped, high), damped, high)
     better = objective(scaled, found, moments) <= objective(scaled, nearest, moments)
     return np.where(better[..., None], found, nearest)
 
@@ -93,58 +98,78 @@ def _damped(moments: Array) -> Array:
 
 
 def _spread(scaled: Array, moments: Array, high: int) -> Array:
-    """GPTQ: columns in order of falling moment; the factor of the inverse says how later columns make up for an error."""
-    order = np.argsort(-np.einsum("gkk->gk", moments), 1, kind="stable")
+    """GPTQ: each rounding error is made up for by the weights that are rounded after it, those with the largest moments
+    first. With H = L L' the error is |L' d|^2, whose row k holds d_k and the d of later rows: from the last row up each
+    code is the best one for those below it, which needs no inverse of H.
+    """
+    order = np.argsort(np.einsum("gkk->gk", moments), 1, kind="stable")
     rows = np.take_along_axis(np.take_along_axis(moments, order[:, :, None], 1), order[:, None, :], 2)
-    # rows of the upper factor U of H^-1 = U' U, scaled to U[j] / U[j, j]; from H = L L' of the reversed order
-    lower = np.linalg.cholesky(rows[:, ::-1, ::-1])
-    upper = _inverse(lower)[:, ::-1, ::-1]
-    unit = (upper / np.einsum("gkk->gk", upper)[:, :, None]).astype(np.float32)
-    left = np.take_along_axis(scaled, order[:, None, :], 2).astype(np.float32)
-    codes = np.zeros_like(left)
-    length = left.shape[2]
-    for first in range(0, length, BLOCK):
-        last = min(first + BLOCK, length)
-        part, errors = left[:, :, first:last], np.zeros((*left.shape[:2], last - first), np.float32)
-        for j in range(last - first):
-            column = part[:, :, j]
-            codes[:, :, first + j] = np.clip(np.rint(column), -high, high)
-            errors[:, :, j] = column - codes[:, :, first + j]
-            part[:, :, j:] -= errors[:, :, j, None] * unit[:, None, first + j, first + j : last]
-        left[:, :, last:] -= np.matmul(errors, unit[:, first:last, last:])
-    back = np.argsort(order, 1)
-    return np.take_along_axis(codes, back[:, None, :], 2).astype(np.float64)
+    lower = np.linalg.cholesky(rows)
+    unit = (lower / np.einsum("gkk->gk", lower)[:, None, :]).astype(np.float32)
+    exact = np.take_along_axis(_by_column(scaled), order[:, :, None], 1)
+    wanted, codes = exact.copy(), np.empty_like(exact)
+    for last in range(exact.shape[1], 0, -BLOCK):
+        first = max(0, last - BLOCK)
+        for k in range(last - 1, first - 1, -1):
+            codes[:, k] = np.minimum(np.maximum(np.rint(wanted[:, k]), -high), high)
+            wanted[:, first:k] += unit[:, k, first:k, None] * (exact[:, k] - codes[:, k])[:, None]
+        errors = exact[:, first:last] - codes[:, first:last]
+        wanted[:, :first] += np.matmul(unit[:, first:last, :first].transpose(0, 2, 1), errors)
+    found = np.empty_like(codes)
+    np.put_along_axis(found, order[:, :, None], codes, 1)
+    return found.transpose(0, 2, 1)
 
 
-def _inverse(lower: Array) -> Array:
-    """Of lower triangular matrices (G, K, K), by halves: a general inverse would take six times as long."""
-    length = lower.shape[1]
-    if length <= BLOCK:
-        return np.linalg.inv(lower)
-    half = length // 2
-    found = np.zeros_like(lower)
-    found[:, :half, :half] = first = _inverse(lower[:, :half, :half])
-    found[:, half:, half:] = second = _inverse(lower[:, half:, half:])
-    found[:, half:, :half] = -second @ lower[:, half:, :half] @ first
+def _learned(scaled: Array, moments: Array, high: int) -> Array:
+    """AdaRound on the quadratic form: each weight goes up or down by a sigmoid whose argument Adam finds, while a growing
+    charge for being undecided drives it to one side.
+    """
+    below = np.clip(np.floor(scaled), -high, high).astype(np.float32)
+    exact = scaled.astype(np.float32)
+    scale = np.einsum("gkk->g", moments)[:, None, None] / moments.shape[1]
+    h = (moments / scale).astype(np.float32)
+    # the sigmoid is stretched to -0.1 .. 1.1, so that both ends are reached; it starts at nobody's side
+    start = np.clip(exact - below, 0.01, 0.99)
+    argument = -np.log(1.2 / (start + np.float32(0.1)) - 1)
+    mean, square = np.zeros_like(argument), np.zeros_like(argument)
+    for i in range(1, STEPS + 1):
+        sigmoid = 1 / (1 + np.exp(-argument))
+        share = np.clip(1.2 * sigmoid - np.float32(0.1), 0, 1)
+        slope = 2 * np.matmul(np.clip(below + share, -high, high) - exact, h)
+        late = (i / STEPS - FREE) / (1 - FREE)
+        if late > 0:
+            power, undecided = 20 - 18 * late, 2 * share - 1
+            slope -= CHARGE * 2 * power * np.abs(undecided) ** (power - 1) * np.sign(undecided)
+        slope *= 1.2 * sigmoid * (1 - sigmoid) * ((share > 0) & (share < 1))
+        mean += (slope - mean) * np.float32(0.1)
+        square += (slope * slope - square) * np.float32(0.001)
+        argument -= np.float32(RATE) * (mean / (1 - 0.9**i)) / (np.sqrt(square / (1 - 0.999**i)) + 1e-8)
+    found: Array = np.clip(below + (1.2 * sigmoid >= 0.6), -high, high)
     return found
+
+
+TOGETHER: dict[str, Callable[[Array, Array, int], Array]] = {"compensated": _spread, "learned": _learned}
 
 
 def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int = PASSES) -> Array:
     """Coordinate descent: each code in turn becomes the whole number with the least error, the others as they are."""
     h = moments.astype(np.float32)
-    codes = codes.astype(np.float32)
-    inverse = 1 / np.einsum("gkk->gk", h)
-    gradient = np.matmul(scaled.astype(np.float32) - codes, h)
-    length = codes.shape[2]
+    found = _by_column(codes)
+    inverse = 1 / np.einsum("gkk->gk", h)[..., None]
+    gradient = np.matmul(h, _by_column(scaled) - found)
+    length = h.shape[1]
     for _ in range(passes):
         for first in range(0, length, BLOCK):
             last = min(first + BLOCK, length)
-            part, change = gradient[:, :, first:last].copy(), np.zeros((*codes.shape[:2], last - first), np.float32)
-            for j in range(last - first):
-                k = first + j
-                new = np.clip(np.rint(codes[:, :, k] + part[:, :, j] * inverse[:, None, k]), -high, high)
-                change[:, :, j] = new - codes[:, :, k]
-                codes[:, :, k] = new
-                part -= change[:, :, j, None] * h[:, None, k, first:last]
-            gradient -= np.matmul(change, h[:, first:last])
-    return codes.astype(np.float64)
+            part, before = gradient[:, first:last].copy(), found[:, first:last].copy()
+            for k in range(first, last):
+                old = found[:, k].copy()
+                found[:, k] = np.minimum(np.maximum(np.rint(old + part[:, k - first] * inverse[:, k]), -high), high)
+                part -= h[:, first:last, k, None] * (found[:, k] - old)[:, None]
+            gradient -= np.matmul(h[:, :, first:last], found[:, first:last] - before)
+    return found.transpose(0, 2, 1).astype(np.float64)
+
+
+def _by_column(rows: Array) -> Array:
+    """(G, M, K) as a new float32 (G, K, M): what happens to one input's weights happens to neighbours in memory."""
+    return np.array(rows.transpose(0, 2, 1), np.float32, order="C")

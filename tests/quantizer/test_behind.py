@@ -14,6 +14,7 @@ from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import PLAIN, Recipe
 from chai.quantizer.build import Builder
 from chai.quantizer.observe import observe
+from chai.quantizer.walk import in_float
 from tests.passes.common import CONV, DEEP, network
 
 LRN = "lrn_param { local_size: 3 alpha: 3 beta: 0.75 }"
@@ -62,6 +63,54 @@ def test_another_reader_or_an_output_counts_as_well(tmp_path: Path) -> None:
         c Pooling b -> c : {MEAN}
         """
     made = builder(tmp_path, lines, 8, "Xilinx").build(Recipe("mse", "max"))
-    assert made.chosen["a"] == "mse"  # a convolution reads it too
+    assert made.chosen["data"] == "mse"  # asked for by Recipe("behind") alone, where a convolution reads it
+    assert made.chosen["a"] == "error behind Pooling"  # and behind the convolution that reads it too
     assert made.chosen["b"] == "error behind Pooling"
     assert made.chosen["c"] == "mse"  # an output
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+@pytest.mark.parametrize("bits", [8, 6])
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_the_error_behind_convolutions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, bits: int, share: float
+) -> None:
+    """Two readers, one of them with groups, against whole convolutions of the whole blob, when no place is left out."""
+    monkeypatch.setattr("chai.quantizer.observe.ROWS", 12 * 14)
+    monkeypatch.setattr("chai.quantizer.observe.READ", 12 * 14)
+    lines = f"""
+        a Convolution data -> a : {DEEP}
+        ra ReLU a -> a
+        b Convolution a -> b : convolution_param {{ num_output: 6 kernel_size: 3 group: 2 stride: 2 }}
+        rb ReLU b -> b
+        c Convolution a -> c : {CONV}
+        """
+    make = builder(tmp_path, lines, bits, scheme)
+    found = make.build(Recipe("behind", "max", share))
+    assert found.chosen["a@ra"] == "error behind Convolution"
+    format = found.formats["a@ra"]
+    graph, observed, factors = make._equalised[share]
+    assert ("a@ra" in factors) == (share > 0)
+    exact: dict[str, np.ndarray] = {}
+    for layer, _, tops in in_float(graph, observed.batches[0]):
+        exact.update(zip(layer.tops, tops))
+    largest = observed.seen["a@ra"].largest
+    assert largest == pytest.approx(float(np.abs(exact["a@ra"]).max()))
+
+    def error(f: Format) -> float:
+        codes = f.dequantize(f.quantize(exact["a@ra"]))
+        total = 0.0
+        for layer in (graph.layer("b"), graph.layer("c")):
+            wanted = exact[layer.tops[0]].astype(float)
+            y = layer.forward(codes)[0]
+            if layer.slope is not None:
+                y = np.maximum(y, 0)
+            total += float(((y - wanted) ** 2).sum() / (wanted**2).sum())
+        return total
+
+    if scheme == "Xilinx":
+        others = [Format(scheme, bits, largest * i / 60) for i in range(4, 61)]
+    else:
+        others = [Format(scheme, bits, format.value + i) for i in range(-3, 4)]
+    assert format.bits == bits
+    assert error(format) <= 1.1 * min(map(error, others))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.quantizer import weights
-from chai.quantizer.weights import compensated, descend, moments, objective, one_fraction, thresholds
+from chai.quantizer.weights import descend, moments, objective, one_fraction, thresholds, together
 
 
 def problem(seed: int, g: int = 2, m: int = 3, k: int = 5, rows: int = 40) -> tuple[np.ndarray, np.ndarray]:
@@ -37,10 +37,11 @@ def test_the_objective_is_the_error_of_the_sums() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("high", [127, 7])
-def test_compensation_is_never_worse_than_nearest_rounding(seed: int, high: int) -> None:
+@pytest.mark.parametrize("method", weights.TOGETHER)
+def test_rounding_together_is_never_worse_than_to_nearest(seed: int, high: int, method: str) -> None:
     scaled, x = problem(seed, 2, 3, 70)
     nearest = np.clip(np.rint(scaled), -high, high)
-    codes = compensated(scaled, moments(x), high)
+    codes = together(scaled, moments(x), high, method)
     assert np.abs(codes).max() <= high and (codes == np.rint(codes)).all()
     before, after = sums_error(scaled, nearest, x), sums_error(scaled, codes, x)
     assert (after <= before * (1 + 1e-9) + 1e-6).all()
@@ -48,9 +49,10 @@ def test_compensation_is_never_worse_than_nearest_rounding(seed: int, high: int)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_compensation_comes_close_to_the_best_codes_there_are(seed: int) -> None:
+@pytest.mark.parametrize("method", weights.TOGETHER)
+def test_rounding_together_comes_close_to_the_best_codes_there_are(seed: int, method: str) -> None:
     scaled, x = problem(seed, 1, 2, 4)
-    codes, h = compensated(scaled, moments(x), 31), moments(x)
+    codes, h = together(scaled, moments(x), 31, method), moments(x)
     for j in range(2):
         low = np.floor(scaled[0, j])
         around = [low + np.array(d) for d in product(range(-4, 6), repeat=4)]
@@ -58,6 +60,22 @@ def test_compensation_comes_close_to_the_best_codes_there_are(seed: int) -> None
         nearest = float(objective(scaled[:, j : j + 1], np.rint(scaled[:, j : j + 1]), h)[0, 0])
         found = float(objective(scaled[:, j : j + 1], codes[:, j : j + 1], h)[0, 0])
         assert best - 1e-6 <= found <= min(nearest + 1e-6, 3 * best)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_learned_rounding_comes_close_to_the_best_ups_and_downs(seed: int) -> None:
+    """By itself, without the descent behind it: the best of all 2^6 ways, many of which are far worse."""
+    scaled, x = problem(seed, 1, 2, 6, 200)
+    h = moments(x)
+    codes = weights.TOGETHER["learned"](scaled, h, 31)
+    assert (np.abs(codes - scaled) < 1).all()
+    for j in range(2):
+        low = np.floor(scaled[0, j])
+        every = sorted(
+            float(objective(scaled[:, j : j + 1], (low + up)[None, None], h)[0, 0]) for up in product((0, 1), repeat=6)
+        )
+        found = float(objective(scaled[:, j : j + 1], codes[:, j : j + 1], h)[0, 0])
+        assert every[0] * (1 - 1e-6) <= found <= every[5]
 
 
 def test_descent_ends_where_no_single_code_could_be_better() -> None:
@@ -75,7 +93,7 @@ def test_inputs_that_are_never_active_round_to_nearest() -> None:
     scaled, x = problem(1)
     x[:, :, 2] = 0
     x[1] = 0  # a whole group that sees nothing
-    codes = compensated(scaled, moments(x), 31)
+    codes = together(scaled, moments(x), 31)
     np.testing.assert_array_equal(codes[1], np.rint(scaled[1]))
     np.testing.assert_array_equal(codes[0, :, 2], np.rint(scaled[0, :, 2]))
 
@@ -86,7 +104,7 @@ def test_any_inputs_give_codes(seed: int, size: float, k: int, rows: int) -> Non
     draw = np.random.default_rng(seed)
     x = (draw.standard_normal((3, rows, k)) * 10.0**size).astype(np.float32)
     scaled = draw.uniform(-300, 300, (3, 2, k))
-    codes = compensated(scaled, moments(x), 127)
+    codes = together(scaled, moments(x), 127)
     assert np.isfinite(codes).all() and np.abs(codes).max() <= 127
 
 

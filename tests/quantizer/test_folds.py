@@ -1,0 +1,87 @@
+"""Recipes that are fitted to images are judged by others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chai.overlay import load
+from chai.passes.fuse_relu import fuse_relu
+from chai.quantizer import Recipe
+from chai.quantizer.build import Builder
+from chai.quantizer.observe import Observed, folded, observe
+from tests.passes.common import DEEP, network
+
+LINES = f"""
+a Convolution data -> a : {DEEP}
+ra ReLU a -> a
+b Convolution a -> b : {DEEP}
+"""
+SIZES = [3, 2, 4, 1, 2]  # images of each batch
+FITTED = Recipe("max", "max", rounding="compensated", bias="tuned")
+
+
+def batches(seed: int = 0) -> list[np.ndarray]:
+    draw = np.random.default_rng(seed)
+    return [draw.standard_normal((n, 3, 12, 14)).astype(np.float32) for n in SIZES]
+
+
+def builder(folder: Path, data: list[np.ndarray], whole: bool = False) -> Builder:
+    """``whole``: the weights are whole codes."""
+    net = network(folder, LINES, (3, 3, 12, 14))
+    graph = fuse_relu(net.graph, set())
+    for layer in graph.layers if whole else ():
+        if layer.name in ("a", "b"):
+            codes = np.rint(layer.blobs[0] / np.abs(layer.blobs[0]).max((1, 2, 3), keepdims=True) * 31)
+            layer.blobs = [(codes / 32).astype(np.float32), *layer.blobs[1:]]
+    return Builder(graph, net.graph, observe(graph, [{"data": d} for d in data]), load(), {"a", "b"}, 6, "Xilinx")
+
+
+def test_each_half_is_fitted_on_one_and_held_back_from_the_other(tmp_path: Path) -> None:
+    data = batches()
+    observed = builder(tmp_path, data).observed
+    halves = folded(observed)
+    assert [half.numbers for half in halves] == [[0, 2, 4, 1, 3], [1, 3, 0, 2, 4]]
+    assert [half.fitted for half in halves] == [3, 2]
+    for half in halves:
+        for number, feeds, wanted in zip(half.numbers, half.batches, half.wanted):
+            assert feeds["data"] is data[number]
+            assert wanted is observed.wanted[number]
+        mine = half.numbers[: half.fitted]
+        assert all(r is observed.rows["b"][i] for r, i in zip(half.rows["b"], mine))
+        np.testing.assert_array_equal(half.largest["data"], np.max([abs(data[i]).max((0, 2, 3)) for i in mine], 0))
+
+
+def test_no_halves_of_one_batch(tmp_path: Path) -> None:
+    made = builder(tmp_path, batches()[:1])
+    assert folded(made.observed) == []
+    np.testing.assert_array_equal(made.judged(FITTED).costs, made.build(FITTED).costs)
+
+
+def test_where_nothing_has_to_be_fitted_both_ways_to_judge_agree(tmp_path: Path) -> None:
+    """Weights that are whole codes stay what they are, whatever they are fitted on; costs keep the images' order."""
+    made = builder(tmp_path, batches(), whole=True)
+    recipe = Recipe("max", "max", rounding="compensated")
+    wanted = made.build(recipe)
+    assert len(wanted.costs) == sum(SIZES) and (wanted.costs > 0).all() and len(set(wanted.costs)) == sum(SIZES)
+    judged = made.judged(recipe)
+    np.testing.assert_array_equal(judged.costs, wanted.costs)
+    np.testing.assert_array_equal(judged.softened, wanted.softened)
+    assert not judged.formats and wanted.formats
+
+
+@pytest.mark.parametrize("recipe", [FITTED, Recipe("max", "max", 0.5)], ids=["fitted", "equalised"])
+def test_an_image_says_nothing_of_what_is_fitted_to_judge_it(tmp_path: Path, recipe: Recipe) -> None:
+    """Another batch 0 changes what batches 1 and 3 cost, which are judged by what 0, 2 and 4 make; not 2 and 4."""
+    first, other = batches(), [batches(1)[0] * np.float32([1, 3, 0.3])[:, None, None], *batches()[1:]]
+    costs, seen = [], list[Observed]()
+    for data in (first, other):
+        made = builder(tmp_path, data)
+        if seen:  # ranges are everybody's
+            made.observed.seen, made.observed.in_front = seen[0].seen, seen[0].in_front
+        seen.append(made.observed)
+        costs.append(np.split(made.judged(recipe).costs, np.cumsum(SIZES)[:-1]))
+    same = [np.array_equal(a, b) for a, b in zip(*costs)]
+    assert same == [False, False, True, False, True]
