@@ -94,7 +94,7 @@ def quantize(
     ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
 
     Raises what Net raises; UsageError without any input or for an unknown layer; ParseError for a prototxt in Caffe's
-    old form.
+    oldest form.
     """
     started = monotonic()
     output = Path(output)

@@ -33,7 +33,7 @@ def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
     """Write ``path`` and the caffemodel beside it, whose path is returned; ``note`` is put into the first line.
 
     ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. Raises ParseError for a
-    file in Caffe's old form, whose layers have no room for formats.
+    file in Caffe's oldest form (V0), whose layers have no room for formats.
     """
     text, encoding = _decoded(Path(original.path))
     source = read_source(original.path)
@@ -68,7 +68,7 @@ def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> s
     lines = {layer.name: layer.place for layer in graph.layers}
     edits: list[tuple[int, int, str]] = []
     for field in tree.fields:
-        if field.name != "layer" or not isinstance(field.value, Block):
+        if field.name not in ("layer", "layers") or not isinstance(field.value, Block):
             continue
         name = next((f.value for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)), None)
         if name is None or lines.get(name.text) != f"{source.path}:{source.where(name.start)[0]}":
@@ -82,21 +82,22 @@ def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> s
 
 
 def check_form(path: str | Path) -> None:
-    """Raise ParseError for a network in Caffe's old form: nothing could be written into it."""
+    """Raise ParseError for a network in Caffe's oldest form: nothing could be written into it."""
     _tree(read_source(path))
 
 
 def _tree(source: Source) -> Block:
     tree = parse(source)
-    old = next((f for f in tree.fields if f.name == "layers"), None)
-    if old is None:
-        return tree
-    raise source.error(
-        "this network is in Caffe's old form (layers { }), whose layers have no precision_param",
-        old.start,
-        old.start + len("layers"),
-        hint="Caffe's upgrade_net_proto_text writes the new form (layer { })",
-    )
+    for field in tree.fields:
+        inner = field.value.fields if field.name == "layers" and isinstance(field.value, Block) else ()
+        if any(f.name == "layer" for f in inner):
+            raise source.error(
+                "this network is in Caffe's oldest form (layers { layer { } }), whose layers have no precision_param",
+                field.start,
+                field.start + len("layers"),
+                hint="Caffe's upgrade_net_proto_text writes the new form (layer { })",
+            )
+    return tree
 
 
 def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[int, int, str]]:

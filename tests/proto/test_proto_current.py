@@ -302,6 +302,7 @@ V1LayerParameter.eltwise_param            24 optional EltwiseParameter
 V1LayerParameter.include                  32 repeated NetStateRule
 V1LayerParameter.softmax_param            39 optional SoftmaxParameter
 V1LayerParameter.param                  1001 repeated string
+V1LayerParameter.precision_param         997 optional PrecisionParameter
 V1LayerParameter.blob_share_mode        1002 repeated V1LayerParameter.DimCheckMode
 V0LayerParameter.num_output                3 optional uint32
 V0LayerParameter.biasterm                  4 optional bool true

@@ -268,11 +268,37 @@ def test_the_stamp_is_read_back() -> None:
 # -- refusals
 
 
-@pytest.mark.parametrize("old", ['layers { name: "a" type: RELU bottom: "data" top: "a" }'])
-def test_old_forms_are_refused(tmp_path: Path, old: str) -> None:
+OLD = """input: "data" input_dim: 1 input_dim: 3 input_dim: 9 input_dim: 11
+layers {  # of 2014
+  name: "a" type: CONVOLUTION bottom: "data" top: "a"
+  convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } }
+}
+layers { name: "r" type: RELU bottom: "a" top: "a" }
+"""
+
+
+def test_the_form_of_2014_gets_its_formats(tmp_path: Path) -> None:
+    path, out = tmp_path / "net.prototxt", tmp_path / "out.prototxt"
+    path.write_text(OLD)
+    data = batches((2, 3, 9, 11))
+    found = quantize(path, None, data, out, effort="fast")
+    text = out.read_text()
+    assert text.count("precision_param") == 1 and "layers {  # of 2014\n" in text and "layer {" not in text
+    net = chai.Net(out, tmp_path / "out.caffemodel", "emulator")
+    given = net.forward(data[0])
+    assert net.formats is not None
+    assert [np.float32(f.value) for f in net.formats.values()] == [
+        np.float32(f.value) for f in found.built.formats.values()
+    ]
+    exact = chai.Net(path, tmp_path / "out.caffemodel", "float").forward(data[0])
+    assert 0 < np.abs(given["a"] - exact["a"]).max() < 0.05 * np.abs(exact["a"]).max()
+
+
+def test_the_oldest_form_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "net.prototxt"
+    old = 'layers { layer { name: "a" type: "relu" } bottom: "data" top: "a" }'
     path.write_text('input: "data" input_dim: 1 input_dim: 3 input_dim: 9 input_dim: 11\n' + old)
-    with pytest.raises(chai.ParseError, match=r"old form \(layers \{ \}\).*upgrade_net_proto_text"):
+    with pytest.raises(chai.ParseError, match=r"oldest form \(layers \{ layer \{ \} \}\).*upgrade_net_proto_text"):
         quantize(path, None, batches((2, 3, 9, 11)), tmp_path / "out.prototxt", effort="fast")
     assert [p.name for p in tmp_path.iterdir()] == ["net.prototxt"]
 
