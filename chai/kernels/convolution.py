@@ -82,7 +82,8 @@ def columns(
     )
     k = cg * kh * kw
     rows = max(1, min(oh, most // (4 * group * k * ow)))
-    buffer = (scratch or Scratch()).take("columns", group * k * rows * ow)
+    size = group * k * rows * ow
+    buffer = np.empty(size, np.float32) if scratch is None else scratch.take("columns", size)
     for first in range(0, oh, rows):
         last = min(oh, first + rows)
         band = buffer[: group * k * (last - first) * ow]
