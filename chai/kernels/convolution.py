@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..lazy import np
 from ..window import Window
-from .scratch import Scratch
 
 if TYPE_CHECKING:
     from ..graph import Array
+    from .scratch import Scratch
 
 COLUMNS = 4 << 20  # bytes of im2col buffer: larger falls out of the cache, smaller makes thin products
 
