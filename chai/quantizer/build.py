@@ -44,7 +44,8 @@ class Built:
     """A quantised network. ``graph`` has new weights, and a precision_param on every layer that needs one.
 
     ``formats``   none where a recipe was only judged
-    ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image
+    ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image, where a recipe was
+                  ``judged`` from a network that was not fitted on it
     ``softened``  the same plus what it is at temperature SOFT: networks are compared by that
     ``factors``   what each blob's channels were divided by, where they were
     ``refused``   layers that run on the host because their numbers do not fit, and why

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -133,7 +133,8 @@ def quantize(
             found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
         if not found.formats:  # only judged so far
             progress.begin(str(found.recipe))
-            found = builder.build(found.recipe)
+            made = builder.build(found.recipe)
+            found = replace(made, costs=found.costs, softened=found.softened)  # what it was chosen by stays
         note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = builder.alone(found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
