@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RELEASE, PYTHON = "bookworm", "3.11"
 TOOLS = ("debootstrap", "update-binfmts")
 BASE = "python3,python3-venv,python3-pip,ca-certificates"
-FROM_PYPI = ["rich", "pytest", "pytest-timeout", "hypothesis", "hatchling"]
+FROM_PYPI = ["rich", "threadpoolctl", "pytest", "pytest-timeout", "hypothesis", "hatchling"]
 ARCHITECTURES = {
     # the kernel's name, an overlay for it, what comes from Debian, and from PyPI
     "arm64": ("aarch64", "kv260", BASE, ["numpy", "protobuf", "pillow", "numba", "jsonschema"]),
