@@ -115,6 +115,8 @@ def encode_parts(
         values = {field.name: 0 for field in overlay.descriptor.fields if field.name != "version"}
         values |= {"opcode": _opcode(overlay, task.kind), "tag": tag, "wait": int(wait), "signal": int(signal)}
         made, constants = _made(task, memory, where)
+        if made["shift"] > overlay.requant.shift_max:
+            raise DeviceError(f"shift: {made['shift']}, expected at most {overlay.requant.shift_max}")
         return pack(overlay.descriptor, values | made), constants
     except DeviceError as error:
         name = "+".join(task.origin) or task.output

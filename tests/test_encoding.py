@@ -213,6 +213,16 @@ def test_any_values_in_the_fields_are_refused_or_understood(case: Case, data: st
         return
 
 
+def test_a_shift_beyond_the_overlays_is_not_decoded() -> None:
+    """Its field would hold one of 255 bits, which no arithmetic here is meant for."""
+    case = conv(requantization=Requantization(np.array(1), 40, 0, 1))
+    descriptor, constants = case.encode()
+    values = unpack(Z2.descriptor, descriptor)
+    assert case.decode(descriptor, constants).requantization.shift == 40
+    with pytest.raises(DeviceError, match="shift: 41, expected at most 40"):
+        case.decode(pack(Z2.descriptor, {**values, "shift": 41}), constants)
+
+
 # -- the Tasks of real networks
 
 
@@ -457,7 +467,7 @@ def test_one_multiplier_stands_for_all_channels() -> None:
         (conv(requantization=Requantization(np.array(-1), 0, 0, 1)), "record 0 of the table: multiplier = -1"),
         (conv(requantization=Requantization(np.array(1), 0, 0, 1, np.array(-1))), "of the table: negative = -1"),
         (conv(requantization=Requantization(np.array([1, 2]), 0, 0, 1)), "multiplier: expected (2, 1, 1), found (2,)"),
-        (conv(requantization=Requantization(np.array(1), 256, 0, 1)), "shift = 256 is outside 0..255"),
+        (conv(requantization=Requantization(np.array(1), 41, 0, 1)), "shift: 41, expected at most 40"),
         (conv(requantization=Requantization(np.array(1), 0, -129, 1)), "low = -129 is outside -128..127"),
         (conv(requantization=Requantization(np.array(1), 0, 0, 128)), "high = 128 is outside -128..127"),
         (conv(weights=np.full((2, 3, 2, 1), -128, np.int8)), "weights: -128 is outside -127..127"),
