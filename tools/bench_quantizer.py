@@ -99,7 +99,7 @@ def main() -> None:
                 result = measure(folder, (found.prototxt, found.caffemodel), test)
             print("  " + row(what, result), flush=True)
             if recipe is None:
-                print(f"  {found.built.recipe}; calibration KL {found.built.cost:.4f}, plain {found.plain:.4f}")
+                print(f"  {found.built.recipe}; calibration KL {found.cost:.4f}, plain {found.plain:.4f}")
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
                 wall = f"{found.seconds:.0f} s, of which {found.observing:.0f} s float pass"
                 print(f"  {wall}; {cpu:.0f} s of CPU; peak {peak:.0f} MB", flush=True)

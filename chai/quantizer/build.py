@@ -45,7 +45,7 @@ class Built:
 
     ``formats``   none where a recipe was only judged
     ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image, where a recipe was
-                  ``judged`` from a network that was not fitted on it
+                  only ``judged`` from a network that was not fitted on it
     ``softened``  the same plus what it is at temperature SOFT: networks are compared by that
     ``factors``   what each blob's channels were divided by, where they were
     ``refused``   layers that run on the host because their numbers do not fit, and why

@@ -40,7 +40,7 @@ class Verdict:
             "calibrated": r.images,
             "judged": self.check.images,
             "recipe": built.recipe.to_json(),
-            "cost": built.cost,
+            "cost": r.cost,
             "cost_of_plain_maxima": r.plain,
             "tried": [{"recipe": recipe.to_json(), "cost": cost} for recipe, cost in r.tried],
             "methods": dict(self.methods),
@@ -57,7 +57,7 @@ class Verdict:
         r, built = self.result, self.result.built
         found = [
             f"chosen: {built.recipe}",
-            f"cost {built.cost:.4g} on {self.check.images} calibration images, {r.plain:.4g} with plain maxima",
+            f"cost {r.cost:.4g} on {self.check.images} calibration images, {r.plain:.4g} with plain maxima",
         ]
         for a in self.check.agreements:
             top5 = f", top-5 {a.top5}/{a.images}" if a.top5 is not None else ""

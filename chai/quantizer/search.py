@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Lock
@@ -57,6 +57,11 @@ class Result:
     seconds: float
     observing: float
     how: dict[str, Any]
+
+    @property
+    def cost(self) -> float:
+        """What the recipe was chosen by; ``built`` has what the network that was written costs on the images it is of."""
+        return dict(self.tried)[self.built.recipe]
 
 
 def quantize(
@@ -133,8 +138,7 @@ def quantize(
             found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
         if not found.formats:  # only judged so far
             progress.begin(str(found.recipe))
-            made = builder.build(found.recipe)
-            found = replace(made, costs=found.costs, softened=found.softened)  # what it was chosen by stays
+            found = builder.build(found.recipe)
         note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = builder.alone(found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
