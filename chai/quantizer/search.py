@@ -23,7 +23,7 @@ from .build import Builder, Built
 from .groups import scores
 from .observe import batches_of, observe
 from .progress import Known, run_of
-from .recipe import EFFORTS, PLAIN, Recipe, Stage, changed
+from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
 from .walk import Batch
 from .writeback import check_form, save
 
@@ -204,12 +204,16 @@ def _search(
 
 
 class _Progress:
-    """Shares of the work by layers run, dear recipes counted for more."""
+    """Shares of the work by layers run: plain maxima, every recipe to be tried, twice where folds judge, and the last build."""
 
     def __init__(self, watch: Callable[[str, float], None], only: Recipe | None, effort: str, layers: int) -> None:
-        stages = [1] if only else [len(stage.changes) for stage in EFFORTS[effort]]
+        networks = 2 + 2 * (only is not None)
+        fitted = False
+        for stage in EFFORTS[effort] if only is None else ():
+            fitted = fitted or stage is TOGETHER  # what is tried later is fitted too
+            networks += len(stage.changes) * (2 if fitted else 1)
         self.watch = watch
-        self.total = (1 + sum(stages)) * layers
+        self.total = networks * layers
         self.done = 0
         self.what = ""
         self._lock = Lock()

