@@ -61,6 +61,12 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
     return values
 
 
+def value(record: Record, data: bytes, name: str) -> int:
+    """One unsigned field of a record that has been checked."""
+    field = next(f for f in record.fields if f.name == name)
+    return int.from_bytes(data, "little") >> field.position & field.mask
+
+
 def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
     """Many records at once: int64 columns (n,), one per field. The same bytes and errors as ``pack`` for each row."""
     _check_names(record, columns)

@@ -25,7 +25,7 @@ from .descriptor import pack, pack_rows, unpack, unpack_rows
 from .errors import DeviceError
 from .fixed import Requantization
 from .lazy import np
-from .packing import Held, Packed, pack_weights, weight_bytes
+from .packing import Held, Packed, joined, pack_weights, weight_bytes
 from .tasks.conv import Affine, Conv
 from .tasks.copy import Copy
 from .tasks.eltwise import Eltwise
@@ -88,7 +88,7 @@ def encode(
 ) -> tuple[bytes, bytes]:
     """``encode_parts`` with the constants in one piece."""
     descriptor, parts = encode_parts(task, overlay, address, shapes, where, tag=tag, wait=wait, signal=signal)
-    return descriptor, b"".join(map(_bytes, parts))
+    return descriptor, joined(parts)
 
 
 def encode_parts(
@@ -150,18 +150,10 @@ def decode(
     for part in parts:
         if isinstance(part, Packed):  # these very bytes, which it has checked
             begin, parts = begin + part.bytes, parts[1:]
-    made = b"".join(map(_bytes, parts))
+    made = joined(parts)
     if made != area.read("constants", begin, len(made)):
         raise DeviceError(f"descriptor: the padding of the constants of a {task.kind} is not zero")
     return task
-
-
-def _bytes(part: bytes | Packed) -> bytes:
-    if isinstance(part, bytes):
-        return part
-    found = np.empty(part.bytes, np.uint8)
-    part.read(found)
-    return found.tobytes()
 
 
 def equal(a: Task, b: Task) -> bool:

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .chain import codes_of
-from .devices.base import Device, Program
+from .devices.base import Device, Program, Work
 from .dump import dump
 from .env import env
 from .errors import DeviceError, ModelError
@@ -101,14 +101,19 @@ class Execution:
         """The Programs of a step; ``kept`` are blobs inside it that are asked for too."""
         key = i, tuple(sorted(kept)) if self.device.hidden else ()
         if key not in self._programs:
-            parts = [(step.tasks, step.reads, (*step.writes, *key[1]))]
+            work = Work(
+                self.overlay, step.tasks, self.shapes, self.schedule.places, step.reads, step.writes, step.chain
+            )
             if env().check or env().dump:  # which look at every Task on its own
-                parts = [((task,), task.inputs, (task.output,)) for task in step.tasks]
-            places = self.schedule.places
-            self._programs[key] = [
-                self.device.compile(self.overlay, tasks, self.shapes, places, reads, writes)
-                for tasks, reads, writes in parts
-            ]
+                parts = [
+                    replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
+                    for task in step.tasks
+                ]
+            elif key[1]:
+                parts = [replace(work, writes=(*step.writes, *key[1]), chain=None)]
+            else:
+                parts = [work]
+            self._programs[key] = [self.device.compile(part) for part in parts]
         return self._programs[key]
 
     def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:

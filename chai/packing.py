@@ -6,7 +6,7 @@ it does, into memory of its own, so a network's weights exist once however many 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -99,6 +99,35 @@ def _padded(blocks: Array, shape: Shape, group: int) -> bool:
     outputs, inputs = (m // group) % blocks.shape[6], c % blocks.shape[5]
     beyond = outputs and blocks[:, -1, ..., outputs:].any()
     return bool(beyond or (inputs and blocks[:, :, -1, :, :, inputs:].any()))
+
+
+Piece = bytes | Packed | Source  # of a Task's constants
+
+
+def size_of(piece: Piece) -> int:
+    """Bytes of a piece of constants."""
+    return piece.bytes if isinstance(piece, Packed) else len(piece)
+
+
+def put(piece: Piece, out: Array) -> None:
+    """Write a piece of constants into uint8 of its size."""
+    if isinstance(piece, bytes):
+        out[...] = np.frombuffer(piece, np.uint8)
+    elif isinstance(piece, Packed):
+        piece.read(out)
+    else:
+        piece.read(0, out)
+
+
+def joined(pieces: Iterable[Piece]) -> bytes:
+    """Pieces of constants, one behind the other."""
+    listed = list(pieces)
+    out = np.empty(sum(map(size_of, listed)), np.uint8)
+    end = 0
+    for piece in listed:
+        put(piece, out[end : end + size_of(piece)])
+        end += size_of(piece)
+    return out.tobytes()
 
 
 def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:

@@ -18,6 +18,7 @@ from .plugins import CustomLayer
 from .tasks.copy import Copy
 
 if TYPE_CHECKING:
+    from .chain import Chain
     from .graph import Graph, Layer, Shape
     from .partition import Partition
     from .tasks import Task
@@ -43,12 +44,14 @@ class HostStep:
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """One segment on the device: its Tasks in order, ``reads`` and ``writes`` the blobs that cross its edge."""
+    """One segment on the device: its Tasks in order, ``reads`` and ``writes`` the blobs that cross its edge; ``chain``
+    where it was compiled before."""
 
     tasks: tuple[Task, ...]
     layers: tuple[Layer, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    chain: Chain | None = None
 
 
 Step = Convert | HostStep | DeviceStep

@@ -7,13 +7,13 @@ fails in the same place again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .chain import codes_of
-from .devices.base import Device, Program
+from .devices.base import Device, Program, Work
 from .errors import ChaiError, UsageError
 from .fixed import Format, quantize_bias, quantize_weights, weight_steps
 from .lazy import np
@@ -55,7 +55,7 @@ class Probe:
 
     def run(self, device: Device, overlay: Overlay) -> str:
         """What the device gets wrong, or nothing. Raises what the device raises."""
-        program = device.compile(overlay, [self.task], self.shapes, {}, self.task.inputs, (self.task.output,))
+        program = device.compile(Work(overlay, [self.task], self.shapes, {}, self.task.inputs, (self.task.output,)))
         blobs = {name: codes.copy() for name, codes in self.codes.items()}
         try:
             program.run(blobs)
@@ -116,7 +116,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[Result]:
             f"device {device.name} computes in float: there is no definition to compare it with",
             hint="--device emulator, or pynq on a board",
         )
-    device.compile(overlay, [], {}, {}).close()  # whether it is there
+    device.compile(Work(overlay, [], {})).close()  # whether it is there
     for probe in probes(overlay):
         begin = perf_counter()
         try:
@@ -143,29 +143,20 @@ class _Definitions(Device):
 
     fixed = True
 
-    def compile(
-        self,
-        overlay: Overlay,
-        tasks: Sequence[Task],
-        shapes: Mapping[str, Shape],
-        places: Mapping[str, tuple[str, int]],
-        reads: Collection[str] = (),
-        writes: Collection[str] = (),
-    ) -> Program:
-        return _Defined(tasks, shapes, places)
+    def compile(self, work: Work) -> Program:
+        return _Defined(work)
 
 
 @dataclass
 class _Defined(Program):
-    tasks: Sequence[Task]
-    shapes: Mapping[str, Shape]
-    places: Mapping[str, tuple[str, int]]
+    work: Work
 
     def run(self, blobs: dict[str, Array]) -> None:
-        for task in self.tasks:
-            given = [codes_of(b, blobs, self.shapes, self.places) for b in task.inputs]
-            whole = codes_of(task.output, blobs, self.shapes, self.places)
-            task.written(whole, self.shapes[task.inputs[0]][1])[...] = task.define(*given)
+        shapes, places = self.work.shapes, self.work.places
+        for task in self.work.tasks:
+            given = [codes_of(b, blobs, shapes, places) for b in task.inputs]
+            whole = codes_of(task.output, blobs, shapes, places)
+            task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*given)
 
 
 _DEFINITIONS = _Definitions("definitions", "the Tasks' definitions")

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai import overlay as overlays
-from chai.chain import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK, Chain, chain
+from chai.chain import Chain, chain
 from chai.descriptor import unpack
 from chai.encoding import decode, equal
 from chai.errors import DeviceError
 from chai.memory import Placed, blob_bytes, fetch, store
+from chai.regions import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
 from chai.schedule import DeviceStep
 from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.window import Window
-from tests.test_plan import network
+from tests.test_regions import network
 
 Z2 = overlays.load("pynq-z2")
 RANDOM = settings(max_examples=100, derandomize=True, deadline=None)
@@ -74,7 +75,7 @@ SHAPES = dict.fromkeys("abcdef", (2, 16, 5, 7)) | {"whole": (2, 48, 5, 7), "odd"
 
 
 def region(made: Chain, blob: str) -> int:
-    return made.blobs[blob].offset >> REGION
+    return made.regions.blobs[blob].offset >> REGION
 
 
 def test_what_the_host_never_sees_lies_apart_and_shares_bytes() -> None:
@@ -83,7 +84,7 @@ def test_what_the_host_never_sees_lies_apart_and_shares_bytes() -> None:
     size = blob_bytes(SHAPES["a"], Z2.layout)
     assert [region(made, blob) for blob in "abcde"] == [INPUT, WORK, WORK, WORK, OUTPUT]
     assert {r: made.sizes[r] for r in (INPUT, WORK, OUTPUT)} == {INPUT: size, WORK: 2 * size, OUTPUT: size}
-    assert made.given == ["a"] and made.wanted == [("e", 0, 16)]
+    assert made.regions.given == ["a"] and made.wanted == [("e", 0, 16)]
     assert (made.written, made.read) == ([INPUT], [OUTPUT])
 
 
@@ -97,19 +98,19 @@ def test_parts_lie_in_their_whole_where_somebody_has_a_use_for_it() -> None:
     places = {"b": ("whole", 0), "c": ("whole", 16), "d": ("whole", 32)}
     tasks = [pool("a", "b"), pool("a", "c"), pool("a", "d"), pool("whole", "f")]
     made = chain(Z2, tasks, {**SHAPES, "f": (2, 48, 5, 7)}, places, ["a"], ["f"])
-    begin = made.blobs["whole"].offset
-    assert [made.blobs[b] for b in "bcd"] == [
-        Placed(begin, made.blobs["b"].bytes, "whole", first) for first in (0, 16, 32)
+    begin = made.regions.blobs["whole"].offset
+    assert [made.regions.blobs[b] for b in "bcd"] == [
+        Placed(begin, made.regions.blobs["b"].bytes, "whole", first) for first in (0, 16, 32)
     ]
     alone = chain(Z2, [pool("a", "b")], SHAPES, places, ["a"], ["b"])
-    assert alone.blobs["b"].parent is None and "whole" not in alone.blobs
+    assert alone.regions.blobs["b"].parent is None and "whole" not in alone.regions.blobs
 
 
 def test_a_branch_that_was_made_elsewhere_is_given_into_its_whole() -> None:
     places = {"b": ("whole", 0), "c": ("whole", 16)}
     shapes = {**SHAPES, "whole": (2, 32, 5, 7)}
     made = chain(Z2, [pool("a", "c")], shapes, places, ["b", "a"], ["whole"])
-    assert made.given == ["b", "a"] and region(made, "whole") == BOTH
+    assert made.regions.given == ["b", "a"] and region(made, "whole") == BOTH
     assert made.wanted == [("whole", 0, 32)]
     assert made.written == [INPUT, BOTH] or set(made.written) == {INPUT, BOTH}
     assert made.read == [BOTH]
@@ -125,7 +126,7 @@ def test_only_what_was_written_is_read_back() -> None:
 def test_a_segment_without_tasks_moves_codes() -> None:
     places = {"b": ("whole", 0), "c": ("whole", 16), "d": ("whole", 32)}
     made = chain(Z2, [], SHAPES, places, ["b", "c", "d"], ["whole"])
-    assert made.given == ["b", "c", "d"] and made.wanted == [("whole", 0, 48)] and not made.descriptors
+    assert made.regions.given == ["b", "c", "d"] and made.wanted == [("whole", 0, 48)] and not made.descriptors
 
 
 # -- descriptors
@@ -145,8 +146,8 @@ def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
         for i, task in enumerate(step.tasks):
             found = fixed[i * size : (i + 1) * size]
             assert unpack(offload.overlay.descriptor, found)["tag"] == i
-            address = {b: made.blobs[b] for b in (*task.inputs, task.output)}
-            address |= {p.parent: made.blobs[p.parent] for p in address.values() if p.parent}
+            address = {b: made.regions.blobs[b] for b in (*task.inputs, task.output)}
+            address |= {p.parent: made.regions.blobs[p.parent] for p in address.values() if p.parent}
             real = {
                 b: replace(p, offset=base[p.offset >> REGION] + (p.offset & (1 << REGION) - 1))
                 for b, p in address.items()
@@ -162,15 +163,15 @@ def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
     for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
         made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.places, step.reads, step.writes)
         owner = {r: np.zeros(size, np.int32) for r, size in made.sizes.items()}
-        names = {b: i + 1 for i, b in enumerate(made.blobs)}
+        names = {b: i + 1 for i, b in enumerate(made.regions.blobs)}
 
         def span(blob: str, made: Chain = made, owner: dict[int, np.ndarray] = owner) -> tuple[np.ndarray, str]:
-            whole = made.blobs[blob].parent or blob
-            placed = made.blobs[whole]
+            whole = made.regions.blobs[blob].parent or blob
+            placed = made.regions.blobs[whole]
             offset = placed.offset & (1 << REGION) - 1
             return owner[placed.offset >> REGION][offset : offset + placed.bytes], whole
 
-        for blob in made.given:
+        for blob in made.regions.given:
             bytes, whole = span(blob)
             bytes[:] = names[whole]
         for task in step.tasks:

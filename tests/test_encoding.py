@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from chai.encoding import decode, encode, equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.graph import Shape
+from chai.memory import Placed
+from chai.offload import Offload
 from chai.overlay import Overlay
 from chai.packing import Held, Packed, pack_weights, weight_bytes
-from chai.plan import Placed, plan
 from chai.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
@@ -29,7 +30,7 @@ from chai.tasks.pool import Pool
 from chai.window import Window
 from tests.conftest import report
 from tests.passes.common import CONV, MAX, network as small_network
-from tests.test_plan import network
+from tests.test_regions import Segment, network, segments
 
 Z2 = overlays.load("pynq-z2")
 OVERLAYS = [Z2, overlays.load("ultra96")]
@@ -226,12 +227,19 @@ def test_a_shift_beyond_the_overlays_is_not_decoded() -> None:
 # -- the Tasks of real networks
 
 
+def apart(offload: Offload) -> Mapping[str, Placed]:
+    """Every blob of a network in bytes of its own, so that its name can be told by its address."""
+    parts = list(segments(offload))
+    moves = [move for part in parts for move in part.moves]
+    blobs = {b: None for sources, target in moves for b in (*sources, target)}
+    return Segment(parts[0].shapes, parts[0].places, moves, [], list(blobs)).lay().blobs
+
+
 @pytest.mark.parametrize("name", ["digits", "googlenet", "cifar_resnet20", "synth_alexnet_group_lrn", "wechat_qr_sr"])
 def test_every_task_of_a_network(name: str) -> None:
     offload = network(name)
     tasks = [t for step in offload.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
-    # every blob in bytes of its own: names can be told by addresses
-    address = plan(offload.schedule, offload.shapes, Z2, keep=list(offload.shapes)).at(0x1000_0000)
+    address = apart(offload)
     where, size = 0x3000_0000, 0
     for i, task in enumerate(tasks):
         descriptor, constants = encode(task, Z2, address, offload.shapes, where + size, tag=i)
@@ -247,12 +255,14 @@ def test_every_task_of_a_network(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "googlenet", "wechat_qr_sr"])
-def test_tasks_of_a_plan_with_reuse(name: str) -> None:
+def test_tasks_whose_blobs_share_bytes(name: str) -> None:
     offload = network(name)
-    address = plan(offload.schedule, offload.shapes, Z2).at(0x1000_0000)
-    for step in offload.schedule.steps:
-        for task in step.tasks if isinstance(step, DeviceStep) else ():
+    steps = [step for step in offload.schedule.steps if isinstance(step, DeviceStep)]
+    for step, segment in zip(steps, segments(offload)):
+        address = segment.lay().blobs
+        for task in step.tasks:
             used = {b: address[b] for b in (*task.inputs, task.output)}
+            used |= {p.parent: address[p.parent] for p in used.values() if p.parent}
             descriptor, constants = encode(task, Z2, address, offload.shapes, 0)
             assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
 
@@ -270,7 +280,7 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
         """
     net = small_network(tmp_path, lines, device="emulator", calibrate=np.ones((2, 3, 5, 7)))
     offload = net.offload
-    address = plan(offload.schedule, offload.shapes, Z2).at(0x1000)
+    address = apart(offload)
     tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
     used = {b: address[b] for t in tasks.values() for b in (*t.inputs, t.output)}
     read = {}

@@ -11,11 +11,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
     0: ["errors", "env", "paths", "limits", "lazy", "table", "source", "files", "journal"],
     1: ["params", "graph", "xchange", "picture", "fixed", "window", "jsonfile", "published", "html"],
-    2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "cycles", "packing"],
+    2: ["fillers", "dump", "tasks", "overlay", "descriptor", "lowering", "memory", "regions", "cycles", "packing"],
     3: ["devices", "kernels", "encoding", "chain"],
     4: ["layers", "plugins"],
     5: ["parser", "passes", "partition", "formats"],
-    6: ["image", "fetch", "loading", "schedule", "plan", "merge", "cost"],
+    6: ["image", "fetch", "loading", "schedule", "merge", "cost"],
     7: ["perf", "executor", "pipeline", "execution", "offload", "trace", "report", "estimate", "placement"],
     8: ["net", "artifact", "compiled", "replay", "custom_check", "check", "evaluate", "quantizer", "selftest"],
     9: ["__init__", "__main__", "cli", "pycaffe", "chaidnn", "xportdnn", "hw_overlays", "notebooks"],

@@ -18,8 +18,7 @@ from chai.encoding import decode, encode, equal
 from chai.fixed import Requantization
 from chai.graph import Shape
 from chai.merge import Merged, merge_parallel
-from chai.plan import plan
-from chai.schedule import DeviceStep, Schedule
+from chai.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.pool import Pool
@@ -27,6 +26,7 @@ from chai.window import Window
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
 from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds
+from tests.test_regions import Segment, laid_out
 
 Z2 = overlay.load("pynq-z2")
 SHAPE = (2, 5, 6, 7)
@@ -86,10 +86,8 @@ def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: b
             assert not used[first : first + known[part][1]].any()
             used[first : first + known[part][1]] = True
         assert not run[whole][:, ~used].any()
-    given = Schedule(
-        [schedule.Convert("Pack", "x", None), DeviceStep((*found.tasks, *readers), (), (), ())], found.places
-    )
-    address = plan(given, known, Z2, known).at(64)
+    moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
+    address = Segment(known, found.places, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
         descriptor, constants = encode(task, Z2, address, known, 0)
         assert equal(decode(descriptor, constants, Z2, address, known, 0), task)
@@ -213,13 +211,13 @@ def test_googlenet() -> None:
         found = net.forward(data)["prob"]
         merged = [task.origin for task in tasks_of(net) if task.output in net.schedule.shapes]
         after = total(tasks_of(net), net.offload.shapes)
-        peak = plan(net.schedule, net.offload.shapes, Z2).peak
+        bytes = laid_out(net.offload)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(schedule, "merge_parallel", apart)
             net.calibrate(data)
             assert np.array_equal(net.forward(data)["prob"], found)
             before = total(tasks_of(net), net.offload.shapes)
-            assert plan(net.schedule, net.offload.shapes, Z2).peak == peak
+            assert laid_out(net.offload) == bytes
     report(f"googlenet: {len(merged)} pairs of reduces merged, {before:,} cycles before, {after:,} after")
     assert after < before
     parts = ("3x3_reduce", "relu_3x3_reduce", "5x5_reduce", "relu_5x5_reduce")

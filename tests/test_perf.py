@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import chai
 from chai import execution, executor, trace
-from chai.devices.base import Device, Program
+from chai.devices.base import Device, Program, Work
 from chai.devices.emulator import Emulator
 from chai.env import env
 from chai.perf import CSV, KINDS, PerfInfo, StepTime
@@ -446,9 +446,9 @@ class TimedDevice(Emulator):
     clock: Clock
     report: Callable[[list[str]], list[float] | None]
 
-    def compile(self, overlay: Any, tasks: Any, *given: Any) -> Program:
-        inner = super().compile(overlay, tasks, *given)
-        return TimedProgram(inner, self.clock, self.report([task.origin[0] for task in tasks]))
+    def compile(self, work: Work) -> Program:
+        inner = super().compile(work)
+        return TimedProgram(inner, self.clock, self.report([task.origin[0] for task in work.tasks]))
 
 
 SEGMENT = f"a Convolution data -> a : {CONV}\nb Convolution a -> b : {CONV}\none twice b -> c : {FOUR}"

@@ -13,7 +13,7 @@ import pytest
 
 import chai
 from chai import devices
-from chai.devices.base import Program
+from chai.devices.base import Program, Work
 from chai.devices.null import NullDevice
 from chai.pipeline import Pipeline, Stage
 
@@ -179,9 +179,9 @@ class Meeting(NullDevice):
 
     barrier = threading.Barrier(2)
 
-    def compile(self, overlay: Any, tasks: Any, shapes: Any, places: Any, *edge: Any) -> Program:
+    def compile(self, work: Work) -> Program:
         device = self
-        real = devices.open("emulator").compile(overlay, tasks, shapes, places)
+        real = devices.open("emulator").compile(work)
 
         class Waiting(Program):
             def run(self, blobs: dict[str, Any]) -> list[float] | None:

@@ -13,7 +13,7 @@ import pytest
 
 from chai import devices, overlay as overlays, selftest
 from chai.cli import run as chai_command
-from chai.devices.base import Device, Program
+from chai.devices.base import Device, Program, Work
 from chai.encoding import encode
 from chai.errors import DeviceError, UsageError
 from chai.memory import Placed
@@ -32,13 +32,13 @@ class Faulty(Device):
 
     fixed = True
 
-    def compile(self, overlay: Any, tasks: Sequence[Task], *rest: Any) -> Program:
-        program = EMULATOR.compile(overlay, tasks, *rest)
+    def compile(self, work: Work) -> Program:
+        program = EMULATOR.compile(work)
         real, after = program.run, self.after
 
         def run(blobs: dict[str, np.ndarray]) -> list[float] | None:
             times = real(blobs)
-            after(tasks, blobs)
+            after(work.tasks, blobs)
             return times
 
         program.run = run  # type: ignore[method-assign]

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import chai
+from chai.devices.base import Work
 from chai.devices.null import NullDevice, NullProgram
 from chai.fixed import Format
 from chai.kernels.codes import pack, unpack, warm_up
@@ -43,10 +44,8 @@ class SlowProgram(NullProgram):
 class SlowDevice(NullDevice):
     """The null device, slowed down."""
 
-    def compile(
-        self, overlay: Any, tasks: Any, shapes: Any, places: Any, reads: Any = (), writes: Any = ()
-    ) -> SlowProgram:
-        return SlowProgram(tasks, shapes, places)
+    def compile(self, work: Work) -> SlowProgram:
+        return SlowProgram(work)
 
 
 def throughput(device: float, host: float, batches: int) -> float:

@@ -32,7 +32,7 @@ from ..files import complete
 from ..limits import limits
 
 MAGIC = b"\x89chai\r\n\x1a"
-VERSION = 1
+VERSION = 2
 ALIGNMENT = 64  # bytes; a cache line, and what any element type wants
 PREFIX = struct.Struct("<8sIIQ")
 
@@ -50,6 +50,13 @@ class Section:
     def mapped(self) -> memoryview:
         """Read-only memory; what is looked at of it counts as this process's."""
         return self._file.map[self._begin : self._begin + self._size] if self._size else memoryview(b"")
+
+    @property
+    def content(self) -> bytes:
+        """A copy of all of it."""
+        found = bytearray(self._size)
+        self.read(0, found)
+        return bytes(found)
 
     def read(self, offset: int, out: Any) -> None:
         """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are not there."""

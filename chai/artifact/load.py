@@ -8,6 +8,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import layers as types, overlay as overlays
+from ..chain import Chain, head_bytes, tokens, wanted
+from ..descriptor import value
 from ..encoding import decode
 from ..errors import DeviceError, ModelError, PluginError, UsageError
 from ..fixed import SCHEMES, Format
@@ -15,10 +17,9 @@ from ..graph import Graph, Layer, Shape, check_shape, show
 from ..image import Card, Preprocess
 from ..lazy import np
 from ..limits import limits
-from ..memory import Placed, blob_bytes, overlap
 from ..params import Precision
-from ..plan import moments
 from ..plugins import CustomLayer, CustomParams
+from ..regions import FIXED, REGION, regions
 from ..schedule import Convert, DeviceStep, HostStep, Schedule, Step
 from . import container
 from .values import restore
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..graph import Array
     from ..overlay import Overlay
     from ..plugins import Registry
-    from ..tasks import Task
 
 
 class Compiled(NamedTuple):
@@ -37,7 +37,6 @@ class Compiled(NamedTuple):
     shapes: dict[str, Shape]
     formats: dict[str, Format]
     schedule: Schedule
-    plan: dict[str, Placed]
     card: Card
 
 
@@ -137,11 +136,9 @@ class _Reader:
             latest,
             path=self.artifact.path,
         )
-        plan = self._plan(shapes, overlay, places)
-        schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, plan)), places, joint)
+        schedule = Schedule(list(self._steps(layers, shapes, formats, overlay, places)), places, joint)
         self._check_order(schedule, layers, inputs, outputs)
-        self._check_memory(schedule, plan)
-        return Compiled(graph, shapes, formats, schedule, plan, self.card())
+        return Compiled(graph, shapes, formats, schedule, self.card())
 
     def _shape(self, dims: list[int], blob: str) -> Shape:
         shape = tuple(dims)
@@ -300,40 +297,13 @@ class _Reader:
                     raise self.artifact.error(f"header: blob {blob!r} is a part of itself")
         return found
 
-    def _plan(
-        self, shapes: Mapping[str, Shape], overlay: Overlay, places: Mapping[str, tuple[str, int]]
-    ) -> dict[str, Placed]:
-        about = self.get("plan", {"blobs": {str: list}, "peak": int, "total": int})
-        found: dict[str, Placed] = {}
-        for blob, entry in about["blobs"].items():
-            numbers = [entry[i] for i in (0, 1, 3)] if len(entry) == 4 else []
-            if not numbers or blob not in shapes or any(type(n) is not int for n in numbers):
-                raise self.artifact.error(f"header: plan of blob {blob!r}")
-            placed = found[blob] = Placed(*entry)
-            if placed.bytes != blob_bytes(shapes[blob], overlay.layout):
-                raise self.artifact.error(f"header: blob {blob!r} has {placed.bytes:,} bytes in the plan")
-            if placed.offset < 0 or placed.offset + placed.bytes > about["peak"]:
-                raise self.artifact.error(f"header: blob {blob!r} lies outside the plan's {about['peak']:,} bytes")
-        for blob, placed in found.items():
-            whole, first = blob, 0
-            while whole in places:
-                whole, first = places[whole][0], first + places[whole][1]
-            parent = blob if placed.parent is None else placed.parent
-            if (parent, placed.first_channel) != (whole, first) or whole not in found:
-                raise self.artifact.error(f"header: the plan has blob {blob!r} in another place than 'places'")
-            if placed.offset != found[whole].offset:
-                raise self.artifact.error(
-                    f"header: the plan has blob {blob!r} outside {whole!r}, which it is a part of"
-                )
-        return found
-
     def _steps(
         self,
         layers: Mapping[str, Layer],
         shapes: Mapping[str, Shape],
         formats: Mapping[str, Format],
         overlay: Overlay,
-        plan: Mapping[str, Placed],
+        places: Mapping[str, tuple[str, int]],
     ) -> Iterator[Step]:
         index = 0
         for step in self.get("steps", [dict]):
@@ -351,41 +321,54 @@ class _Reader:
                     raise self.artifact.error(f"header: layer {layer.name!r} cannot work on codes")
                 yield HostStep(layer, str(self.header["layers"][layer.name]["reason"]), codes)
             else:
-                about = self._of(step, {"tasks": [dict], "layers": [str], "reads": [str], "writes": [str]}, "steps")
-                tasks = []
-                for entry in about["tasks"]:
-                    tasks.append(self._task(entry, index, shapes, overlay, plan))
-                    index += 1
+                about = self._of(
+                    step, {"tasks": [dict], "layers": [str], "reads": [str], "writes": [str], "at": {str: int}}, "steps"
+                )
                 names = about["layers"]
                 if not names or any(n not in layers for n in names):
                     raise self.artifact.error("header: a segment of layers that are not there")
-                yield DeviceStep(
-                    tuple(tasks), tuple(layers[n] for n in names), tuple(about["reads"]), tuple(about["writes"])
-                )
-        if index * overlay.descriptor.bytes != len(self._section("descriptors")):
-            raise self.artifact.error("section 'descriptors' has another number of Tasks than the header")
+                made = self._chain(index, about, shapes, overlay, places)
+                index += 1
+                edges = tuple(about["reads"]), tuple(about["writes"])
+                yield DeviceStep(made.tasks, tuple(layers[n] for n in names), *edges, made)
 
-    def _task(
-        self, entry: Any, index: int, shapes: Mapping[str, Shape], overlay: Overlay, plan: Mapping[str, Placed]
-    ) -> Task:
-        about = self._of(entry, {"inputs": [str], "output": str, "origin": [str], "constants": [int]}, "task")
-        blobs = {*about["inputs"], about["output"]}
-        if any(b not in plan for b in blobs):
-            raise self.artifact.error(f"header: task {index} works on a blob that has no place")
-        wholes = {p for b in blobs if (p := plan[b].parent) is not None}
-        size = overlay.descriptor.bytes
-        descriptor = self._section("descriptors").mapped[index * size : (index + 1) * size]
-        if len(descriptor) != size:
-            raise self.artifact.error("section 'descriptors' has fewer Tasks than the header")
-        constants = self._section("constants")
-        places = {b: plan[b] for b in (*blobs, *wholes)}
-        task = decode(bytes(descriptor), constants, overlay, places, shapes, 0)
-        if not about["origin"]:
-            raise self.artifact.error(f"task {index}: origin names no layer")
-        if task.inputs != tuple(about["inputs"]) or task.output != about["output"]:
-            raise self.artifact.error(f"task {index}: its descriptor works on other blobs than the header says")
-        object.__setattr__(task, "origin", tuple(about["origin"]))
-        return task
+    def _chain(
+        self,
+        index: int,
+        about: Mapping[str, Any],
+        shapes: Mapping[str, Shape],
+        overlay: Overlay,
+        places: Mapping[str, tuple[str, int]],
+    ) -> Chain:
+        """A segment's Tasks, of its descriptors and constants."""
+        entries = [self._of(t, {"inputs": [str], "output": str, "origin": [str]}, "task") for t in about["tasks"]]
+        moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
+        for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
+            if len(shapes.get(blob, ())) != 4:
+                raise self.artifact.error(f"header: blob {blob!r} of a segment has not four axes")
+        laid = regions(overlay.layout, shapes, places, moves, about["reads"], about["writes"], about["at"])
+        size, head = overlay.descriptor.bytes, head_bytes(overlay, len(entries))
+        listed = self._section(f"descriptors.{index}").content
+        if len(listed) != len(entries) * size:
+            raise self.artifact.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
+        descriptors = [listed[i * size : (i + 1) * size] for i in range(len(entries))]
+        constants = self._section(f"constants.{index}")
+        where = (FIXED << REGION) + head
+        tasks = []
+        for tag, (entry, (ins, out), descriptor) in enumerate(zip(entries, moves, descriptors)):
+            used = {b: laid.blobs[b] for b in (*ins, out)}
+            used |= {p.parent: laid.blobs[p.parent] for p in used.values() if p.parent is not None}
+            task = decode(descriptor, constants, overlay, used, shapes, where)
+            if not entry["origin"]:
+                raise self.artifact.error(f"task {tag}: origin names no layer")
+            if (task.inputs, task.output) != (ins, out):
+                raise self.artifact.error(f"task {tag}: its descriptor works on other blobs than the header says")
+            tasks.append(replace(task, origin=tuple(entry["origin"])))
+        for tag, (descriptor, link) in enumerate(zip(descriptors, tokens(tasks))):
+            found = [value(overlay.descriptor, descriptor, name) for name in ("tag", "wait", "signal")]
+            if found != [tag, *link]:
+                raise self.artifact.error(f"task {tag}: its descriptor has another place in the chain")
+        return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, [(head, constants)])
 
     def _check_order(
         self, schedule: Schedule, known: Mapping[str, Layer], inputs: list[str], outputs: list[str]
@@ -425,26 +408,6 @@ class _Reader:
         for name in known:
             if name not in ran:
                 raise self.artifact.error(f"header: layer {name!r} never runs")
-
-    def _check_memory(self, schedule: Schedule, plan: Mapping[str, Placed]) -> None:
-        """Nothing is read on the device whose bytes another blob has been written to."""
-        there: dict[str, Placed] = {}
-        for _, reads, writes in moments(schedule):
-            if any(blob not in plan for blob in (*reads, *writes)):
-                raise self.artifact.error("header: a step works on a blob that has no place")
-            wholes = [plan[blob].parent or blob for blob in (*reads, *writes)]
-            for blob in wholes[: len(reads)]:
-                if blob not in there:
-                    raise self.artifact.error(
-                        f"header: the plan has another blob written over {blob!r}, which is still read"
-                    )
-            for blob in wholes[len(reads) :]:
-                over = [b for b, placed in there.items() if b != blob and overlap(placed, plan[blob])]
-                if not set(wholes[: len(reads)]).isdisjoint(over):
-                    raise self.artifact.error(f"header: the plan has blob {blob!r} written over what it is made of")
-                for lost in over:
-                    del there[lost]
-                there[blob] = plan[blob]
 
     def _there(self, blobs: Any, known: set[str]) -> None:
         for blob in blobs:

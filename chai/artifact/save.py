@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..encoding import encode
+from ..chain import chain, head_bytes
 from ..errors import UsageError
 from ..image import Card
 from ..lazy import np
-from ..plan import Plan, plan
 from ..plugins import CustomLayer
+from ..regions import FIXED
 from ..schedule import Convert, DeviceStep, HostStep, Schedule
 from . import container
 from .values import plain
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..execution import Execution
     from ..graph import Array, Layer
     from ..net import Net
-
-CONSTANTS = 64  # bytes; the beginning of a Task's constants is a multiple of it
 
 
 def save(net: Net, path: str | Path, card: Card | None = None) -> None:
@@ -37,14 +35,12 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
             hint="--calibration FOLDER, or net.calibrate(images), or chai quantize",
         )
     execution = net.offload
-    memory = plan(execution.schedule, execution.shapes, net.overlay)
-    weights, sections = _Arrays(), {}
+    weights, chains = _Arrays(), _Chains(execution)
     blobs = {b for layer in execution.graph.layers for b in (*layer.bottoms, *layer.tops)} | {
         *execution.schedule.shapes
     }
     layers = {layer.name: _layer(layer, execution, weights) for layer in execution.graph.layers if not layer.source}
-    tasks = _Tasks(execution, memory)
-    steps = [_step(step, tasks) for step in execution.schedule.steps]
+    steps = [_step(step, chains) for step in execution.schedule.steps]
     card = card or Card()
     mean = card.preprocess.mean
     image = isinstance(mean, np.ndarray)
@@ -63,13 +59,9 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
         "order": list(layers),
         "steps": steps,
         "places": {blob: list(place) for blob, place in execution.schedule.places.items()},
-        "plan": _plan(memory),
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
-    sections["descriptors"] = b"".join(tasks.descriptors)
-    sections["constants"] = tasks.constants()
-    sections["weights"] = weights.bytes()
-    container.write(path, header, sections)
+    container.write(path, header, {**chains.sections, "weights": weights.bytes()})
 
 
 def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, Any]:
@@ -101,46 +93,35 @@ def _host_step(schedule: Schedule, layer: Layer) -> HostStep | None:
     return next((s for s in schedule.steps if isinstance(s, HostStep) and s.layer.name == layer.name), None)
 
 
-def _step(step: Any, tasks: _Tasks) -> dict[str, Any]:
+def _step(step: Any, chains: _Chains) -> dict[str, Any]:
     if isinstance(step, Convert):
         return {"convert": step.kind, "blob": step.blob}
     if isinstance(step, HostStep):
         return {"host": step.layer.name, "codes": step.codes}
     assert isinstance(step, DeviceStep)
-    made = [tasks.add(task) for task in step.tasks]
     layers = [layer.name for layer in step.layers]
-    return {"tasks": made, "layers": layers, "reads": list(step.reads), "writes": list(step.writes)}
+    tasks = [{"inputs": list(t.inputs), "output": t.output, "origin": list(t.origin)} for t in step.tasks]
+    at = chains.add(step)
+    return {"tasks": tasks, "layers": layers, "reads": list(step.reads), "writes": list(step.writes), "at": at}
 
 
-def _plan(memory: Plan) -> dict[str, Any]:
-    blobs = {b: [p.offset, p.bytes, p.parent, p.first_channel] for b, p in memory.blobs.items()}
-    return {"blobs": blobs, "peak": memory.peak, "total": memory.total}
+class _Chains:
+    """What a device fetches: for each segment a section of descriptors and one of constants."""
 
-
-class _Tasks:
-    """Descriptors and constants, for activations at address 0 and constants at address 0."""
-
-    def __init__(self, execution: Execution, memory: Plan) -> None:
+    def __init__(self, execution: Execution) -> None:
         self.execution = execution
-        self.address = memory.at(0)
-        self.descriptors: list[bytes] = []
-        self._constants = bytearray()
+        self.sections: dict[str, bytes | Array] = {}
 
-    def add(self, task: Any) -> dict[str, Any]:
-        where = len(self._constants)
-        overlay, shapes = self.execution.overlay, self.execution.shapes
-        descriptor, constants = encode(task, overlay, self.address, shapes, where, tag=len(self.descriptors))
-        self.descriptors.append(descriptor)
-        self._constants += constants + bytes(-len(constants) % CONSTANTS)
-        return {
-            "inputs": list(task.inputs),
-            "output": task.output,
-            "origin": list(task.origin),
-            "constants": [where, len(constants)],
-        }
-
-    def constants(self) -> bytes:
-        return bytes(self._constants)
+    def add(self, step: DeviceStep) -> dict[str, int]:
+        """Where the segment's blobs lie, each in its region."""
+        overlay, shapes, places = self.execution.overlay, self.execution.shapes, self.execution.schedule.places
+        made = chain(overlay, step.tasks, shapes, places, step.reads, step.writes)
+        index = len(self.sections) // 2
+        self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)
+        fixed = np.empty(made.sizes[FIXED], np.uint8)
+        made.fill(fixed)
+        self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(step.tasks)) :]
+        return made.regions.offsets
 
 
 class _Arrays:

@@ -12,7 +12,7 @@ from ..cost import costs
 from ..formats import given
 from ..graph import show as shape_text
 from ..placement import placed
-from ..plan import plan
+from ..regions import regions
 from ..schedule import Convert, DeviceStep
 from ..table import quantity
 from . import options, output
@@ -27,7 +27,7 @@ def show(args: argparse.Namespace) -> int:
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
-    memory = plan(net.schedule, net.offload.shapes, net.overlay)
+    peak, total = _memory(net)
     conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
     found = list(costs(net.schedule, net.overlay, net.offload.shapes))
     if args.json:
@@ -46,7 +46,7 @@ def show(args: argparse.Namespace) -> int:
                 {"layers": [layer.name for layer in cost.layers], "fpga_ms": cost.fpga_ms, "host_ms": cost.host_ms}
                 for cost in found
             ],
-            activation_bytes={"peak": memory.peak, "total": memory.total},
+            activation_bytes={"peak": peak, "total": total},
             modelled_fps=fps,
         )
         return 0
@@ -75,9 +75,7 @@ def show(args: argparse.Namespace) -> int:
     for reason, _ in Counter(layer["reason"] for layer in layers if layer["reason"]).most_common():
         names = [layer["name"] for layer in layers if layer["reason"] == reason]
         print(f"why host {output.printable(reason)}: {_some(names)}")
-    print(
-        f"memory   {memory.peak / 1e6:.2f} MB of activations on the device, {memory.total / 1e6:.2f} MB without reuse"
-    )
+    print(f"memory   {peak / 1e6:.2f} MB of activations on the device, {total / 1e6:.2f} MB without reuse")
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
     print(f"formats  {formats}")
     for cost in found:
@@ -93,6 +91,18 @@ def show(args: argparse.Namespace) -> int:
     if not args.quiet:
         output.say(f"next: chai run {options.named(args, net.weights is not None)} -i IMAGE")
     return 0
+
+
+def _memory(net: Any) -> tuple[int, int]:
+    """Bytes of activations on the device, and what they would be if no two blobs shared any."""
+    laid = []
+    for step in net.schedule.steps:
+        if isinstance(step, DeviceStep):
+            moves = [(task.inputs, task.output) for task in step.tasks]
+            laid.append(
+                regions(net.overlay.layout, net.offload.shapes, net.schedule.places, moves, step.reads, step.writes)
+            )
+    return sum(sum(found.sizes.values()) for found in laid), sum(found.total for found in laid)
 
 
 def _some(names: list[str]) -> str:

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from ..chain import Chain
     from ..graph import Array, Shape
     from ..overlay import Overlay
     from ..tasks import Task
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a device is given: Tasks in order, and the blobs they work on.
+
+    ``shapes``  of every blob of the Tasks, and of the wholes they are parts of
+    ``places``  blobs that are parts of another: (blob, first channel)
+    ``reads``   blobs that are there before a run
+    ``writes``  blobs that are asked for; a device that works in the host's memory need not know either
+    ``chain``   the same Tasks as descriptors, where they were read from a file
+    """
+
+    overlay: Overlay
+    tasks: Sequence[Task]
+    shapes: Mapping[str, Shape]
+    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    reads: Collection[str] = ()
+    writes: Collection[str] = ()
+    chain: Chain | None = None
 
 
 class Program:
@@ -44,18 +65,6 @@ class Device:
         """Whether it can be used here, and on what or why not."""
         raise NotImplementedError
 
-    def compile(
-        self,
-        overlay: Overlay,
-        tasks: Sequence[Task],
-        shapes: Mapping[str, Shape],
-        places: Mapping[str, tuple[str, int]],
-        reads: Collection[str] = (),
-        writes: Collection[str] = (),
-    ) -> Program:
-        """A Program for these Tasks.
-
-        ``places`` are blobs that are parts of another: (blob, first channel). ``reads`` are there before a run, ``writes``
-        are asked for; a device that works in the host's memory need not know them.
-        """
+    def compile(self, work: Work) -> Program:
+        """A Program for these Tasks. Raises DeviceError if the device cannot be used."""
         raise NotImplementedError(self.name)

@@ -7,7 +7,7 @@ by band.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,10 @@ from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise
 from ..tasks.pool import Pool
-from .base import Device, Program
+from .base import Device, Program, Work
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
-    from ..overlay import Overlay
+    from ..graph import Array
 
 Kernel = Callable[..., None]  # inputs, output, scratch
 COLUMNS = 1 << 20  # bytes of float32 columns: they, their sums and the weights of a layer are in the cache together
@@ -37,21 +36,14 @@ class EmulatedProgram(Program):
     Without ``writes`` none is dropped.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        shapes: Mapping[str, Shape],
-        places: Mapping[str, tuple[str, int]],
-        writes: Collection[str],
-    ) -> None:
-        self.shapes = shapes
-        self.places = places
-        used = [{self._whole(b) for b in (*task.inputs, task.output)} for task in tasks]
-        asked, done = {self._whole(b) for b in writes or shapes}, []
+    def __init__(self, work: Work) -> None:
+        self.shapes, self.places = work.shapes, work.places
+        used = [{self._whole(b) for b in (*task.inputs, task.output)} for task in work.tasks]
+        asked, done = {self._whole(b) for b in work.writes or work.shapes}, []
         for wholes in reversed(used):
             done.append(wholes - asked)
             asked |= wholes
-        self.kernels = list(zip(tasks, map(_kernel, tasks), reversed(done)))
+        self.kernels = list(zip(work.tasks, map(_kernel, work.tasks), reversed(done)))
 
     def run(self, blobs: dict[str, Array]) -> list[float]:
         given, scratch = {*blobs}, Scratch()
@@ -120,16 +112,8 @@ class Emulator(Device):
 
         return True, "this host, " + ("numba" if find_spec("numba") else "numpy (numba would make it faster)")
 
-    def compile(
-        self,
-        overlay: Overlay,
-        tasks: Sequence[Task],
-        shapes: Mapping[str, Shape],
-        places: Mapping[str, tuple[str, int]],
-        reads: Collection[str] = (),
-        writes: Collection[str] = (),
-    ) -> Program:
-        return EmulatedProgram(tasks, shapes, places, writes)
+    def compile(self, work: Work) -> Program:
+        return EmulatedProgram(work)
 
 
 device = Emulator("emulator", "an overlay's fixed-point arithmetic, bit for bit")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import devices
+from ..devices.base import Work
 from ..executor import run_layer
 from ..fixed import Format
 from ..graph import Graph, Layer, Shape, last_readers
@@ -138,7 +139,7 @@ class Emulation:
 
     def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}
-        self.device.compile(self.overlay, tasks, state.shapes, {}).run(blobs)
+        self.device.compile(Work(self.overlay, tasks, state.shapes)).run(blobs)
         state.codes.update((t, blobs[t]) for t in layer.tops)
 
     def _takes_codes(self, layer: Layer, state: State) -> bool:

@@ -11,13 +11,19 @@ import json
 import resource
 import tracemalloc
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import chai
+from chai.descriptor import unpack
+from chai.encoding import decode, equal
 from chai.errors import ChaiError
+from chai.regions import FIXED, split
+from chai.schedule import DeviceStep
 from tests.conftest import report
 
 from .common import NETS, assembled, data, load, made, parts
@@ -99,7 +105,7 @@ def mutated(random: np.random.Generator, header: dict[str, Any], sections: dict[
     every = places(header)[1:]
     for _ in range(int(random.choice([1, 1, 2, 3]))):
         if random.random() < 0.25:
-            name = str(random.choice(["descriptors", "descriptors", "constants", "weights"]))
+            name = str(random.choice(list(sections)))
             changed = bytearray(sections[name])
             if changed:
                 where = int(random.integers(len(changed)))
@@ -163,7 +169,30 @@ def run(path: Path, content: bytes, wanted: dict[str, Any], exact: bool) -> str:
     if exact:
         assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
     assert all(isinstance(v, np.ndarray) and v.dtype == np.float32 for v in found.values())
+    for step in net.schedule.steps:
+        if isinstance(step, DeviceStep):
+            fetched(step, net)
     return "runs"
+
+
+def fetched(step: DeviceStep, net: chai.Net) -> None:
+    """What a board would fetch are the Tasks that were run here, in order."""
+    made, base = step.chain, {region: region << 33 for region in range(1, 6)}
+    assert made is not None and made.tasks == step.tasks
+    memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)
+    made.fix(base, memory)
+    size = net.overlay.descriptor.bytes
+    real = {}
+    for blob, placed in made.regions.blobs.items():
+        region, offset = split(placed.offset)
+        assert 0 <= offset <= made.sizes[region] - placed.bytes
+        real[blob] = replace(placed, offset=base[region] + offset)
+    for tag, task in enumerate(step.tasks):
+        descriptor = memory[tag * size : (tag + 1) * size].tobytes()
+        assert unpack(net.overlay.descriptor, descriptor)["tag"] == tag
+        used = {b: real[b] for b in (*task.inputs, task.output)}
+        used |= {p.parent: real[p.parent] for p in used.values() if p.parent}
+        assert equal(decode(descriptor, memory.tobytes(), net.overlay, used, net.offload.shapes, base[FIXED]), task)
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import struct
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -62,9 +62,9 @@ def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
 
 
 def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
-    error = refused(assembled(*parts(file), version=2))
-    assert "format version 2, this chai reads 1" in str(error) and error.hint == "update chai"
-    assert refused(assembled(*parts(file), version=0)).hint == "make it anew: chai compile"
+    error = refused(assembled(*parts(file), version=3))
+    assert "format version 3, this chai reads 2" in str(error) and error.hint == "update chai"
+    assert refused(assembled(*parts(file), version=1)).hint == "make it anew: chai compile"
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_bytes_between_sections_are_zero(refused: Callable[..., ChaiError], file
     length = PREFIX.unpack_from(content)[3]
     assert (PREFIX.size + length) % 64  # there is padding behind the header
     content[PREFIX.size + length] = 1
-    assert "the bytes before section 'descriptors' are not zero" in str(refused(bytes(content)))
+    assert "the bytes before section 'descriptors.0' are not zero" in str(refused(bytes(content)))
 
 
 @pytest.mark.parametrize("length", [(2 << 20) + 1, 1 << 40, (1 << 64) - 1])
 def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
-    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 1, 0, length) + b"{}")
+    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 2, 0, length) + b"{}")
     assert f"exceeds the limit header_bytes={limits().header_bytes:,}" in str(error)
 
 
@@ -150,8 +150,6 @@ def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
     ],
 )
 def test_headers_that_nobody_wrote(refused: Callable[..., ChaiError], text: bytes, words: str) -> None:
-    import re
-
     assert re.search(words, str(refused(assembled({}, {}, text=text))))
 
 
@@ -201,8 +199,29 @@ def change(*path: Any, to: Any = ..., drop: bool = False) -> Change:
     return apply
 
 
+def segment(header: dict[str, Any], index: int = -1) -> dict[str, Any]:
+    return [step for step in header["steps"] if "tasks" in step][index]
+
+
 def task(header: dict[str, Any]) -> dict[str, Any]:
-    return next(step for step in header["steps"] if "tasks" in step)["tasks"][0]
+    return segment(header, 0)["tasks"][0]
+
+
+def descriptor(changed: Callable[[bytes], bytes]) -> Change:
+    """A change of the first segment's descriptors."""
+    return lambda h, s: s.update({"descriptors.0": changed(s["descriptors.0"])})
+
+
+def field(name: str, number: int) -> Change:
+    """Another value of an unsigned field of the first descriptor."""
+    record = chai.overlay.load().descriptor
+    found = next(f for f in record.fields if f.name == name)
+
+    def changed(listed: bytes) -> bytes:
+        word = int.from_bytes(listed[: record.bytes], "little") & ~(found.mask << found.position)
+        return (word | number << found.position).to_bytes(record.bytes, "little") + listed[record.bytes :]
+
+    return descriptor(changed)
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
@@ -278,29 +297,33 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "where it is not",
     ),
     "steps in another order": (lambda h, s: h["steps"].reverse(), "where it is not|no blob lies"),
-    "a plan that is too small": (change("plan", "peak", to=64), "lies outside the plan's 64 bytes"),
-    "a plan without a blob": (change("plan", "blobs", "c2", drop=True), "works on a blob that has no place"),
-    "a place before the beginning": (change("plan", "blobs", "c2", 0, to=-64), "lies outside the plan"),
-    "a part of nothing": (change("plan", "blobs", "c2", 2, to="none"), "blob 'c2' in another place than 'places'"),
-    "a place that is too short": (change("plan", "blobs", "c2", 1, to=64), "blob 'c2' has 64 bytes in the plan"),
-    "a place elsewhere": (change("plan", "blobs", "c2", 0, to=512), "no blob lies at|works on other blobs"),
+    "a blob without a place": (lambda h, s: segment(h)["at"].pop("c2"), "blob 'c2' has no place"),
+    "a place without a blob": (lambda h, s: segment(h)["at"].update(out=0), "blob 'out' has a place and no use"),
+    "a place before the beginning": (lambda h, s: segment(h)["at"].update(c2=-64), "at -64 do not lie in"),
+    "a place far away": (lambda h, s: segment(h)["at"].update(c2=1 << 41), "do not lie in"),
+    "a place in the middle of a word": (lambda h, s: segment(h)["at"].update(c2=8), "at 8 do not lie in"),
+    "a place that is text": (lambda h, s: segment(h)["at"].update(c2="0"), "expected int, found '0'"),
+    "a segment without places": (lambda h, s: segment(h).pop("at"), "expected an object with"),
+    "a segment that is given nothing": (lambda h, s: segment(h).update(reads=[]), "before anything has written it"),
+    "a segment of a flat blob": (lambda h, s: h["shapes"].update(c2=[2, 140]), "has not four axes|its tops would be"),
     "a part of itself": (change("places", "c2", to=["c2", 0]), "is a part of itself"),
     "a place in a blob that is too small": (change("places", "p1", to=["c2", 1]), "does not fit its place"),
-    "a Task on other blobs": (lambda h, s: task(h).update(output="p1"), "no blob lies at"),
-    "a Task of nobody": (lambda h, s: task(h).update(output="none"), "task 0 works on a blob that has no place"),
-    "fewer descriptors": (lambda h, s: s.update(descriptors=s["descriptors"][:-128]), "fewer Tasks than the header"),
-    "more descriptors": (lambda h, s: s.update(descriptors=s["descriptors"] + bytes(128)), "another number of Tasks"),
-    "a descriptor of another version": (
-        lambda h, s: s.update(descriptors=b"\x02" + s["descriptors"][1:]),
-        "expected version 1, found 2",
-    ),
-    "a descriptor of no kind": (
-        lambda h, s: s.update(descriptors=b"\x01\x09" + s["descriptors"][2:]),
-        "opcode = 9 is that of no Task",
-    ),
-    "no constants": (lambda h, s: s.update(constants=b""), "are outside the constants, 0 bytes"),
+    "a Task of nobody": (lambda h, s: task(h).update(output="none"), "blob 'none' of a segment has not four axes"),
+    "fewer descriptors": (descriptor(lambda d: d[:-128]), "another number of Tasks"),
+    "more descriptors": (descriptor(lambda d: d + bytes(128)), "another number of Tasks"),
+    "no descriptors": (lambda h, s: s.pop("descriptors.0"), "section 'descriptors.0' is missing"),
+    "a descriptor of another version": (descriptor(lambda d: b"\x02" + d[1:]), "expected version 1, found 2"),
+    "a descriptor of no kind": (descriptor(lambda d: b"\x01\x09" + d[2:]), "opcode = 9 is that of no Task"),
+    "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has another place in the chain"),
+    "a descriptor that waits for nobody": (field("wait", 1), "task 0: its descriptor has another place in the chain"),
+    "a token for nobody": (field("signal", 1), "task 0: its descriptor has another place in the chain"),
+    "weights among the descriptors": (field("weights", 1 << 40), "are outside the constants"),
+    "no constants": (lambda h, s: s.update({"constants.0": b""}), "are outside the constants, 0 bytes"),
     "no section of weights": (lambda h, s: s.pop("weights"), "section 'weights' is missing"),
-    "a weight of -128": (lambda h, s: s.update(constants=b"\x80" + s["constants"][1:]), "is outside -127..127"),
+    "a weight of -128": (
+        lambda h, s: s.update({"constants.0": b"\x80" + s["constants.0"][1:]}),
+        "is outside -127..127",
+    ),
     "labels are numbers": (change("card", "labels", to=[1]), "expected str, found 1"),
     "a mean of text": (change("card", "preprocess", to={"mean": "x"}), "mean: expected float"),
     "a mean of nothing": (change("card", "preprocess", to={"mean": [None]}), "mean: expected float"),
@@ -312,23 +335,41 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_contents_that_do_not_fit(refused: Callable[..., ChaiError], what: str) -> None:
-    import re
-
     edit, words = CHANGES[what]
     error = refused(edit, ChaiError)
     assert re.search(words, str(error)) or words in str(error), str(error)
 
 
-def test_two_blobs_at_one_place(refused: Callable[..., ChaiError], file: Path) -> None:
+def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:
     """A Task that would write over what it reads."""
-    header, sections = parts(file)
-    blobs = task(header)["inputs"][0], task(header)["output"]
-    offset = header["plan"]["blobs"][blobs[0]][0]
-    header["plan"]["blobs"][blobs[1]][0] = offset
-    descriptor = bytearray(sections["descriptors"])
-    struct.pack_into("<Q", descriptor, 24, offset)  # the field "output" of the first
-    sections["descriptors"] = bytes(descriptor)
-    assert "written over what it is made of" in str(refused(assembled(header, sections)))
+
+    def together(header: dict[str, Any], sections: dict[str, bytes]) -> None:
+        at = segment(header)["at"]
+        blobs = [
+            name for name in at if name in {b for t in segment(header)["tasks"] for b in (*t["inputs"], t["output"])}
+        ]
+        at.update(dict.fromkeys(blobs, 0))
+
+    assert "written over what it is made of" in str(refused(together, name="parts"))
+
+
+def test_blobs_elsewhere_than_the_descriptors_say(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:
+    """A layout that is as good as the real one."""
+
+    def swapped(header: dict[str, Any], _: Any) -> None:
+        at = segment(header)["at"]
+        assert at["p1"] != at["el@re"]
+        at["p1"], at["el@re"] = at["el@re"], at["p1"]
+
+    assert re.search("descriptor: no blob lies at|works on other blobs", str(refused(swapped, name="parts")))
+
+
+def test_a_task_on_other_blobs_than_the_header_says(refused: Callable[..., ChaiError]) -> None:
+    def swapped(header: dict[str, Any], _: Any) -> None:
+        (eltwise,) = (t for t in segment(header)["tasks"] if len(t["inputs"]) == 2)
+        eltwise["inputs"].reverse()
+
+    assert "its descriptor works on other blobs than the header says" in str(refused(swapped, name="parts"))
 
 
 def test_another_overlay_or_build(file: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from pynqmetadata.frontends import Metadata
 from chai import devices
 from chai.cycles import cycles
 from chai.descriptor import unpack
+from chai.devices.base import Work
 from chai.encoding import decode
 from chai.errors import DeviceError
 from chai.memory import Placed, blob_bytes, fetch, planes, store
@@ -222,7 +223,7 @@ class Accelerator:
             out[...] = task.define(*(given[b] for b in task.inputs))
         else:
             blobs = {**given, task.output: out}
-            devices.open("emulator").compile(self.overlay, [task], shapes, {}).run(blobs)
+            devices.open("emulator").compile(Work(self.overlay, [task], shapes)).run(blobs)
         if self.corrupt:
             self.corrupt(task, out)
         store(out, *self._memory(task.output, address, shapes))

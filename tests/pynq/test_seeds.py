@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.devices.base import Program
+from chai.devices.base import Program, Work
 from chai.devices.pynq import program
 from chai.env import env
 from chai.errors import DeviceError
@@ -65,7 +65,7 @@ def defined(x: np.ndarray) -> np.ndarray:
 
 
 def compiled(board: Any) -> Program:
-    return program.device.compile(board.overlay, TASKS, dict.fromkeys("xabcy", SHAPE), {}, ["x"], ["y"])
+    return program.device.compile(Work(board.overlay, TASKS, dict.fromkeys("xabcy", SHAPE), {}, ["x"], ["y"]))
 
 
 # -- what may happen; each says which exceptions it may lead to

@@ -11,6 +11,7 @@ from hypothesis import example, given, strategies as st
 
 import chai.kernels
 from chai import devices, overlay
+from chai.devices.base import Work
 from chai.errors import ModelError
 from chai.fixed import Format, Requantization
 from chai.kernels import codes as kernels
@@ -213,7 +214,7 @@ def test_copy_writes_its_part_and_no_other(first: int, behind: int, shift: int, 
     whole = before.copy()
     blobs = {"x": x, "y": whole}
     shapes = {name: values.shape for name, values in blobs.items()}
-    devices.open("emulator").compile(overlay.load(), [task], shapes, {}).run(blobs)
+    devices.open("emulator").compile(Work(overlay.load(), [task], shapes)).run(blobs)
     wanted = before.copy()
     wanted[:, first : first + 3] = defined(task, x)
     assert np.array_equal(whole, wanted)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pytest
 
 import chai
-from chai.devices.base import Program
+from chai.devices.base import Program, Work
 from chai.devices.emulator import Emulator
 from chai.image import read, read_card
-from chai.overlay import Overlay
 from chai.paths import resource
 from chai.schedule import DeviceStep
 from chai.tasks import Task
@@ -77,9 +76,9 @@ def test_every_task_gives_the_codes_of_its_definition(
     seen: Counter[str] = Counter()
     compile_ = Emulator.compile
 
-    def checked(self: Emulator, overlay: Overlay, tasks: Sequence[Task], *rest: Any) -> Program:
-        shapes, places, *_ = rest  # nobody's reads and writes: no blob is dropped
-        return Checked(compile_(self, overlay, tasks, shapes, places), tasks, seen)
+    def checked(self: Emulator, work: Work) -> Program:
+        every = replace(work, reads=(), writes=())  # asked for by nobody in particular: no blob is dropped
+        return Checked(compile_(self, every), work.tasks, seen)
 
     monkeypatch.setattr(Emulator, "compile", checked)
     net, x = opened(name, scheme, bits)

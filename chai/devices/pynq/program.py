@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...chain import FIXED, Chain, chain, codes_of
+from ...chain import Chain, chain, codes_of
 from ...cycles import cycles
 from ...errors import DeviceError
-from ..base import Device, Program
+from ...regions import FIXED
+from ..base import Device, Program, Work
 from .board import Board
 from .finding import bitstream, obstacle
 from .memory import Lost, Memory
 
 if TYPE_CHECKING:
-    from ...graph import Array, Shape
+    from ...graph import Array
     from ...overlay import Overlay
-    from ...tasks import Task
 
 PATIENCE = 20, 1.0  # a chain may take so many times what the cycle model says, and so many seconds
 
@@ -56,7 +56,7 @@ class PynqProgram(Program):
 
     def _run(self, board: Board, memory: Memory, blobs: dict[str, Array]) -> None:
         made = self.chain
-        for blob in made.given:
+        for blob in made.regions.given:
             made.store(blob, codes_of(blob, blobs, made.shapes, self.places), memory.bytes)
         memory.flush(made.written)
         if made.tasks:
@@ -100,17 +100,10 @@ class Pynq(Device):
         built = [name for name in overlays.names() if bitstream(overlays.load(name))]
         return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
 
-    def compile(
-        self,
-        overlay: Overlay,
-        tasks: Sequence[Task],
-        shapes: Mapping[str, Shape],
-        places: Mapping[str, tuple[str, int]],
-        reads: Collection[str] = (),
-        writes: Collection[str] = (),
-    ) -> Program:
-        self.board(overlay)  # what is missing is said now, not at the first image
-        return PynqProgram(self, chain(overlay, tasks, shapes, places, reads, writes), places)
+    def compile(self, work: Work) -> Program:
+        self.board(work.overlay)  # what is missing is said now, not at the first image
+        made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.places, work.reads, work.writes)
+        return PynqProgram(self, made, work.places)
 
     def board(self, overlay: Overlay) -> Board:
         """The board with this overlay on it. Raises DeviceError."""
