@@ -105,9 +105,11 @@ class CompiledNet(Net):
         """Nothing to do: it is planned."""
 
     def close(self) -> None:
-        """Let go of blobs and what a device holds. A pass after that takes it anew."""
+        """Let go of blobs and what a device holds; with the last network on it, of the device too. A pass after that
+        takes it anew."""
         self._values = {}
         self._execution.close()
+        self.device.leave()
 
     def reshape(self, **inputs: Shape) -> None:
         """Check sizes: all but the batch have to be those it was compiled for."""

@@ -415,10 +415,11 @@ class Net:
             # its function may need parameters that are not there: whoever runs it will be told, a plan needs none
 
     def close(self) -> None:
-        """Let go of blobs, weights and what a device holds."""
+        """Let go of blobs, weights and what a device holds; with the last network on it, of the device too."""
         self._closed = True
         self._values = {}
         self._forget_offloads()
+        self.device.leave()
         for layer in self.graph.layers:
             layer.blobs = []
 

@@ -68,3 +68,6 @@ class Device:
     def compile(self, work: Work) -> Program:
         """A Program for these Tasks. Raises DeviceError if the device cannot be used."""
         raise NotImplementedError(self.name)
+
+    def leave(self) -> None:
+        """Let other processes have it, unless a Program that is not closed is still on it. Most have nothing to leave."""

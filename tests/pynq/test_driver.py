@@ -16,6 +16,7 @@ import pytest
 
 import chai
 from chai import devices, overlay as overlays
+from chai.artifact.save import save
 from chai.devices.pynq import finding, memory, program
 from chai.errors import DeviceError
 
@@ -118,6 +119,78 @@ def test_another_process_has_the_board(board: Any, tmp_path: Path) -> None:
         assert error.message == f"the board is in use by process {other.pid}"
         assert board.downloads == 0  # its bitstream is left alone
     digits(board).forward(IMAGE)  # the lock went with the process
+
+
+def elsewhere(locks: Path) -> str:
+    """What another process hears that asks for the board."""
+    code = "import pathlib, sys; from chai.devices.pynq import finding; finding.LOCKS = pathlib.Path(sys.argv[1])\n"
+    code += "from chai.errors import DeviceError\n"
+    code += "try: finding.claim(); print('has it')\nexcept DeviceError as error: print(error.message)"
+    done = subprocess.run([sys.executable, "-c", code, str(locks)], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_last_network_that_is_closed_leaves_the_board(board: Any, tmp_path: Path) -> None:
+    mine = f"the board is in use by process {os.getpid()}"
+    with digits(board) as one:
+        wanted = one.forward(IMAGE)
+        other = digits(board)
+        assert elsewhere(tmp_path) == mine
+    assert elsewhere(tmp_path) == mine  # the other is still open
+    found = other.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    assert board.downloads == 1
+    other.close()
+    assert elsewhere(tmp_path) == "has it" and not board.memory.held
+    with digits(board) as third:
+        found = third.forward(IMAGE)
+        assert elsewhere(tmp_path) == mine
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    assert board.downloads == 2
+
+
+def test_a_network_that_is_gone_holds_no_board(board: Any, tmp_path: Path) -> None:
+    import gc
+
+    digits(board).forward(IMAGE)
+    gc.collect()
+    with digits(board) as net:
+        net.forward(IMAGE)
+    assert elsewhere(tmp_path) == "has it"
+    assert board.downloads == 1
+
+
+def test_what_a_network_forgets_keeps_the_board(board: Any, tmp_path: Path) -> None:
+    """New formats are new Programs: no reason for another download."""
+    net = digits(board)
+    net.forward(IMAGE)
+    net.calibrate(IMAGE / 2)
+    net.forward(IMAGE)
+    assert board.downloads == 1
+
+
+def test_a_compiled_network_takes_the_board_anew(board: Any, tmp_path: Path) -> None:
+    path = tmp_path / "digits.chai"
+    save(digits(board), path)
+    with chai.Net(path, device="pynq", overlay=board.overlay.path) as net:
+        wanted = net.forward(IMAGE)
+    assert elsewhere(tmp_path) == "has it"
+    found = net.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    assert elsewhere(tmp_path) != "has it"
+    net.close()
+
+
+def test_a_failure_keeps_the_board(board: Any, tmp_path: Path) -> None:
+    """It is the network's until it is closed, whether a pass went well or not."""
+    net = digits(board)
+    net.forward(IMAGE)
+    board.accelerator.hangs_at = 2
+    with pytest.raises(DeviceError, match="not done after"):
+        net.forward(IMAGE)
+    assert elsewhere(tmp_path) != "has it" and not board.memory.held
+    net.close()
+    assert elsewhere(tmp_path) == "has it"
 
 
 def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) -> None:

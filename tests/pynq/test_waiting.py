@@ -71,6 +71,14 @@ def test_a_chain_is_waited_for_without_a_look(board: Any, clock: Any, wanted: An
     right(net, wanted)
 
 
+def test_a_closed_network_leaves_no_thread(board: Any, wanted: Any) -> None:
+    before = counted()
+    with digits(board) as net:
+        right(net, wanted)
+        assert counted() != before
+    assert counted() == before
+
+
 def test_polling_is_what_happens_otherwise(
     board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch, clock: Any
 ) -> None:

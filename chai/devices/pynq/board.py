@@ -7,7 +7,8 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from ...env import env
 from ...errors import DeviceError
@@ -30,6 +31,7 @@ class Board:
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
         self.lock = threading.Lock()
+        self.users: WeakSet[Any] = WeakSet()  # Programs that are not closed
         self.stuck = False
         self._waiting: Polling | Interrupt = Polling()
         self._claim = claim()

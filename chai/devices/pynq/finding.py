@@ -33,7 +33,8 @@ def claim() -> int:
         owner = os.pread(file, 20, 0).decode("ascii", "replace").strip()
         os.close(file)
         raise DeviceError(
-            f"the board is in use by process {owner or 'unknown'}", hint="one process at a time"
+            f"the board is in use by process {owner or 'unknown'}",
+            hint="one process at a time has it: close the networks there (net.close()), or end that process",
         ) from None
     os.ftruncate(file, 0)
     os.pwrite(file, str(os.getpid()).encode(), 0)

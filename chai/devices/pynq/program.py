@@ -25,7 +25,7 @@ PATIENCE = 20, 1.0  # a chain may take so many times what the cycle model says, 
 
 
 class PynqProgram(Program):
-    """A Chain, and the memory it lies in from the first run to ``close`` or a failure."""
+    """A Chain, and the memory it lies in from the first run to ``close`` or a failure. Until ``close`` it uses the board."""
 
     def __init__(self, device: Pynq, made: Chain, places: Mapping[str, tuple[str, int]]) -> None:
         self.device = device
@@ -38,7 +38,7 @@ class PynqProgram(Program):
 
     def run(self, blobs: dict[str, Array]) -> list[float] | None:
         begin = perf_counter()
-        board = self.device.board(self.chain.overlay)
+        board = self.device.board(self.chain.overlay, self)
         with self._busy, board.lock:
             try:
                 if self._memory is None:
@@ -48,7 +48,7 @@ class PynqProgram(Program):
                 if board.stuck and self._memory is not None:
                     _in_danger.append(self._memory)
                     self._memory = None
-                self.close()
+                self._free()
                 if board.stuck or isinstance(error, Lost):
                     self.device.forget(board)
                 raise
@@ -67,6 +67,10 @@ class PynqProgram(Program):
             made.load(blob, first, out, memory.bytes)
 
     def close(self) -> None:
+        self._free()
+        self.device.released(self)
+
+    def _free(self) -> None:
         with self._busy:
             if self._memory is not None:
                 self._memory.free()
@@ -85,7 +89,7 @@ class PynqProgram(Program):
 
 
 class Pynq(Device):
-    """Boards are opened at the first network and stay open for the process."""
+    """A board is opened by the first network on it and stays open until the last one leaves it, or the process ends."""
 
     fixed = True
     hidden = True
@@ -103,17 +107,34 @@ class Pynq(Device):
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # what is missing is said now, not at the first image
         made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.places, work.reads, work.writes)
-        return PynqProgram(self, made, work.places)
+        program = PynqProgram(self, made, work.places)
+        self.board(work.overlay, program)
+        return program
 
-    def board(self, overlay: Overlay) -> Board:
-        """The board with this overlay on it. Raises DeviceError."""
+    def board(self, overlay: Overlay, user: Program | None = None) -> Board:
+        """The board with this overlay on it; it stays so for its ``user``. Raises DeviceError."""
         with _opening:
             if overlay.digest not in _boards:
                 for other in list(_boards.values()):  # its bitstream is about to be gone
                     self.forget(other)
                 _boards[overlay.digest] = Board(overlay)
                 _in_danger.clear()
-            return _boards[overlay.digest]
+            board = _boards[overlay.digest]
+            if user is not None:
+                board.users.add(user)
+            return board
+
+    def released(self, user: Program) -> None:
+        """It has no use for its board any more."""
+        with _opening:
+            for board in _boards.values():
+                board.users.discard(user)
+
+    def leave(self) -> None:
+        with _opening:
+            for board in list(_boards.values()):
+                if not board.users:
+                    self.forget(board)
 
     def forget(self, board: Board) -> None:
         """Open it anew next time."""
