@@ -1,1 +1,1 @@
-"""The real pynq library on a simulated board. Skipped where pynq is not installed: nox -s pynq."""
+"""The real pynq library on a simulated board. Skipped where pynq is not installed: nox -s driver."""

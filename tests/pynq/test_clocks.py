@@ -13,7 +13,7 @@ import pytest
 from chai.devices.pynq import clocks, program
 from chai.errors import DeviceError
 
-pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 from .hardware_files import handoff  # noqa: E402
 

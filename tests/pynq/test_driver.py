@@ -20,7 +20,7 @@ from chai.artifact.save import save
 from chai.devices.pynq import finding, memory, program
 from chai.errors import DeviceError
 
-pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 from .hardware_files import handoff  # noqa: E402
 

@@ -20,7 +20,7 @@ from chai.errors import ChaiError, DeviceError
 from chai.schedule import DeviceStep
 from chai.tasks import Task
 
-pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 IMAGES = [np.random.default_rng(seed).random((1, 1, 8, 8)).astype(np.float32) for seed in range(4)]
 

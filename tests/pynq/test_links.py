@@ -14,7 +14,7 @@ import pytest
 import chai
 from chai.errors import DeviceError
 
-pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 IMAGE = np.random.default_rng(3).random((1, 1, 8, 8)).astype(np.float32)
 BOARD = "Pynq-Z2"

@@ -17,7 +17,7 @@ from tests.artifact.common import NETS, custom, data, load, made
 from tests.conftest import need_models, report
 from tests.passes.common import network
 
-pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
 
 

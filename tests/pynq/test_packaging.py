@@ -20,7 +20,7 @@ from chai import hw_overlays, overlay as overlays
 from chai.paths import resource
 from tests.conftest import ROOT
 
-needs_pynq = pytest.mark.skipif(not find_spec("pynq"), reason="no pynq here: nox -s pynq")
+needs_pynq = pytest.mark.skipif(not find_spec("pynq"), reason="no pynq here: nox -s driver")
 BOARD = (ROOT / "docs" / "board.md").read_text()
 NOTEBOOKS = sorted(p.name for p in (ROOT / "chai" / "notebooks").glob("*.ipynb"))
 

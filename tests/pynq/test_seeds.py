@@ -27,7 +27,7 @@ from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.window import Window
 
-pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 SHAPE = 2, 19, 3, 5
 STEPS = 5  # chains per seed, each with a fault or none

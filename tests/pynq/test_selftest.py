@@ -13,7 +13,7 @@ from chai.cli import run as chai_command
 from chai.devices.pynq import program
 from chai.tasks import Task
 
-pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 
 def failures(board: Any) -> dict[str, str]:

@@ -19,7 +19,7 @@ from chai.devices.pynq import program, waiting
 from chai.env import env
 from chai.errors import DeviceError, UsageError
 
-pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s pynq")
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 IMAGES = [np.random.default_rng(seed).random((1, 1, 8, 8)).astype(np.float32) for seed in range(4)]
 LONG = 60e-3  # seconds of a chain; an interrupt counts as lost behind more
