@@ -193,6 +193,31 @@ def test_a_failure_keeps_the_board(board: Any, tmp_path: Path) -> None:
     assert elsewhere(tmp_path) == "has it"
 
 
+def test_a_fork_keeps_its_hands_off_the_board(board: Any) -> None:
+    """It has the lock, the registers and the buffers of its parent."""
+    net = digits(board)
+    wanted = net.forward(IMAGE)
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads that a fork has not got
+        child = os.fork()
+    if not child:
+        words = "it ran"
+        try:
+            net.forward(IMAGE)
+        except DeviceError as error:
+            words = f"{error.message} ({error.hint})"
+        finally:
+            os.write(write, words.encode())
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    said = os.read(read, 1000).decode()
+    os.close(read), os.close(write)
+    assert said.startswith(f"process {os.getpid()} has the board, and this one was forked from it (start workers")
+    found = net.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+
+
 def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) -> None:
     first = board_of()
     one = digits(first)

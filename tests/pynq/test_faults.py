@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 import chai
+from chai.chain import Chain
 from chai.devices.pynq import program
 from chai.env import env
 from chai.errors import ChaiError, DeviceError
+from chai.regions import OUTPUT
 from chai.schedule import DeviceStep
 from chai.tasks import Task
 
@@ -244,6 +246,21 @@ def test_a_descriptor_of_another_version(net: chai.Net, board: Any, wanted: Any)
     error = fails(net, board)
     assert "descriptor of another version" in error.message and error.layer == layer(net, 2)
     right(net, wanted)
+
+
+@pytest.mark.parametrize("shift", [64, 1 << 24])
+def test_an_address_beyond_its_buffer(net: chai.Net, board: Any, wanted: Any, shift: int) -> None:
+    """By a word or by far: nothing is written there, and the layer has a name."""
+    net.close()
+    fix = Chain.fix
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Chain, "fix", lambda self, base, out: fix(self, {**base, OUTPUT: base[OUTPUT] + shift}, out))
+        other = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
+        with pytest.raises(DeviceError, match="the accelerator stopped: ") as caught:
+            other.forward(IMAGES[1])
+    assert caught.value.layer == layer(other, -1)
+    assert not board.memory.held
+    right(other, wanted)
 
 
 def test_a_chain_without_tokens_is_wrong(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:

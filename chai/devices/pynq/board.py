@@ -33,6 +33,7 @@ class Board:
         self.lock = threading.Lock()
         self.users: WeakSet[Any] = WeakSet()  # Programs that are not closed
         self.stuck = False
+        self.process = os.getpid()
         self._waiting: Polling | Interrupt = Polling()
         self._claim = claim()
         try:
@@ -46,8 +47,17 @@ class Board:
 
     def close(self) -> None:
         """Let other processes have it."""
-        self._waiting.close()
+        if os.getpid() == self.process:  # a fork has not got the thread
+            self._waiting.close()
         os.close(self._claim)
+
+    def check_process(self) -> None:
+        """Raise DeviceError in a fork, which shares lock, registers and buffers with the process that opened this."""
+        if os.getpid() != self.process:
+            raise DeviceError(
+                f"process {self.process} has the board, and this one was forked from it",
+                hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
+            )
 
     def read(self, name: str) -> int:
         """A register's value."""

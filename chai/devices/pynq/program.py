@@ -114,6 +114,8 @@ class Pynq(Device):
     def board(self, overlay: Overlay, user: Program | None = None) -> Board:
         """The board with this overlay on it; it stays so for its ``user``. Raises DeviceError."""
         with _opening:
+            for other in _boards.values():
+                other.check_process()
             if overlay.digest not in _boards:
                 for other in list(_boards.values()):  # its bitstream is about to be gone
                     self.forget(other)
