@@ -13,7 +13,7 @@ import chai
 from chai.artifact.save import save
 from chai.env import env
 from chai.schedule import DeviceStep
-from tests.artifact.common import NETS, custom, data, load, made
+from tests.artifact.common import NETS, custom, data, load, made, parts
 from tests.conftest import need_models, report
 from tests.passes.common import network
 
@@ -59,6 +59,10 @@ def test_compiled_networks(board: Any, tmp_path: Path, name: str) -> None:
     again = load(path, device="pynq", overlay=board.overlay.path)
     wanted, found = net.forward(data(4)), again.forward(data(4))
     assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
+    constants = {name: content for name, content in parts(path)[1].items() if name.startswith("constants.")}
+    assert len(constants) == segments(again)
+    for content in constants.values():  # DDR has the bytes of the file
+        assert any(buffer.device.tobytes().endswith(content) for buffer in board.memory.held.values())
 
 
 @pytest.mark.parametrize("name", ["parts", "host layers"])
