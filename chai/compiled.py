@@ -52,8 +52,6 @@ class CompiledNet(Net):
                 f"{path} is compiled: {'a caffemodel' if caffemodel is not None else given[0]} cannot be given any more",
                 hint="give it to chai compile, or load the prototxt",
             )
-        if keep != "outputs":
-            raise UsageError(f"{path} is compiled: it keeps its outputs only", hint="keep works on a prototxt")
         self.device = devices.open(device or env().device or devices.DEFAULT)
         if not self.device.fixed:
             raise DeviceError(
@@ -74,7 +72,7 @@ class CompiledNet(Net):
         self.perf = PerfInfo()
         self._shapes = made.shapes
         self._values: dict[str, Array] = {}
-        self._keep = set(self.graph.outputs)
+        self._keep = self._kept(keep)
         self._execution = Execution(made.graph, made.shapes, self.overlay, self.device, made.schedule, made.formats)
         for layer in self.graph.layers:
             if not layer.source and not layer.on_device:

@@ -14,12 +14,23 @@ from .parser import load_graph
 from .plugins import registry
 
 
-def locate(prototxt: str | Path, caffemodel: str | Path | None) -> tuple[Path, Path | None]:
-    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing.
+def is_compiled(path: str | Path) -> bool:
+    """Whether a path is that of a compiled network."""
+    return str(path).endswith(".chai")
+
+
+def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False) -> tuple[Path, Path | None]:
+    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing, or when it
+    is a compiled one and may not be.
 
     A shipped network without ``caffemodel`` has the weights that are shipped with it, else those that were fetched.
     """
     path, weights = Path(prototxt), None if caffemodel is None else Path(caffemodel)
+    if is_compiled(path) and not compiled:
+        raise UsageError(
+            f"{path} is compiled, expected a prototxt",
+            hint="name what it was compiled from; run, show, bench and evaluate take it as it is",
+        )
     if weights is not None and not weights.is_file():
         raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
     shipped = None if path.is_file() else paths.network(str(prototxt))

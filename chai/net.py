@@ -18,7 +18,7 @@ from .fixed import SCHEMES, Format
 from .graph import Graph, Layer, Shape, count, show
 from .lazy import np
 from .limits import limits
-from .loading import locate, read_graph
+from .loading import is_compiled, locate, read_graph
 from .parser.caffemodel import Weights, check_fit
 from .passes.cut import cut
 from .passes.infer_shapes import infer_shapes
@@ -72,7 +72,7 @@ class Net:
 
     def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
         """A compiled network for a .chai file."""
-        if cls is Net and str(prototxt).endswith(".chai"):
+        if cls is Net and is_compiled(prototxt):
             from .compiled import CompiledNet
 
             return super().__new__(CompiledNet)

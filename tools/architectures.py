@@ -130,7 +130,7 @@ def install(system: Path, architecture: str, run: Run) -> None:
     (system / "src").mkdir()
     checkout = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD"], check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(system / "src")], input=checkout, check=True)
-    packages = f"/wheels/{wheel.name} " + " ".join(FROM_PYPI)
+    packages = f"/wheels/{wheel.name} " + " ".join([*FROM_PYPI, *binary])
     run(
         "rm -rf /venv; python3 -m venv --system-site-packages /venv; "
         f"pip install -q --no-index --find-links /wheels {packages}"

@@ -37,7 +37,10 @@ def load(name: str, files: list[Path], classes: dict[str, int]) -> list[tuple[Ar
     return [(prepare(images.read(file), shape), classes.get(file.name[:9])) for file in files]
 
 
-def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int | None]]) -> list[Evaluation]:
+Pair = tuple[Evaluation, Evaluation]  # of one photo, in float and in fixed point
+
+
+def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int | None]]) -> list[Pair]:
     """The files that were written against float, photo by photo."""
     source = folder / "deploy.prototxt", folder / "weights.caffemodel"
     with chai.Net(*source, "float", batch=1) as probe:
@@ -49,14 +52,16 @@ def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int
         return [evaluate(reference, fixed, [({"data": x[None]}, [truth])]) for x, truth in items]
 
 
-def row(name: str, found: list[Evaluation]) -> str:
+def row(name: str, pairs: list[Pair]) -> str:
     """One line of figures."""
+    exact, found = zip(*pairs)
     count, agree, known = len(found), sum(e.agree for e in found), sum(e.known for e in found)
     low, high = wilson(agree, count)
     kl = np.array([e.kl for e in found])
     means = kl[np.random.default_rng(0).integers(0, count, (10000, count))].mean(1)
     least, most = np.percentile(means, [2.5, 97.5])
-    hits = " ".join(f"{k} {sum(e.hits[k][0] for e in found)}/{known}" for k in ("float", "fixed"))
+    sides = {"float": exact, "fixed": found}
+    hits = " ".join(f"{k} {sum(e.hits[0] for e in side)}/{known}" for k, side in sides.items())
     text = f"{name:<12} {100 * agree / count:5.1f} % ({100 * low:.1f}-{100 * high:.1f})"
     text += f"  KL {kl.mean():.4f} ({least:.4f}-{most:.4f})"
     return f"{text}  {sum(e.sqnr for e in found) / count:5.1f} dB  top-1 {hits}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..graph import show
 from ..lazy import np
+from ..loading import is_compiled
 from . import options, output
 
 if TYPE_CHECKING:
@@ -29,8 +30,12 @@ _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLI
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     options.network(parser, default="googlenet")
-    parser.add_argument("--device", default="float", help="what to run on (default: float, as the peer)")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
+    parser.add_argument(
+        "--device", help="what to run on (default: float, as the peer; the emulator for a compiled network)"
+    )
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help="images per pass (default: 1, or what it was compiled for)"
+    )
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")
     parser.add_argument("--against", choices=("opencv", "none"), default="opencv", help="the peer (default: opencv)")
@@ -39,14 +44,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Time interleaved passes and print medians and their ratio."""
-    if min(args.batch, args.rounds, args.threads) < 1:
+    if min(1 if args.batch is None else args.batch, args.rounds, args.threads) < 1:
         raise UsageError("--batch, --rounds and --threads must be at least 1")
     if "numpy" in sys.modules:
         raise UsageError(
             "threads cannot be set any more: numpy is loaded already", hint="run it as a command: chai bench"
         )
     os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # BLAS reads it when numpy is imported
-    net = options.load_network(args, device=args.device, batch=args.batch)
+    if is_compiled(args.net):
+        net = options.load_network(args, device=args.device, batch=args.batch)
+        args.batch = net.batch
+    else:
+        args.batch = args.batch or 1
+        net = options.load_network(args, device=args.device or "float", batch=args.batch)
     if net.overlay is not None:
         from ..kernels.codes import warm_up
 
@@ -81,6 +91,8 @@ def _opencv(net: Net, feeds: dict[str, Any], args: argparse.Namespace) -> Callab
     """A call that runs the network in OpenCV, or the reason why there is none."""
     from ..parser.caffemodel import write_caffemodel
 
+    if is_compiled(args.net):
+        return "no peer: OpenCV reads a prototxt and a caffemodel"
     try:
         import cv2
     except ImportError:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..custom_check import CustomReport, Row, check_layer
 from ..errors import UsageError
+from ..loading import locate
 from ..plugins import CustomLayer
 from . import options, output
 
@@ -20,6 +21,7 @@ def types(args: argparse.Namespace) -> list[str]:
 
 def check(args: argparse.Namespace, wanted: list[str]) -> int:
     """Check every layer of these types on random inputs of its own sizes. Exit 1 when one disagrees."""
+    locate(args.net, args.weights)
     net = options.load_network(args, device="float", batch=args.batch)
     layers = [layer for layer in net.graph.layers if isinstance(layer, CustomLayer)]
     chosen = [layer for layer in layers if layer.type in wanted]

@@ -18,7 +18,7 @@ from .. import devices, image as images
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..limits import limits
-from ..loading import locate, read_graph
+from ..loading import is_compiled, locate, read_graph
 from . import jobs, options, output
 
 if TYPE_CHECKING:
@@ -33,10 +33,12 @@ EPILOG = """examples:
   chai evaluate net_int8.prototxt net_int8.caffemodel --images val/ --labels synset_words.txt
       --reference net.prototxt net.caffemodel --truth val.txt --journal val.jsonl
   chai evaluate digits --images photos/ --device emulator --device pynq
+  chai evaluate googlenet.chai --images val/ --truth val.txt --device pynq
   chai evaluate digits --images photos/ --scheduler tcp://host:8786
 
 The true class of an image is its line in --truth, else the synset id that its name begins with, else its folder:
-a class number, a synset id or a label. The numbers do not depend on how many workers there are."""
+a class number, a synset id or a label. The numbers do not depend on how many workers there are. A compiled network has
+no float side: its devices are compared with the first of them, or with --reference."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--reference",
         nargs=2,
         metavar=("NET", "WEIGHTS"),
-        help="the float side (default: the same files); for a quantised network, what it was made from",
+        help="the float side (default: the same files); for a quantised or compiled network, what it was made from",
     )
     parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
@@ -85,12 +87,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run all images. One that cannot be read or run is reported and left out; the exit code is then 65."""
     _check(args)
-    from ..evaluate.score import reduce, scores
+    from ..evaluate.score import reduce
 
     files = list(islice(_files(args.images), args.limit))
     job, prepared, todo, named = _job(args, files)
-    names = scores(read_graph(locate(*job.network)[0], phase=args.phase, stages=args.stage))
     prepared.net.close()
+    truth = _Truth(args.labels, args.truth)
+    if len(job.sides) == 1 and all(truth(Path(name)) is None for name in named):
+        raise UsageError(
+            f"{args.net} on {job.sides[0]} alone: there is nothing to compare with",
+            hint="--truth FILE, --labels FILE, --reference NET WEIGHTS, or a second --device",
+        )
     if not args.json:
         print(jobs.header(args, prepared))
     records, lost = _run(args, job, todo)
@@ -99,23 +106,24 @@ def execute(args: argparse.Namespace) -> int:
         output.say(f"error: {output.printable(one['file'])}: {output.printable(one['error'])}")
     if not records:
         raise ParseError("none of the images can be read", path=str(files[0]))
-    truth = _Truth(args.labels, args.truth)
-    found = reduce(records, job.devices, names, lambda image: truth(Path(named[image])))
-    any_of_them = next(iter(found.values()))
+    found = reduce(records, job.sides, job.names, lambda image: truth(Path(named[image])))
+    reference, *others = job.sides
+    first = found[reference]
     if args.json:
         content = {
             "network": prepared.net.name,
-            "blob": names[0],
-            "logits": names[1],
-            "images": any_of_them.images,
-            "known": any_of_them.known,
-            "float": any_of_them.tops("float"),
-            "devices": {device: evaluation.to_json() for device, evaluation in found.items()},
+            "blob": first.blob,
+            "logits": first.logits,
+            "images": first.images,
+            "known": first.known,
+            "reference": reference,
+            "float": found["float"].tops() if "float" in found else None,
+            "devices": {d: found[d].to_json() if d in others else found[d].tops() for d in job.devices},
         }
         output.as_json("chai.evaluate/2", **content, preprocess=jobs.describe(prepared), failed=failed)
     else:
         _print(found)
-        if not args.quiet and not any_of_them.known:
+        if not args.quiet and not first.known:
             output.say("next: --labels FILE or --truth FILE says which answers are right")
     return 65 if failed else 0
 
@@ -128,10 +136,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.jobs is not None and args.scheduler:
         raise UsageError("--jobs are processes on this machine, --scheduler has workers of its own: give one of them")
     options.check_journal(args)
-    if args.net.endswith(".chai"):
-        raise UsageError(
-            f"{args.net} is compiled: it keeps its outputs only", hint="evaluate what it was compiled from"
-        )
+    if args.calibration and is_compiled(args.net):
+        raise UsageError(f"{args.net} is compiled: its formats are fixed", hint="leave --calibration out")
     args.device = list(dict.fromkeys(args.device)) or [env().device or devices.DEFAULT]
     for name in args.device:
         if not devices.open(name).fixed:
@@ -140,25 +146,30 @@ def _check(args: argparse.Namespace) -> None:
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, list[Place], list[str]]:
     """What workers are told, how images get into the network, the images, and what to call each."""
+    from ..evaluate.score import scores
     from ..evaluate.work import Job, places
     from ..formats import given
 
-    asked, args.device = tuple(args.device), "float"
+    compiled = is_compiled(args.net)
+    asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = jobs.prepare(args, files)
     paths = [Path(os.path.abspath(file)) for file in files]
     todo = places(paths, len(prepared.shape))[: args.limit]
     calibration: list[Place] = []
     if args.calibration:
         calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
-    elif not given(prepared.net.graph):
+    elif not compiled and not given(prepared.net.graph):
         calibration = todo[: args.batch]
         kind = f"{args.bits}-bit {args.scheme} formats from the largest values of the first {len(calibration)} images"
         output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
     network = _anywhere(args.net), _anywhere(args.weights)
+    reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network
+    graph = prepared.net.graph if compiled else read_graph(locate(*network)[0], phase=args.phase, stages=args.stage)
     job = Job(
         network=network,
-        reference=(_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network,
+        reference=None if is_compiled(reference[0]) else reference,
         devices=asked,
+        names=scores(graph),
         common={
             "phase": args.phase,
             "stages": args.stage,
@@ -173,7 +184,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, li
         batch=min(args.batch, len(todo)),
         sample=todo[0][1],
         custom=tuple(os.path.abspath(place) for place in (*env().custom, *args.custom)),
-        calibration=() if given(prepared.net.graph) else tuple(calibration),
+        calibration=() if compiled or given(prepared.net.graph) else tuple(calibration),
     ).sealed()
     shown = {str(path): str(file) for path, file in zip(paths, files)}
     several = Counter(file for _, file, _ in todo)
@@ -278,19 +289,20 @@ def _lines(path: Path) -> list[str]:
 
 
 def _print(found: dict[str, Evaluation]) -> None:
-    first = next(iter(found.values()))
-    rows = [["same best class", ""], ["  95 % interval", ""], ["KL(float || it), nats", ""]]
+    (reference, first), *others = found.items()
+    rows = [["same best class", ""], ["  95 % interval", ""], [f"KL({reference} || it), nats", ""]]
     rows += [[f"{first.logits} SQNR, dB", ""]]
-    for e in found.values():
+    for _, e in others:
         low, high = e.interval
         figures = [_share(e.agree, e.images), f"{100 * low:.1f} to {100 * high:.1f} %", f"{e.kl / e.images:.4g}"]
         for row, figure in zip(rows, [*figures, f"{e.sqnr / e.images:.1f}"]):
             row.append(figure)
+    if not others:  # nobody to be compared with
+        rows.clear()
     if first.known:
         for i, name in enumerate(("top-1", "top-5")):
-            sides = [first.hits["float"], *(e.hits["fixed"] for e in found.values())]
-            rows.append([name, *(_share(hits[i], first.known) for hits in sides)])
-    output.table([f"{first.images} images", "float", *found], rows, "l" + "r" * (len(found) + 1))
+            rows.append([name, *(_share(e.hits[i], first.known) for e in found.values())])
+    output.table([f"{first.images} images", *found], rows, "l" + "r" * len(found))
 
 
 def _share(count: int, of: int) -> str:

@@ -32,10 +32,10 @@ class Job:
 
 def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
     from ..compiled import CompiledNet
-    from ..loading import locate
+    from ..loading import is_compiled, locate
 
-    path, weights = locate(args.net, args.weights)
-    compiled = path.suffix == ".chai"
+    path, weights = locate(args.net, args.weights, compiled=True)
+    compiled = is_compiled(path)
     card = images.Card() if compiled else images.read_card(path)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")

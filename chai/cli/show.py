@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from ..graph import Graph, Layer, Shape, show
-from ..loading import locate, read_graph
+from ..loading import is_compiled, locate, read_graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..table import quantity
@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print the network. With weights, check that every layer finds its own."""
-    if args.net.endswith(".chai"):
+    if is_compiled(args.net):
         from . import listing
 
         return listing.show(args)

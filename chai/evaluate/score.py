@@ -1,4 +1,5 @@
-"""What one image says about a device in fixed point, and what many say together."""
+"""What one image says about each side, and what many say together. The first side is what the others are compared with:
+the network in float, or the first device where there is no float."""
 
 from __future__ import annotations
 
@@ -17,19 +18,20 @@ if TYPE_CHECKING:
     from ..graph import Array
 
 TOP = 5
-Record = dict[
-    str, Any
-]  # {"image": index, "float": best classes, DEVICE: {"best": classes, "kl": nats, "sqnr": dB}, ...}
+Record = dict[str, Any]  # {"image": index, FIRST: best classes, OTHER: {"best": classes, "kl": nats, "sqnr": dB}, ...}
 
 
 @dataclass
 class Evaluation:
-    """Counts over images; sums of what is averaged. ``blob`` are the class scores, ``logits`` what they are made from.
+    """One side: counts over images, sums of what is averaged. ``blob`` are the class scores, ``logits`` what they are made
+    from.
 
-    ``agree``       images whose best class is the same in float and fixed point
-    ``kl``          sum over images of KL(float || fixed), nats; 0 where the scores are no probabilities
+    ``agree``       images whose best class is the first side's
+    ``kl``          sum over images of KL(first side || this one), nats; 0 where the scores are no probabilities
     ``sqnr``        sum over images of the logits' SQNR in dB
-    ``hits``        correct answers, {"float": [top-1, top-5], "fixed": ...}, of the ``known`` images
+    ``hits``        correct answers, [top-1, top-5], of the ``known`` images
+
+    Of the first side itself nothing is compared: the first three stay 0.
     """
 
     blob: str
@@ -39,27 +41,30 @@ class Evaluation:
     kl: float = 0.0
     sqnr: float = 0.0
     known: int = 0
-    hits: dict[str, list[int]] = field(default_factory=lambda: {"float": [0, 0], "fixed": [0, 0]})
+    hits: list[int] = field(default_factory=lambda: [0, 0])
 
     @property
     def interval(self) -> tuple[float, float]:
         """95 % confidence interval of the share of images that agree (Wilson's)."""
         return wilson(self.agree, self.images)
 
-    def add(self, exact: Sequence[int], seen: Mapping[str, Any], truth: int | None) -> None:
-        """One image: float's best classes, what ``compare`` found, and the true class if it is known."""
+    def add(self, found: Sequence[int], truth: int | None) -> None:
+        """One image: this side's best classes, and the true one if it is known."""
         self.images += 1
+        if truth is not None:
+            self.known += 1
+            self.hits[0] += found[0] == truth
+            self.hits[1] += truth in found
+
+    def add_compared(self, exact: Sequence[int], seen: Mapping[str, Any], truth: int | None) -> None:
+        """One image: the first side's best classes, what ``compare`` found, and the true class if it is known."""
+        self.add(seen["best"], truth)
         self.agree += exact[0] == seen["best"][0]
         self.kl += seen["kl"]
         self.sqnr += seen["sqnr"]
-        if truth is not None:
-            self.known += 1
-            for name, best in (("float", exact), ("fixed", seen["best"])):
-                self.hits[name][0] += best[0] == truth
-                self.hits[name][1] += truth in best
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers only, ready for json.dumps."""
+        """Numbers only, ready for json.dumps: of a side that was compared."""
         found: dict[str, Any] = {
             "agree": self.agree,
             "agreement": self.agree / self.images,
@@ -67,15 +72,16 @@ class Evaluation:
             "kl": self.kl / self.images,
             "logits_sqnr_db": self.sqnr / self.images,
         }
-        return {**found, **self.tops("fixed")}
+        return {**found, **self.tops()}
 
-    def tops(self, side: str) -> dict[str, int]:
-        """Correct answers of "float" or "fixed"; nothing where no answer is known."""
-        return dict(zip(("top1", "top5"), self.hits[side])) if self.known else {}
+    def tops(self) -> dict[str, int]:
+        """Correct answers; nothing where no answer is known."""
+        return dict(zip(("top1", "top5"), self.hits)) if self.known else {}
 
 
 def compare(exact: Array, fixed: Array, logits: tuple[Array, Array]) -> dict[str, Any]:
-    """One image's class scores (classes,) in float and fixed point, and the logits of both: a device's part of a Record."""
+    """One image's class scores (classes,) on the first side and on another, and the logits of both: the other's part of a
+    Record."""
     p, q = exact.astype(np.float64), fixed.astype(np.float64)
     probable = p.min(initial=0) >= 0 and abs(p.sum() - 1) < 1e-3
     a, b = (x.astype(np.float64).ravel() for x in logits)
@@ -94,13 +100,16 @@ def best(row: Array) -> list[int]:
 
 
 def reduce(
-    records: Iterable[Record], devices: Sequence[str], names: tuple[str, str], truth: Callable[[int], int | None]
+    records: Iterable[Record], sides: Sequence[str], names: tuple[str, str], truth: Callable[[int], int | None]
 ) -> dict[str, Evaluation]:
-    """An Evaluation per device. ``names`` are those that ``scores`` found; sums are taken in the order of the images."""
-    found = {device: Evaluation(*names) for device in devices}
+    """An Evaluation per side. ``names`` are those that ``scores`` found; sums are taken in the order of the images."""
+    found = {side: Evaluation(*names) for side in sides}
+    first, *others = sides
     for record in sorted(records, key=lambda r: r["image"]):
-        for device, evaluation in found.items():
-            evaluation.add(record["float"], record[device], truth(record["image"]))
+        answer = truth(record["image"])
+        found[first].add(record[first], answer)
+        for side in others:
+            found[side].add_compared(record[first], record[side], answer)
     return found
 
 
@@ -115,20 +124,21 @@ def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
 
 def evaluate(
     reference: Net, fixed: Net, inputs: Iterable[tuple[Mapping[str, Array], Sequence[int | None]]]
-) -> Evaluation:
+) -> tuple[Evaluation, Evaluation]:
     """Run two Nets of one prototxt over batches with their true classes: ``reference`` in float, ``fixed`` on an overlay.
 
     Both need their logits kept: ``Net(..., keep=[scores(graph)[1]])``. Raises UsageError without any input.
     """
     names = scores(reference.graph)
-    found = Evaluation(*names)
+    first, found = Evaluation(*names), Evaluation(*names)
     for batch, truth in inputs:
         (exact, behind), (codes, behind_codes) = (answers(net, names, batch) for net in (reference, fixed))
         for i, wanted in enumerate(truth):
-            found.add(best(exact[i]), compare(exact[i], codes[i], (behind[i], behind_codes[i])), wanted)
+            first.add(best(exact[i]), wanted)
+            found.add_compared(best(exact[i]), compare(exact[i], codes[i], (behind[i], behind_codes[i])), wanted)
     if not found.images:
         raise UsageError("evaluate: there is no input")
-    return found
+    return first, found
 
 
 def answers(net: Net, names: tuple[str, str], feed: Mapping[str, Array]) -> tuple[Array, Array]:

@@ -23,9 +23,9 @@ from ..errors import ChaiError, ParseError, UsageError
 from ..files import digest
 from ..graph import show
 from ..lazy import np
-from ..loading import locate, read_graph
+from ..loading import is_compiled, locate
 from ..net import Net
-from .score import Record, answers, best, compare, scores
+from .score import Record, answers, best, compare
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -38,8 +38,10 @@ Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an
 class Job:
     """Everything that a worker has to know.
 
-    ``network``, ``reference``   prototxt (or a shipped network's name) and weights, to be run in fixed point and in float
-    ``devices``      those that are compared with float
+    ``network``      prototxt (or a shipped network's name) and weights, or a compiled network, to be run in fixed point
+    ``reference``    prototxt and weights to be run in float; None where there is none to compare with
+    ``devices``      those that fixed point is run on
+    ``names``        of the class scores and the logits, as ``score.scores`` finds them
     ``common``, ``offload``   arguments of Net: of both, and of the one in fixed point
     ``input``, ``shape``, ``preprocess``, ``mean``   the input blob, and how images get there; a mean image's file
     ``batch``        images per pass. Image i has slot i % batch, whoever else is in it: its numbers are then the same
@@ -49,8 +51,9 @@ class Job:
     """
 
     network: tuple[str, str | None]
-    reference: tuple[str, str | None]
+    reference: tuple[str, str | None] | None
     devices: tuple[str, ...]
+    names: tuple[str, str]
     common: Mapping[str, Any]
     offload: Mapping[str, Any]
     input: str
@@ -63,6 +66,11 @@ class Job:
     calibration: tuple[Place, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
     version: str = chai.__version__
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What the columns are called; the first is what the others are compared with."""
+        return self.devices if self.reference is None else ("float", *self.devices)
 
     def sealed(self) -> Job:
         """A copy with the digests of this machine's files."""
@@ -103,9 +111,11 @@ class Job:
         from ..overlay import load
 
         files: dict[str, list[Path]] = {}
-        pairs = {"network": self.network, "reference": self.reference}
-        for role, pair in pairs.items() if self.network != self.reference else [("network", self.network)]:
-            prototxt, weights = locate(*pair)
+        pairs = {"network": self.network}
+        if self.reference not in (None, self.network):
+            pairs["reference"] = self.reference
+        for role, pair in pairs.items():
+            prototxt, weights = locate(*pair, compiled=True)
             files[f"{role} prototxt"] = [prototxt]
             files[f"{role} weights"] = [weights] if weights is not None else []
         overlay = self.offload.get("overlay")
@@ -141,17 +151,17 @@ class Bench:
         self.preprocess = images.Preprocess(**{**_tuples(job.preprocess), "mean": mean})
         shapes = {blob: tuple(shape) for blob, shape in job.common["shapes"].items()}
         common: dict[str, Any] = {**job.common, "shapes": shapes, "batch": job.batch}
-        path, _ = locate(*job.network)
-        self.names = scores(read_graph(path, phase=common["phase"], stages=common["stages"]))
+        keep = [job.names[1]]
+        compiled = is_compiled(job.network[0])  # for batches of its own, which it fills as it must
+        fixed = {**common, "batch": None} if compiled else common
         with ExitStack() as opened:
-            keep = [self.names[1]]
-            self.reference = opened.enter_context(Net(job.reference[0], job.reference[1], "float", keep=keep, **common))
-            self.fixed = {
-                device: opened.enter_context(
-                    Net(job.network[0], job.network[1], device, keep=keep, **common, **job.offload)
-                )
-                for device in job.devices
-            }
+            self.nets: dict[str, Net] = {}
+            if job.reference is not None:
+                exact = Net(job.reference[0], job.reference[1], "float", keep=keep, **common)
+                self.nets["float"] = opened.enter_context(exact)
+            for device in job.devices:
+                made = Net(job.network[0], job.network[1], device, keep=keep, **fixed, **job.offload)
+                self.nets[device] = opened.enter_context(made)
             self._calibrate()
             self._opened = opened.pop_all()
 
@@ -177,13 +187,14 @@ class Bench:
         rows = {index % self.job.batch: array for index, array in found.items()}
         spare = next(iter(rows.values()))
         feed = {self.job.input: np.stack([rows.get(slot, spare) for slot in range(self.job.batch)])}
-        exact, logits = answers(self.reference, self.names, feed)
-        seen = {device: answers(net, self.names, feed) for device, net in self.fixed.items()}
+        first, *others = self.nets
+        exact, logits = answers(self.nets[first], self.job.names, feed)
+        seen = {side: answers(self.nets[side], self.job.names, feed) for side in others}
         records = []
         for index in found:
             i = index % self.job.batch
-            columns = {d: compare(exact[i], codes[i], (logits[i], behind[i])) for d, (codes, behind) in seen.items()}
-            records.append({"image": index, "float": best(exact[i]), **columns})
+            columns = {s: compare(exact[i], codes[i], (logits[i], behind[i])) for s, (codes, behind) in seen.items()}
+            records.append({"image": index, first: best(exact[i]), **columns})
         return records
 
     def _try(self, file: str, item: int | None) -> tuple[Array | None, str]:
@@ -211,7 +222,7 @@ class Bench:
         if len({x.shape for x in inputs}) > 1:
             shapes = " and ".join(sorted({show(x.shape) for x in inputs}))
             raise UsageError(f"inputs of {shapes}: formats are taken from inputs of one size", hint="--calibration DIR")
-        for net in self.fixed.values():
+        for net in map(self.nets.__getitem__, self.job.devices):
             if inputs:
                 net.calibrate(**{self.job.input: np.stack(inputs)})
                 net.reshape(**{self.job.input: (self.job.batch, *inputs[0].shape)})

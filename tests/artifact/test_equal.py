@@ -37,6 +37,23 @@ def test_to_the_bit(tmp_path: Path, name: str) -> None:
             assert np.array_equal(found[blob], wanted[blob])
 
 
+@pytest.mark.parametrize("name", ["host layers", "codes", "several outputs", "parts"])
+def test_blobs_that_are_kept(tmp_path: Path, name: str) -> None:
+    """All that are left of a network: those inside a segment, too, and those of batches that are cut and filled up."""
+    net, path = made(tmp_path, name, keep="all")
+    again = load(path, keep="all")
+    for batch in (data(3), data(4, 3), data(5, 1)):
+        net.forward(batch)
+        again.forward(batch)
+        found = again.blobs
+        assert len(found) > 3 and set(found) <= set(net.blobs)
+        for blob, values in found.items():
+            assert np.array_equal(values, net.blobs[blob]), blob
+    some = load(path, keep=["c1"])
+    wanted = some.forward(data(3))
+    assert set(some.blobs) == {"c1", *wanted}
+
+
 def test_the_small_networks_hold_what_they_are_for(tmp_path: Path) -> None:
     """Else the tests here would pass on nothing."""
     net, path = made(tmp_path, "parts")
@@ -155,7 +172,7 @@ def test_words_for_what_was_fixed_at_compile_time(tmp_path: Path) -> None:
         (lambda: load(path, caffemodel="x.caffemodel"), "a caffemodel cannot be given any more"),
         (lambda: load(path, bits=6), "bits cannot be given any more"),
         (lambda: load(path, batch=4), "batch cannot be given any more"),
-        (lambda: load(path, keep="all"), "keeps its outputs only"),
+        (lambda: load(path, keep="c9"), "keep: there is no blob 'c9'"),
         (lambda: load(path, device="float"), "device float computes in float32"),
         (lambda: again.params, "its parameters cannot be changed"),
         (lambda: again.calibrate(data()), "its formats are fixed"),

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import chai
+from chai.artifact.save import save
 from chai.paths import resource
 from tests.conftest import need_models
 from tests.passes.common import prototxt
@@ -159,6 +161,30 @@ def test_layers_and_devices(chai_command) -> None:  # type: ignore[no-untyped-de
     assert kinds["SoftmaxWithLoss"] == "training only"
     devices = as_json(chai_command("devices", "--json"), "devices")["devices"]
     assert [d["device"] for d in devices if d["usable"]] == ["emulator", "float", "null"]
+
+
+def test_bench_of_a_compiled_network(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    save(chai.Net("digits", calibrate=np.ones((3, 1, 8, 8), np.float32), batch=3), tmp_path / "digits.chai")
+    done = chai_command("bench", "digits.chai", "--rounds", "2", "--json")
+    found = as_json(done, "bench")
+    assert (found["network"], found["device"], found["batch"]) == ("digits-inception", "emulator", 3)
+    assert found["ms_per_image"].keys() == {"chai"} and "no peer" in done.stderr
+    assert "batch cannot be given any more" in chai_command("bench", "digits.chai", "--batch", "2").stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "net.chai", "-i", "."],
+        ["quantize", "net.chai", "--calibration", ".", "-o", "x.prototxt"],
+        ["compile", "net.chai", "-o", "x.chai"],
+        ["check", "net.chai", "--custom", "gemm"],
+    ],
+)
+def test_a_compiled_network_is_no_prototxt(chai_command, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command(*command)
+    assert done.returncode == 2 and "net.chai is compiled, expected a prototxt" in done.stderr, done.stderr
+    assert "hint: name what it was compiled from; run, show, bench and evaluate take it" in done.stderr
 
 
 def test_bench_alone_and_against_opencv(chai_command) -> None:  # type: ignore[no-untyped-def]

@@ -19,7 +19,8 @@ import pytest
 
 import chai
 from chai import cli
-from chai.evaluate import crew, processes
+from chai.artifact.save import save
+from chai.evaluate import crew, evaluate, processes
 from chai.paths import resource
 from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded, lines, records, until
 
@@ -300,6 +301,89 @@ def test_refusals(chai_command, tmp_path: Path, args: list[str], code: int, word
     assert (tmp_path / "bad.png").read_bytes() == b"no image"
 
 
-def test_a_compiled_network_is_refused(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    done = chai_command("evaluate", "net.chai", "--images", DIGITS)
-    assert done.returncode == 2 and "it keeps its outputs only" in done.stderr
+# -- a compiled network
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("compiled") / "digits.chai"
+    images = np.random.default_rng(2).random((4, 1, 8, 8)).astype(np.float32)
+    net = chai.Net("digits", calibrate=images)
+    save(net, path, net.card)
+    return path
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Path:
+    path = tmp_path / "truth.txt"
+    path.write_text("".join(f"{p.name} {p.stem[-1]}\n" for p in sorted(DIGITS.glob("*.png"))))
+    return path
+
+
+def evaluated(chai_command: Any, *options: Any) -> dict[str, Any]:
+    done = chai_command("evaluate", *options, "--images", DIGITS, "--limit", "30", "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_compiled_network_alone(chai_command, compiled: Path, truth: Path) -> None:  # type: ignore[no-untyped-def]
+    found = evaluated(chai_command, compiled, "--truth", truth)
+    net, images = chai.Net(compiled), sorted(DIGITS.glob("*.png"))[:30]
+    right = sum(int(net.forward(net.preprocess([image]))["prob"].argmax()) == int(image.stem[-1]) for image in images)
+    assert (found["reference"], found["float"]) == ("emulator", None)
+    assert found["devices"]["emulator"].keys() == {"top1", "top5"}
+    assert found["devices"]["emulator"]["top1"] == right > 20
+    shown = chai_command("evaluate", compiled, "--images", DIGITS, "--limit", "30", "--truth", truth)
+    lines = shown.stdout.splitlines()
+    assert lines[1].split() == ["30", "images", "emulator"]
+    assert [line.split()[0] for line in lines[2:]] == ["top-1", "top-5"]
+
+
+def test_a_compiled_network_against_what_it_was_made_of(chai_command, compiled: Path, truth: Path) -> None:  # type: ignore[no-untyped-def]
+    """The same numbers as for the prototxt with the same formats."""
+    reference = ["--reference", resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")]
+    found = evaluated(chai_command, compiled, *reference, "--truth", truth)["devices"]["emulator"]
+    net = chai.Net("digits", keep=["classifier"])
+    net.calibrate(np.random.default_rng(2).random((4, 1, 8, 8)).astype(np.float32))
+    exact = chai.Net("digits", device="float", keep=["classifier"])
+    inputs = [({"data": net.preprocess([image])}, [int(image.stem[-1])]) for image in sorted(DIGITS.glob("*.png"))[:30]]
+    _, wanted = evaluate(exact, net, inputs)
+    assert (found["agree"], found["top1"]) == (wanted.agree, wanted.hits[0])
+    assert found["kl"] == pytest.approx(wanted.kl / 30, rel=1e-3)
+    assert found["logits_sqnr_db"] == pytest.approx(wanted.sqnr / 30, rel=1e-3)
+
+
+def test_a_compiled_network_on_two_devices(chai_command, compiled: Path) -> None:  # type: ignore[no-untyped-def]
+    """The first is what the second is compared with."""
+    found = evaluated(chai_command, compiled, "--device", "emulator", "--device", "null", "--jobs", "2")
+    assert found["reference"] == "emulator" and list(found["devices"]) == ["emulator", "null"]
+    assert found["devices"]["emulator"] == {}  # no answer is known
+    assert found["devices"]["null"]["agree"] < 10 and found["devices"]["null"]["kl"] > 1
+    same = evaluated(chai_command, compiled, "--device", "null", "--device", "emulator")["devices"]["emulator"]
+    assert same["agree"] == found["devices"]["null"]["agree"]
+
+
+def test_a_journal_of_a_compiled_network(chai_command, compiled: Path, truth: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    options = compiled, "--truth", truth, "--journal", tmp_path / "j.jsonl"
+    first = evaluated(chai_command, *options)
+    assert evaluated(chai_command, *options) == first
+    other = tmp_path / "digits.chai"
+    net = chai.Net("digits", calibrate=np.ones((1, 1, 8, 8), np.float32))
+    save(net, other, net.card)
+    done = chai_command("evaluate", other, *options[1:], "--images", DIGITS, "--limit", "30")
+    assert done.returncode != 0 and "is of another run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ([], "there is nothing to compare with"),
+        (["--calibration", DIGITS], "its formats are fixed"),
+        (["--device", "float"], "says nothing"),
+        (["--bits", "6", "--device", "emulator", "--device", "null"], "bits cannot be given any more"),
+    ],
+)
+def test_refusals_of_a_compiled_network(chai_command, compiled: Path, args: list[str], words: str) -> None:  # type: ignore[no-untyped-def]
+    done = chai_command("evaluate", compiled, "--images", DIGITS, "--limit", "8", *args)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
