@@ -79,7 +79,7 @@ def debian(folder: Path, architecture: str) -> Path:
 
 def remove(system: Path) -> None:
     """Delete a Debian, and nothing of this machine's that debootstrap had mounted in it when it was stopped."""
-    for name in ("proc", "sys"):
+    for name in ("proc", "sys", "dev/pts"):
         if (system / name).is_mount():
             subprocess.run(["umount", str(system / name)], check=True)
     subprocess.run(["rm", "-rf", "--one-file-system", str(system)], check=True)
@@ -104,11 +104,21 @@ def inside(system: Path) -> Iterator[Run]:
         setting = "export PATH=/venv/bin:$PATH HOME=/tmp LANG=C.UTF-8 OPENBLAS_NUM_THREADS=1; cd /tmp; set -e; "
         return subprocess.run(["chroot", str(system), "/bin/sh", "-c", setting + command], check=check).returncode
 
-    subprocess.run(["mount", "-t", "proc", "proc", str(system / "proc")], check=True)
-    try:
+    with (
+        mounted("proc", system / "proc"),
+        mounted("devpts", system / "dev" / "pts"),
+    ):  # pseudo-terminals: tests open some
         yield run
+
+
+@contextmanager
+def mounted(kind: str, place: Path) -> Iterator[None]:
+    """A file system of the kernel's, for as long as it is wanted."""
+    subprocess.run(["mount", "-t", kind, kind, str(place)], check=True)
+    try:
+        yield
     finally:
-        subprocess.run(["umount", str(system / "proc")], check=True)
+        subprocess.run(["umount", str(place)], check=True)
 
 
 def install(system: Path, architecture: str, run: Run) -> None:
