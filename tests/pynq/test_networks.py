@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import pytest
 
 import chai
 from chai.artifact.save import save
+from chai.devices.pynq import program
 from chai.env import env
+from chai.evaluate.score import reduce
+from chai.evaluate.work import Bench, Job
+from chai.paths import resource
 from chai.schedule import DeviceStep
 from tests.artifact.common import NETS, custom, data, load, made, parts
 from tests.conftest import need_models, report
@@ -63,6 +68,26 @@ def test_compiled_networks(board: Any, tmp_path: Path, name: str) -> None:
     assert len(constants) == segments(again)
     for content in constants.values():  # DDR has the bytes of the file
         assert any(buffer.device.tobytes().endswith(content) for buffer in board.memory.held.values())
+
+
+def test_a_compiled_network_is_evaluated(board: Any, tmp_path: Path) -> None:
+    """As a worker of chai evaluate does it, and the board is free again."""
+    path, folder = tmp_path / "digits.chai", resource("prototxt", "digits_images")
+    net = chai.Net("digits", overlay=board.overlay.path, calibrate=digits())
+    save(net, path, net.card)
+    files = [str(file) for file in sorted(folder.glob("*.png"))[:7]]
+    job = Job(
+        network=(str(path), None), reference=None, devices=("emulator", "pynq"), names=("prob", "classifier"),
+        common={"shapes": {}}, offload={"overlay": str(board.overlay.path)}, input="data", shape=(1, 1, 8, 8),
+        preprocess=asdict(net.card.preprocess), mean=None, batch=3, sample=files[0],
+    ).sealed()  # fmt: skip
+    bench = Bench(job)
+    records = bench.run([(i, file, None) for i, file in enumerate(files)])
+    found = reduce(records, job.sides, job.names, lambda _: None)["pynq"]
+    assert (found.images, found.agree, found.kl) == (7, 7, 0.0) and found.sqnr / 7 == pytest.approx(200)
+    assert board.counts.writes["CONTROL"] == 3  # passes of three images
+    bench.close()
+    assert not program._boards and not board.memory.held
 
 
 @pytest.mark.parametrize("name", ["parts", "host layers"])
