@@ -1,0 +1,112 @@
+"""From an artifact to its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import layers as types
+from ..errors import PluginError
+from ..graph import Layer, Shape, show
+from ..limits import limits
+from ..params import Precision
+from ..plugins import CustomLayer, CustomParams
+from .reader import Reader
+from .values import restore
+
+if TYPE_CHECKING:
+    from ..plugins import Registry
+
+
+class OnDevice(Layer):
+    """A layer that exists on the device only: what it does is in the Tasks."""
+
+    on_device = True
+
+
+def layers(reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Registry) -> dict[str, Layer]:
+    """Layers by name, in order; weights and parameters only of those that the host runs."""
+    entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
+    order = reader.get("order", [str])
+    if len(order) > limits().layers:
+        raise reader.error("too many layers: " + limits().exceeded("layers", len(order)))
+    if sorted(order) != sorted(entries):
+        raise reader.error("header: order and layers do not name the same layers")
+    made: dict[str, Layer] = {}
+    known = set(inputs)
+    for name in order:
+        entry = entries[name]
+        if not entry["origin"]:
+            raise reader.error(f"layer {name!r}: origin names no layer")
+        for blob in (*entry["bottoms"], *entry["tops"]):
+            if blob not in shapes:
+                raise reader.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
+        if not known.issuperset(entry["bottoms"]) or not known.isdisjoint(entry["tops"]):
+            raise reader.error(f"layer {name!r} reads what nobody has written, or writes what is there")
+        known.update(entry["tops"])
+        made[name] = _layer(reader, name, entry, shapes, custom)
+    if any(blob not in shapes for blob in inputs):
+        raise reader.error("header: the shape of an input is missing")
+    return made
+
+
+def _layer(reader: Reader, name: str, entry: dict[str, Any], shapes: Mapping[str, Shape], custom: Registry) -> Layer:
+    bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
+    layer: Layer
+    if "reason" not in entry:
+        layer = OnDevice(name, bottoms, tops, type=entry["type"])
+        layer.origin = tuple(entry["origin"])
+        return layer
+    where = f"layer {name!r} ({entry['type']})"
+    arrays = reader.of(entry.get("blobs", []), [{"offset": int, "shape": [int]}], where)
+    blobs = [reader.array(array) for array in arrays]
+    if "custom" in entry:
+        layer = _custom(reader, name, entry, custom)
+        layer.bottoms, layer.tops = bottoms, tops
+    else:
+        cls = types.find(entry["type"])
+        if cls is None:
+            raise reader.error(f"{where}: this chai does not know the type", hint="update chai")
+        layer = cls(name, bottoms, tops, restore(cls.Params, entry.get("params", {}), where))
+    layer.origin = tuple(entry["origin"])
+    layer.blobs = blobs
+    if "precision" in entry:
+        layer.precision = restore(Precision, entry["precision"], where)
+    for relu in ("slope", "ceiling"):
+        if relu in entry:
+            setattr(layer, relu, restore(float, entry[relu], f"{where}: {relu}"))
+    _check_layer(reader, layer, shapes)
+    return layer
+
+
+def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Registry) -> Layer:
+    about = reader.of(entry["custom"], {"version": str, "values": dict}, name)
+    params = restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
+    values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
+    made = custom.make(name, entry["type"], params, True, lambda: values, reader.get("name", str))
+    assert isinstance(made, CustomLayer)
+    if made.custom.version != about["version"]:
+        there, here = (v or "(none)" for v in (about["version"], made.custom.version))
+        raise PluginError(
+            f"{reader.artifact.path}: layer {name!r} was compiled with version {there} of custom type {made.type!r}, "
+            f"here is {here}",
+            layer=name,
+            hint="load the layer's file of that version, or compile the network again",
+        )
+    return made
+
+
+def _check_layer(reader: Reader, layer: Layer, shapes: Mapping[str, Shape]) -> None:
+    bottoms = tuple(shapes[b] for b in layer.bottoms)
+    for what, (least, most), count in (
+        ("bottoms", layer.bottoms_allowed, len(bottoms)),
+        ("tops", layer.tops_allowed, len(layer.tops)),
+    ):
+        if count < least or (most is not None and count > most):
+            raise reader.error(f"layer {layer.name!r} ({layer.type}): {count} {what}")
+    tops = layer.shapes(*bottoms)
+    if tops != tuple(shapes[t] for t in layer.tops):
+        raise reader.error(f"layer {layer.name!r} ({layer.type}): its tops would be {', '.join(map(show, tops))}")
+    wanted = layer.weight_shapes(*bottoms)
+    if not layer.free_weights and tuple(b.shape for b in layer.blobs) != tuple(wanted):
+        raise reader.error(f"layer {layer.name!r} ({layer.type}): its weights have other shapes than it needs")

@@ -1,0 +1,67 @@
+"""The words of an artifact's header, each of the kind it has to be, and the arrays it points to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ParseError
+from ..lazy import np
+from . import container
+
+if TYPE_CHECKING:
+    from ..graph import Array
+
+
+class Reader:
+    """Of one artifact. Everything here raises ParseError with the file's name."""
+
+    def __init__(self, artifact: container.Artifact) -> None:
+        self.artifact = artifact
+        self.header = artifact.header
+
+    def error(self, message: str, hint: str | None = None) -> ParseError:
+        """An error to be raised."""
+        return self.artifact.error(message, hint)
+
+    def get(self, key: str, kind: Any) -> Any:
+        """A value of the header that has to be of this kind: a type, [kind], {str: kind} or {"key": kind, ...}."""
+        if key not in self.header:
+            raise self.error(f"header: {key!r} is missing")
+        return self.of(self.header[key], kind, key)
+
+    def of(self, value: Any, kind: Any, where: str) -> Any:
+        """A value from inside the header, as ``get``; ``where`` it stands."""
+        if isinstance(kind, list):
+            if not isinstance(value, list):
+                raise self.error(f"header: {where}: expected a list")
+            return [self.of(v, kind[0], where) for v in value]
+        if isinstance(kind, dict) and str in kind:
+            if not isinstance(value, dict):
+                raise self.error(f"header: {where}: expected an object")
+            return {k: self.of(v, kind[str], where) for k, v in value.items()}
+        if isinstance(kind, dict):
+            if not isinstance(value, dict) or any(k not in value for k in kind):
+                raise self.error(f"header: {where}: expected an object with {', '.join(kind)}")
+            return {**value, **{k: self.of(value[k], inner, where) for k, inner in kind.items()}}
+        if kind is not Any and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise self.error(f"header: {where}: expected {kind.__name__}, found {repr(value)[:40]}")
+        return value
+
+    def array(self, entry: Mapping[str, Any]) -> Array:
+        """A float32 array of the section "weights", where it lies."""
+        shape = tuple(self.of(entry.get("shape"), [int], "array"))
+        offset = self.of(entry.get("offset"), int, "array")
+        data = self.section("weights").mapped
+        size = 4 * prod(shape)
+        if any(d < 0 for d in shape) or offset % 64 or offset < 0 or offset + size > len(data):
+            raise self.error("header: an array lies outside the section 'weights'")
+        array: Array = np.frombuffer(data, np.float32, prod(shape), offset).reshape(shape)
+        return array
+
+    def section(self, name: str) -> container.Section:
+        """A section that has to be there."""
+        if name not in self.artifact.sections:
+            raise self.error(f"section {name!r} is missing")
+        return self.artifact.sections[name]

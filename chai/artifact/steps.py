@@ -1,0 +1,182 @@
+"""From an artifact to its steps, and whether these can be run in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..chain import Chain, head_bytes, tokens, wanted
+from ..descriptor import value
+from ..encoding import decode
+from ..fixed import Format
+from ..graph import Layer, Shape
+from ..plugins import CustomLayer
+from ..regions import FIXED, REGION, regions
+from ..schedule import Convert, DeviceStep, HostStep, Schedule, Step
+from .layers import OnDevice
+from .reader import Reader
+
+if TYPE_CHECKING:
+    from ..overlay import Overlay
+
+
+def places(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, tuple[str, int]]:
+    """Blobs that are parts of others: (the other, first channel)."""
+    found = {}
+    for blob, place in reader.get("places", {str: list}).items():
+        if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
+            raise reader.error(f"header: place of blob {blob!r}")
+        whole, first = place
+        if blob not in shapes or whole not in shapes or len(shapes[blob]) != 4 or len(shapes[whole]) != 4:
+            raise reader.error(f"header: place of blob {blob!r}")
+        inner, outer = shapes[blob], shapes[whole]
+        if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
+            raise reader.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
+        found[blob] = (whole, first)
+    for blob in found:
+        seen, inside = set(), blob
+        while inside in found:
+            seen.add(inside)
+            inside = found[inside][0]
+            if inside in seen:
+                raise reader.error(f"header: blob {blob!r} is a part of itself")
+    return found
+
+
+@dataclass
+class Steps:
+    """What the steps of a header are about: layers by name, blobs by id."""
+
+    reader: Reader
+    overlay: Overlay
+    layers: Mapping[str, Layer]
+    shapes: Mapping[str, Shape]
+    formats: Mapping[str, Format]
+    places: Mapping[str, tuple[str, int]]
+
+    def all(self) -> Iterator[Step]:
+        """In order."""
+        index = 0
+        for step in self.reader.get("steps", [dict]):
+            if "convert" in step:
+                kind, blob = step["convert"], step.get("blob")
+                if kind not in ("Pack", "Unpack") or not isinstance(blob, str) or blob not in self.formats:
+                    raise self.reader.error(f"header: a conversion {kind!r} of blob {blob!r}")
+                yield Convert(kind, blob, self.formats[blob])
+            elif "host" in step:
+                layer = self.layers.get(str(step["host"]))
+                if layer is None or isinstance(layer, OnDevice):
+                    raise self.reader.error(f"header: the host shall run {step['host']!r}")
+                codes = step.get("codes") is True
+                if codes and not (
+                    isinstance(layer, CustomLayer) and {*layer.bottoms, *layer.tops} <= set(self.formats)
+                ):
+                    raise self.reader.error(f"header: layer {layer.name!r} cannot work on codes")
+                yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
+            else:
+                about = self.reader.of(
+                    step, {"tasks": [dict], "layers": [str], "reads": [str], "writes": [str], "at": {str: int}}, "steps"
+                )
+                names = about["layers"]
+                if not names or any(n not in self.layers for n in names):
+                    raise self.reader.error("header: a segment of layers that are not there")
+                made = self._chain(index, about)
+                index += 1
+                edges = tuple(about["reads"]), tuple(about["writes"])
+                yield DeviceStep(made.tasks, tuple(self.layers[n] for n in names), *edges, made)
+
+    def _chain(self, index: int, about: Mapping[str, Any]) -> Chain:
+        """A segment's Tasks, of its descriptors and constants."""
+        shapes, overlay = self.shapes, self.overlay
+        entries = [self.reader.of(t, {"inputs": [str], "output": str, "origin": [str]}, "task") for t in about["tasks"]]
+        moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
+        for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
+            if len(shapes.get(blob, ())) != 4:
+                raise self.reader.error(f"header: blob {blob!r} of a segment has not four axes")
+        laid = regions(overlay.layout, shapes, self.places, moves, about["reads"], about["writes"], about["at"])
+        size, head = overlay.descriptor.bytes, head_bytes(overlay, len(entries))
+        listed = self.reader.section(f"descriptors.{index}").content
+        if len(listed) != len(entries) * size:
+            raise self.reader.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
+        descriptors = [listed[i * size : (i + 1) * size] for i in range(len(entries))]
+        constants = self.reader.section(f"constants.{index}")
+        where = (FIXED << REGION) + head
+        tasks = []
+        for tag, (entry, (ins, out), descriptor) in enumerate(zip(entries, moves, descriptors)):
+            used = {b: laid.blobs[b] for b in (*ins, out)}
+            used |= {p.parent: laid.blobs[p.parent] for p in used.values() if p.parent is not None}
+            task = decode(descriptor, constants, overlay, used, shapes, where)
+            if not entry["origin"]:
+                raise self.reader.error(f"task {tag}: origin names no layer")
+            if (task.inputs, task.output) != (ins, out):
+                raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
+            tasks.append(replace(task, origin=tuple(entry["origin"])))
+        for tag, (descriptor, link) in enumerate(zip(descriptors, tokens(tasks))):
+            found = [value(overlay.descriptor, descriptor, name) for name in ("tag", "wait", "signal")]
+            if found != [tag, *link]:
+                raise self.reader.error(f"task {tag}: its descriptor has another place in the chain")
+        return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, [(head, constants)])
+
+
+def check_order(
+    reader: Reader, schedule: Schedule, known: Mapping[str, Layer], inputs: list[str], outputs: list[str]
+) -> None:
+    """Every step finds what it reads, on its side; every layer runs once; every output arrives on the host."""
+    host = set(inputs)
+    device: set[str] = set()
+    ran: set[str] = set()
+    for step in schedule.steps:
+        if isinstance(step, Convert):
+            source, target = (host, device) if step.kind == "Pack" else (device, host)
+            _there(reader, [step.blob], source)
+            target.add(step.blob)
+            continue
+        layers = (step.layer,) if isinstance(step, HostStep) else step.layers
+        for layer in layers:
+            if layer.name in ran:
+                raise reader.error(f"header: layer {layer.name!r} runs twice")
+            ran.add(layer.name)
+        if isinstance(step, HostStep):
+            side = device if step.codes else host
+            _there(reader, step.layer.bottoms, side)
+            side.update(step.layer.tops)
+        else:
+            _there(reader, step.reads, device)
+            tops = {t for layer in step.layers for t in layer.tops}
+            made = (b for task in step.tasks for b in _tops(task.output, schedule))
+            if not tops.issuperset(made):
+                raise reader.error("header: a segment has a Task of a layer that is not in it")
+            device.update(b for read in step.reads for b in _with_it(read, schedule))
+            for task in step.tasks:
+                _there(reader, task.inputs, device)
+                device.update(_with_it(task.output, schedule))
+            _there(reader, [*tops, *step.writes], device)
+            device -= tops.difference(step.writes)  # nobody outside finds them
+    _there(reader, outputs, host)
+    for name in known:
+        if name not in ran:
+            raise reader.error(f"header: layer {name!r} never runs")
+
+
+def _there(reader: Reader, blobs: Any, known: set[str]) -> None:
+    for blob in blobs:
+        if blob not in known:
+            raise reader.error(f"header: a step needs blob {blob!r} where it is not")
+
+
+def _tops(blob: str, schedule: Schedule) -> list[str]:
+    """The layers' tops that a Task's output is: itself, or the parts of a joint one."""
+    return (
+        [part for part, (whole, _) in schedule.places.items() if whole == blob] if blob in schedule.shapes else [blob]
+    )
+
+
+def _with_it(blob: str, schedule: Schedule) -> Iterator[str]:
+    """A blob that was written, the wholes it is a part of, and its own parts."""
+    while True:
+        yield blob
+        yield from (part for part, (whole, _) in schedule.places.items() if whole == blob)
+        if blob not in schedule.places:
+            return
+        blob = schedule.places[blob][0]
