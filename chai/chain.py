@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .descriptor import pack, unpack
-from .encoding import encode_parts
+from .encoding import encode
 from .lazy import np
 from .memory import fetch, round_up, store
 from .packing import Piece, put, size_of
@@ -173,7 +173,7 @@ def _encoded(
     end = head_bytes(overlay, len(tasks))
     for tag, (task, (wait, signal)) in enumerate(zip(tasks, tokens(tasks))):
         where = (FIXED << REGION) + end
-        descriptor, parts = encode_parts(task, overlay, laid.blobs, shapes, where, tag=tag, wait=wait, signal=signal)
+        descriptor, parts = encode(task, overlay, laid.blobs, shapes, where, tag=tag, wait=wait, signal=signal)
         descriptors.append(descriptor)
         for part in parts:
             constants.append((end, part))

@@ -85,26 +85,9 @@ def encode(
     tag: int = 0,
     wait: bool = False,
     signal: bool = False,
-) -> tuple[bytes, bytes]:
-    """``encode_parts`` with the constants in one piece."""
-    descriptor, parts = encode_parts(task, overlay, address, shapes, where, tag=tag, wait=wait, signal=signal)
-    return descriptor, joined(parts)
-
-
-def encode_parts(
-    task: Task,
-    overlay: Overlay,
-    address: Mapping[str, Place],
-    shapes: Mapping[str, Shape],
-    where: int,
-    *,
-    tag: int = 0,
-    wait: bool = False,
-    signal: bool = False,
 ) -> tuple[bytes, Sequence[bytes | Packed]]:
-    """The descriptor of a Task and its constants, which have to lie one behind the other from address ``where`` on.
-
-    Weights that are packed already are given as they are, to be read by whoever wants them.
+    """The descriptor of a Task and its constants in pieces, which have to lie one behind the other from address ``where``
+    on. Weights that are packed already are given as they are, to be read by whoever wants them.
 
     ``address`` and ``shapes`` know every blob of the Task and the wholes they are parts of. ``tag``, ``wait`` and
     ``signal`` are the descriptor's place in a chain and its tokens. Raises DeviceError, with the Task and the field,
@@ -143,7 +126,7 @@ def decode(
     # encoding is the other half of the check: nothing may be left that it would not have written
     begin = values["weights"] if isinstance(task, Conv) else values["table"] if values["average"] else where
     wait, signal = bool(values["wait"]), bool(values["signal"])
-    again, parts = encode_parts(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
+    again, parts = encode(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
     for name, value in unpack(overlay.descriptor, again).items() if again != bytes(descriptor) else ():
         if values[name] != value:
             raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")

@@ -20,7 +20,7 @@ from chai.graph import Shape
 from chai.memory import Placed
 from chai.offload import Offload
 from chai.overlay import Overlay
-from chai.packing import Held, Packed, pack_weights, weight_bytes
+from chai.packing import Held, Packed, joined, pack_weights, weight_bytes
 from chai.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
@@ -38,6 +38,12 @@ WHERE = 0x1_2345_6780 & ~63
 RANDOM = settings(max_examples=200, derandomize=True, deadline=None)
 
 
+def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:
+    """Descriptor, and constants in one piece."""
+    descriptor, pieces = encode(*given, **chain)
+    return descriptor, joined(pieces)
+
+
 @dataclass
 class Case:
     """A Task, where its blobs lie, and codes for its inputs."""
@@ -48,7 +54,7 @@ class Case:
     codes: list[np.ndarray]
 
     def encode(self, overlay: Overlay = Z2, where: int = WHERE, **chain: Any) -> tuple[bytes, bytes]:
-        return encode(self.task, overlay, self.address, self.shapes, where, **chain)
+        return encoded(self.task, overlay, self.address, self.shapes, where, **chain)
 
     def decode(self, descriptor: bytes, constants: bytes, overlay: Overlay = Z2, where: int = WHERE) -> Task:
         return decode(descriptor, constants, overlay, self.address, self.shapes, where)
@@ -242,7 +248,7 @@ def test_every_task_of_a_network(name: str) -> None:
     address = apart(offload)
     where, size = 0x3000_0000, 0
     for i, task in enumerate(tasks):
-        descriptor, constants = encode(task, Z2, address, offload.shapes, where + size, tag=i)
+        descriptor, constants = encoded(task, Z2, address, offload.shapes, where + size, tag=i)
         again = decode(descriptor, constants, Z2, address, offload.shapes, where + size)
         assert equal(again, task), task.origin
         if name == "digits":
@@ -263,7 +269,7 @@ def test_tasks_whose_blobs_share_bytes(name: str) -> None:
         for task in step.tasks:
             used = {b: address[b] for b in (*task.inputs, task.output)}
             used |= {p.parent: address[p.parent] for p in used.values() if p.parent}
-            descriptor, constants = encode(task, Z2, address, offload.shapes, 0)
+            descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
             assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
 
 
@@ -285,7 +291,7 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
     used = {b: address[b] for t in tasks.values() for b in (*t.inputs, t.output)}
     read = {}
     for name, task in tasks.items():
-        descriptor, constants = encode(task, Z2, address, offload.shapes, 0)
+        descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
         assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
         read[name] = unpack(Z2.descriptor, descriptor)
     planes = {name: (v["input_plane"], v["input_planes"], v["input_channels"]) for name, v in read.items()}
@@ -515,10 +521,10 @@ def test_places_that_do_not_fit() -> None:
         ({**case.address, "in": Placed(1 << 64, 64)}, "input = 18446744073709551616 is outside"),
     ]:
         with pytest.raises(DeviceError, match=r"task conv1\+relu1 \(conv\): ") as error:
-            encode(case.task, Z2, address, case.shapes, WHERE)
+            encoded(case.task, Z2, address, case.shapes, WHERE)
         assert message in str(error.value)
     with pytest.raises(DeviceError, match="expected 4 axes"):
-        encode(case.task, Z2, case.address, {**case.shapes, "in": (2, 3)}, WHERE)
+        encoded(case.task, Z2, case.address, {**case.shapes, "in": (2, 3)}, WHERE)
     with pytest.raises(DeviceError, match="weights = 0x20 is not a multiple of 64"):
         case.encode(where=32)
     with pytest.raises(DeviceError, match=r"batch = 65536 is outside"):

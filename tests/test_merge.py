@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 import chai
 from chai import overlay, schedule
 from chai.cycles import cycles
-from chai.encoding import decode, encode, equal
+from chai.encoding import decode, equal
 from chai.fixed import Requantization
 from chai.graph import Shape
 from chai.merge import Merged, merge_parallel
@@ -26,6 +26,7 @@ from chai.window import Window
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
 from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds
+from tests.test_encoding import encoded
 from tests.test_regions import Segment, laid_out
 
 Z2 = overlay.load("pynq-z2")
@@ -89,7 +90,7 @@ def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: b
     moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
     address = Segment(known, found.places, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
-        descriptor, constants = encode(task, Z2, address, known, 0)
+        descriptor, constants = encoded(task, Z2, address, known, 0)
         assert equal(decode(descriptor, constants, Z2, address, known, 0), task)
 
 
