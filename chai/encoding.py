@@ -25,7 +25,7 @@ from .descriptor import pack, pack_rows, unpack, unpack_rows
 from .errors import DeviceError
 from .fixed import Requantization
 from .lazy import np
-from .packing import Held, Packed, joined, pack_weights, weight_bytes
+from .packing import Held, Packed, Unpacked, joined, weight_bytes
 from .tasks.conv import Affine, Conv
 from .tasks.copy import Copy
 from .tasks.eltwise import Eltwise
@@ -35,10 +35,10 @@ from .window import Window
 if TYPE_CHECKING:
     from .graph import Array, Shape
     from .overlay import Overlay
-    from .packing import Buffer, Source
+    from .packing import Buffer, Piece, Source
     from .tasks import Task
 
-    Made = tuple[dict[str, int], Sequence[bytes | Packed]]  # values of fields, constants one behind the other
+    Made = tuple[dict[str, int], Sequence[Piece]]  # values of fields, constants one behind the other
 
 
 def as_it_is() -> Requantization:
@@ -85,7 +85,7 @@ def encode(
     tag: int = 0,
     wait: bool = False,
     signal: bool = False,
-) -> tuple[bytes, Sequence[bytes | Packed]]:
+) -> tuple[bytes, Sequence[Piece]]:
     """The descriptor of a Task and its constants in pieces, which have to lie one behind the other from address ``where``
     on. Weights that are packed already are given as they are, to be read by whoever wants them.
 
@@ -373,7 +373,7 @@ def _conv_fields(task: Conv, memory: _Memory, where: int) -> Made:
         raise DeviceError(f"bias: expected {(m,)}, found {task.bias.shape}")
     _check_output(task, memory, (source.batch, m, *task.window.sizes((source.height, source.width))))
     array, shape = overlay.array, task.weights.shape
-    weights = task.weights if isinstance(task.weights, Packed) else pack_weights(task.weights, task.group, array)
+    weights = task.weights if isinstance(task.weights, Packed) else Unpacked(task.weights, task.group, array)
     size = weight_bytes(shape, task.group, array)
     padding = bytes(-size % overlay.layout.alignment)
     r = task.requantization

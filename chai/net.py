@@ -333,6 +333,8 @@ class Net:
         if self.overlay is None:
             raise UsageError(f"device {self.device.name} has no overlay", hint='Net(..., device="emulator")')
         self._check_open()
+        if not self._attached:
+            self.reshape()  # says which size is missing
         key = tuple(sorted(self._shapes.items()))
         if key not in self._offloads:
             from .offload import Offload  # a float network needs none of it

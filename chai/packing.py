@@ -91,6 +91,27 @@ class Packed:
         return np.array(made.reshape(self.shape), dtype or np.int8)
 
 
+class Unpacked:
+    """Weights (M, C/group, kh, kw) int8 as they are, that become bytes when these are asked for: nobody holds both.
+
+    Raises DeviceError for a code of -128.
+    """
+
+    def __init__(self, weights: Array, group: int, array: overlays.Array) -> None:
+        _check_codes(weights)
+        self.bytes = weight_bytes(weights.shape, group, array)
+        self._given = weights, group, array
+
+    def read(self, out: Array) -> None:
+        """All bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
+        out.view(np.uint8)[...] = np.frombuffer(pack_weights(*self._given), np.uint8)
+
+
+def _check_codes(weights: Array) -> None:
+    if int(weights.min(initial=0)) < -WEIGHT:
+        raise DeviceError(f"weights: {int(weights.min())} is outside -{WEIGHT}..{WEIGHT}")
+
+
 def _padded(blocks: Array, shape: Shape, group: int) -> bool:
     """Whether something stands where a block is not full."""
     m, c = shape[:2]
@@ -101,19 +122,19 @@ def _padded(blocks: Array, shape: Shape, group: int) -> bool:
     return bool(beyond or (inputs and blocks[:, :, -1, :, :, inputs:].any()))
 
 
-Piece = bytes | Packed | Source  # of a Task's constants
+Piece = bytes | Packed | Unpacked | Source  # of a Task's constants
 
 
 def size_of(piece: Piece) -> int:
     """Bytes of a piece of constants."""
-    return piece.bytes if isinstance(piece, Packed) else len(piece)
+    return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
 
 
 def put(piece: Piece, out: Array) -> None:
     """Write a piece of constants into uint8 of its size."""
     if isinstance(piece, bytes):
         out[...] = np.frombuffer(piece, np.uint8)
-    elif isinstance(piece, Packed):
+    elif isinstance(piece, (Packed, Unpacked)):
         piece.read(out)
     else:
         piece.read(0, out)
@@ -143,9 +164,8 @@ def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
 
     Raises DeviceError for a code of -128.
     """
+    _check_codes(weights)
     blocks = _blocks(weights.shape, group, array)
-    if int(np.abs(weights.astype(np.int64)).max(initial=0)) > WEIGHT:
-        raise DeviceError(f"weights: {int(weights.min())} is outside -{WEIGHT}..{WEIGHT}")
     m, c, kh, kw = weights.shape
     if is_depthwise(weights.shape, group):
         padded = np.zeros((blocks[0] * array.inputs, kh, kw), np.int8)

@@ -496,3 +496,16 @@ def test_a_precision_that_cannot_be_met_is_computed_on_the_host(tmp_path: Path) 
     }
     wanted = network(tmp_path, lines).forward(DATA)["y"]
     assert np.abs(found - wanted).max() < 0.1 * np.abs(wanted).max()
+
+
+def test_a_plan_without_input_sizes(tmp_path: Path) -> None:
+    """What is missing is said, by whatever asks first."""
+    path = tmp_path / "net.prototxt"
+    path.write_text('input: "data" layer { name: "r" type: "ReLU" bottom: "data" top: "r" }')
+    net = chai.Net(path, device="null")
+    for ask in (net.plan, lambda: net.schedule, lambda: net.offload):
+        with pytest.raises(chai.ChaiError, match="does not say the size of input 'data'"):
+            ask()
+    net.reshape(data=(1, 2, 3, 4))
+    net.plan()
+    assert net.shapes["r"] == (1, 2, 3, 4)

@@ -6,13 +6,14 @@ import argparse
 import logging
 from collections import Counter
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
+from ..chain import chain
 from ..cost import costs
 from ..formats import given
 from ..graph import show as shape_text
 from ..placement import placed
-from ..regions import regions
+from ..regions import FIXED
 from ..schedule import Convert, DeviceStep
 from ..table import quantity
 from . import options, output
@@ -27,7 +28,7 @@ def show(args: argparse.Namespace) -> int:
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
-    peak, total = _memory(net)
+    memory = _memory(net)
     conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
     found = list(costs(net.schedule, net.overlay, net.offload.shapes))
     if args.json:
@@ -46,7 +47,8 @@ def show(args: argparse.Namespace) -> int:
                 {"layers": [layer.name for layer in cost.layers], "fpga_ms": cost.fpga_ms, "host_ms": cost.host_ms}
                 for cost in found
             ],
-            activation_bytes={"peak": peak, "total": total},
+            activation_bytes={"peak": memory.activations, "total": memory.apart},
+            constant_bytes=memory.constants,
             modelled_fps=fps,
         )
         return 0
@@ -75,7 +77,10 @@ def show(args: argparse.Namespace) -> int:
     for reason, _ in Counter(layer["reason"] for layer in layers if layer["reason"]).most_common():
         names = [layer["name"] for layer in layers if layer["reason"] == reason]
         print(f"why host {output.printable(reason)}: {_some(names)}")
-    print(f"memory   {peak / 1e6:.2f} MB of activations on the device, {total / 1e6:.2f} MB without reuse")
+    print(
+        f"memory   {memory.activations / 1e6:.2f} MB of activations on the device ({memory.apart / 1e6:.2f} without reuse), "
+        f"{memory.constants / 1e6:.2f} MB of weights and descriptors"
+    )
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
     print(f"formats  {formats}")
     for cost in found:
@@ -93,16 +98,26 @@ def show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _memory(net: Any) -> tuple[int, int]:
-    """Bytes of activations on the device, and what they would be if no two blobs shared any."""
-    laid = []
-    for step in net.schedule.steps:
-        if isinstance(step, DeviceStep):
-            moves = [(task.inputs, task.output) for task in step.tasks]
-            laid.append(
-                regions(net.overlay.layout, net.offload.shapes, net.schedule.places, moves, step.reads, step.writes)
-            )
-    return sum(sum(found.sizes.values()) for found in laid), sum(found.total for found in laid)
+class _Memory(NamedTuple):
+    """Bytes in an overlay's memory; ``apart`` are those of activations if no two blobs shared any."""
+
+    activations: int
+    apart: int
+    constants: int
+
+
+def _memory(net: Any) -> _Memory:
+    places = net.schedule.places
+    chains = [
+        chain(net.overlay, step.tasks, net.offload.shapes, places, step.reads, step.writes)
+        for step in net.schedule.steps
+        if isinstance(step, DeviceStep)
+    ]
+    return _Memory(
+        sum(sum(made.regions.sizes.values()) for made in chains),
+        sum(made.regions.total for made in chains),
+        sum(made.sizes[FIXED] for made in chains),
+    )
 
 
 def _some(names: list[str]) -> str:

@@ -254,6 +254,10 @@ def test_show_for_an_overlay(chai_command) -> None:  # type: ignore[no-untyped-d
     assert layers["pool5/drop_7x7_s1"]["engine"] == "-"
     assert content["conversions"][0] == "Pack data"
     assert content["modelled_fps"] > 50
+    convolutions = [v for v in layers.values() if v["type"] == "Convolution" and v["engine"] == "fpga"]
+    weights = sum(v["macs"] // (v["shapes"][0][2] * v["shapes"][0][3]) for v in convolutions)
+    assert weights < content["constant_bytes"] < 1.2 * weights  # a byte each, and tables and descriptors
+    assert 0 < content["activation_bytes"]["peak"] < content["activation_bytes"]["total"]
     assert layers["conv1/7x7_s2"]["format"] == layers["conv1/relu_7x7"]["format"] == "at first batch"
     assert layers["data"]["format"] == "at first batch"
     assert layers["pool1/norm1"]["format"] == layers["loss3/classifier"]["format"] == "float32"
