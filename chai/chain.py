@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .descriptor import pack, unpack
 from .encoding import encode
@@ -180,6 +180,27 @@ def _encoded(
             end += size_of(part)
         end = round_up(end, overlay.layout.alignment)
     return descriptors, constants
+
+
+class Footprint(NamedTuple):
+    """Bytes in a device's memory; ``apart`` are those of activations if no two blobs shared any."""
+
+    activations: int
+    apart: int
+    constants: int
+
+    def __str__(self) -> str:
+        shared = f"{self.activations / 1e6:.2f} MB of activations on the device ({self.apart / 1e6:.2f} without reuse)"
+        return f"{shared}, {self.constants / 1e6:.2f} MB of weights and descriptors"
+
+
+def footprint(chains: Sequence[Chain]) -> Footprint:
+    """What all segments of a network take, each in memory of its own."""
+    return Footprint(
+        sum(sum(made.regions.sizes.values()) for made in chains),
+        sum(made.regions.total for made in chains),
+        sum(made.sizes[FIXED] for made in chains),
+    )
 
 
 def codes_of(

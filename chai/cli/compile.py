@@ -61,7 +61,7 @@ def execute(args: argparse.Namespace) -> int:
         f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {args.batch}"
     )
     print(
-        f"{sum(len(s.tasks) for s in segments)} Tasks in {len(segments)} segments, "
+        f"{sum(len(s.tasks) for s in segments)} Tasks in {len(segments)} segment{'s' * (len(segments) != 1)}, "
         f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
     )
     if not args.quiet:

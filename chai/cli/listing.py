@@ -6,6 +6,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
+from ..chain import footprint
 from ..errors import UsageError
 from ..placement import placed, table
 from ..schedule import DeviceStep
@@ -24,8 +25,9 @@ def show(args: argparse.Namespace) -> int:
     layers = placed(net)
     overlay = net.overlay
     assert overlay is not None
-    tasks = [task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks]
-    segments = sum(isinstance(step, DeviceStep) for step in net.schedule.steps)
+    steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
+    tasks = [task for step in steps for task in step.tasks]
+    memory = footprint([step.chain for step in steps if step.chain is not None])
     if args.json:
         output.as_json(
             "chai.show/1",
@@ -37,7 +39,9 @@ def show(args: argparse.Namespace) -> int:
             build=overlay.build,
             layers=[asdict(layer) for layer in layers],
             tasks=len(tasks),
-            segments=segments,
+            segments=len(steps),
+            activation_bytes={"peak": memory.activations, "total": memory.apart},
+            constant_bytes=memory.constants,
             labels=len(net.card.labels),
         )
         return 0
@@ -45,7 +49,8 @@ def show(args: argparse.Namespace) -> int:
     output.table(listed.head, listed.rows, listed.align)
     macs = sum(task.macs(*(net.shapes_of(b) for b in task.inputs)) for task in tasks)
     print(f"compiled for {overlay.name} (build {overlay.build:08x}), batch {net.batch}")
-    print(f"fpga     {len(tasks)} Tasks in {segments} segments, {quantity(macs)} MACs")
+    print(f"fpga     {len(tasks)} Tasks in {len(steps)} segment{'s' * (len(steps) != 1)}, {quantity(macs)} MACs")
+    print(f"memory   {memory}")
     for layer in layers:
         if layer.reason:
             print(f"why host {output.printable(layer.name)}: {output.printable(layer.reason)}")

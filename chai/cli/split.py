@@ -6,14 +6,13 @@ import argparse
 import logging
 from collections import Counter
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..chain import chain
+from ..chain import chain, footprint
 from ..cost import costs
 from ..formats import given
 from ..graph import show as shape_text
 from ..placement import placed
-from ..regions import FIXED
 from ..schedule import Convert, DeviceStep
 from ..table import quantity
 from . import options, output
@@ -28,7 +27,14 @@ def show(args: argparse.Namespace) -> int:
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
-    memory = _memory(net)
+    places = net.schedule.places
+    memory = footprint(
+        [
+            chain(net.overlay, step.tasks, net.offload.shapes, places, step.reads, step.writes)
+            for step in net.schedule.steps
+            if isinstance(step, DeviceStep)
+        ]
+    )
     conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
     found = list(costs(net.schedule, net.overlay, net.offload.shapes))
     if args.json:
@@ -77,10 +83,7 @@ def show(args: argparse.Namespace) -> int:
     for reason, _ in Counter(layer["reason"] for layer in layers if layer["reason"]).most_common():
         names = [layer["name"] for layer in layers if layer["reason"] == reason]
         print(f"why host {output.printable(reason)}: {_some(names)}")
-    print(
-        f"memory   {memory.activations / 1e6:.2f} MB of activations on the device ({memory.apart / 1e6:.2f} without reuse), "
-        f"{memory.constants / 1e6:.2f} MB of weights and descriptors"
-    )
+    print(f"memory   {memory}")
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
     print(f"formats  {formats}")
     for cost in found:
@@ -96,28 +99,6 @@ def show(args: argparse.Namespace) -> int:
     if not args.quiet:
         output.say(f"next: chai run {options.named(args, net.weights is not None)} -i IMAGE")
     return 0
-
-
-class _Memory(NamedTuple):
-    """Bytes in an overlay's memory; ``apart`` are those of activations if no two blobs shared any."""
-
-    activations: int
-    apart: int
-    constants: int
-
-
-def _memory(net: Any) -> _Memory:
-    places = net.schedule.places
-    chains = [
-        chain(net.overlay, step.tasks, net.offload.shapes, places, step.reads, step.writes)
-        for step in net.schedule.steps
-        if isinstance(step, DeviceStep)
-    ]
-    return _Memory(
-        sum(sum(made.regions.sizes.values()) for made in chains),
-        sum(made.regions.total for made in chains),
-        sum(made.sizes[FIXED] for made in chains),
-    )
 
 
 def _some(names: list[str]) -> str:

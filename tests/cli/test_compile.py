@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from chai.paths import resource
+from tests.artifact.common import parts
 
 IMAGES = resource("prototxt", "digits_images")
 
@@ -17,7 +18,7 @@ def test_compile_show_and_run(chai_command, tmp_path: Path) -> None:  # type: ig
         (tmp_path / "few" / file.name).write_bytes(file.read_bytes())
     done = chai_command("compile", "digits", "--calibration", "few", "-o", "digits.chai", "--batch", "2")
     assert done.returncode == 0, done.stderr
-    assert "digits-inception for pynq-z2, batch 2" in done.stdout and "15 Tasks in 1 segments" in done.stdout
+    assert "digits-inception for pynq-z2, batch 2" in done.stdout and "15 Tasks in 1 segment, 4 steps" in done.stdout
     assert done.stderr.splitlines()[-1] == "next: chai run digits.chai -i IMAGE"
 
     ran = chai_command("run", "digits.chai", "-i", image, "--json")
@@ -36,6 +37,11 @@ def test_compile_show_and_run(chai_command, tmp_path: Path) -> None:  # type: ig
     assert any(line.startswith("compiled for pynq-z2 (build ") for line in lines)
     listed = json.loads(chai_command("show", "digits.chai", "--json").stdout)
     assert [la["engine"] for la in listed["layers"]][-3:] == ["fpga", "custom", "host"]
+    planned = json.loads(chai_command("show", "digits", "--overlay", "pynq-z2", "--batch", "2", "--json").stdout)
+    assert listed["activation_bytes"] == planned["activation_bytes"]
+    sections = parts(tmp_path / "digits.chai")[1]
+    assert listed["constant_bytes"] == len(sections["descriptors.0"]) + len(sections["constants.0"])
+    assert any(line.startswith("memory   0.") and "MB of weights and descriptors" in line for line in lines)
     assert "needs the prototxt" in chai_command("show", "digits.chai", "--dot").stderr
 
 
