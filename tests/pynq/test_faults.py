@@ -148,12 +148,14 @@ def test_another_bitstream_or_none_was_loaded_meanwhile(
     assert board.downloads == 2
 
 
-def test_another_bitstream_is_loaded_in_mid_chain(net: chai.Net, board: Any, wanted: Any) -> None:
-    """What stands in the place of STATUS there may say done: no codes are taken for it, and nothing is written there."""
+@pytest.mark.parametrize("done", [2, 15])
+def test_another_bitstream_is_loaded_in_mid_chain(net: chai.Net, board: Any, wanted: Any, done: int) -> None:
+    """What stands in the place of STATUS there may say done, and in that of DONE as many as there are: no codes are taken
+    for it, and nothing is written there."""
 
     def other() -> None:
         board.accelerator.on_look = lambda: None
-        board.accelerator.values.update(dict.fromkeys(board.accelerator.values, 2))
+        board.accelerator.values.update({**dict.fromkeys(board.accelerator.values, 2), "DONE": done})
         board.counts.writes.clear()
 
     board.accelerator.on_look = other

@@ -135,6 +135,7 @@ class Board:
             if self.bits("STATUS", "done", status):
                 if self.read("DONE") != len(tasks):  # it was another chain, or these are another's registers
                     raise self._late(tasks, None)
+                self.check()  # another's may say what they like
                 return
             if late or not self.bits("STATUS", "busy", status):
                 raise self._late(tasks, seconds if late else None)
