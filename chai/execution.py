@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import prod
+from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -258,13 +258,12 @@ class Execution:
         return lambda *bottoms: frame.run(bottoms)
 
     def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
-        times: list[float] | None = []
+        ran = []
         whole = 0.0  # of the device alone: looking at what it did is no part of it
         for i, program in enumerate(programs):
             begin = perf_counter()
-            part = program.run(codes)
+            ran.append(program.run(codes))
             whole += (perf_counter() - begin) * 1000
-            times = None if part is None or times is None else times + part
             if env().check:
                 self._check(step.tasks[i], codes)
         for layer in step.layers:
@@ -272,12 +271,17 @@ class Execution:
                 of, _ = self.schedule.places.get(top, (top, 0))
                 if top in codes or of in codes:  # of what is hidden there is nothing to be seen
                     dump(top, layer.origin[0], self._codes(top, codes))
-        if times is not None:
-            return [replace(self._task(t), ms=ms) for t, ms in zip(step.tasks, times, strict=True)]
+        own = [part.device for part in ran]
+        if all(part.tasks is not None for part in ran):
+            times = [ms for part in ran for ms in part.tasks or ()]
+            counted = own if len(own) == len(times) else [None] * len(times)
+            found = zip(step.tasks, times, counted, strict=True)
+            return [replace(self._task(t), ms=ms, device_ms=device) for t, ms, device in found]
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         inside = [self._task(t) for t in step.tasks]
         macs, written = sum(s.macs for s in inside), sum(s.bytes for s in inside)
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes)]
+        device = None if None in own else fsum(ms for ms in own if ms is not None)
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes, device_ms=device)]
 
     def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
         return codes_of(blob, codes, self.shapes, self.schedule.places)

@@ -44,7 +44,7 @@ class StepTime:
     """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass).
 
     ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
-    from the start of the pass.
+    from the start of the pass. ``device_ms`` of ``ms`` are those that an accelerator counted itself; None where none did.
     """
 
     name: str
@@ -56,6 +56,7 @@ class StepTime:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     begin: float = 0.0
+    device_ms: float | None = None
 
     @property
     def kind(self) -> str:
@@ -149,8 +150,14 @@ class PerfInfo:
         return 100 * ms / (self.steps_ms or 1.0)
 
     def throughput(self) -> str:
-        """One line: the whole pass, its images, images per second."""
-        return f"wall {self.wall_ms:.3f} ms   batch {self.batch}   {self.images_per_second:.2f} images/second"
+        """One line: the whole pass, its images, images per second; and where an accelerator counted its own time, how much
+        of the overlay's steps that was: the rest moved blobs and waited."""
+        line = f"wall {self.wall_ms:.3f} ms   batch {self.batch}   {self.images_per_second:.2f} images/second"
+        counted = [(s.device_ms, s.ms) for s in self.steps if s.device_ms is not None]
+        if counted:
+            own, whole = map(fsum, zip(*counted))
+            line += f"   accelerator {own:.3f} of {whole:.3f} ms"
+        return line
 
     def __repr__(self) -> str:
         return f"<PerfInfo: {len(self.steps)} steps, {self.throughput()}>"

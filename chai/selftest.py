@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .chain import codes_of
-from .devices.base import Device, Program, Work
+from .devices.base import Device, Program, Ran, Work
 from .errors import ChaiError, UsageError
 from .fixed import Format, quantize_bias, quantize_weights, weight_steps
 from .lazy import np
@@ -151,12 +151,13 @@ class _Definitions(Device):
 class _Defined(Program):
     work: Work
 
-    def run(self, blobs: dict[str, Array]) -> None:
+    def run(self, blobs: dict[str, Array]) -> Ran:
         shapes, places = self.work.shapes, self.work.places
         for task in self.work.tasks:
             given = [codes_of(b, blobs, shapes, places) for b in task.inputs]
             whole = codes_of(task.output, blobs, shapes, places)
             task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*given)
+        return Ran()
 
 
 _DEFINITIONS = _Definitions("definitions", "the Tasks' definitions")

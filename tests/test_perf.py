@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import chai
 from chai import execution, executor, trace
-from chai.devices.base import Device, Program, Work
+from chai.devices.base import Device, Program, Ran, Work
 from chai.devices.emulator import Emulator
 from chai.env import env
 from chai.perf import CSV, KINDS, PerfInfo, StepTime
@@ -429,15 +429,17 @@ class Clock:
 
 
 class TimedProgram(Program):
-    """The emulator's blobs; each run takes 7 ms and reports what it is told to."""
+    """The emulator's blobs; each run takes 7 ms and reports what it is told to, and ``device`` milliseconds of its own."""
+
+    device: float | None = None
 
     def __init__(self, program: Program, clock: Clock, report: list[float] | None) -> None:
         self.program, self.clock, self.report = program, clock, report
 
-    def run(self, blobs: dict[str, Any]) -> list[float] | None:
+    def run(self, blobs: dict[str, Any]) -> Ran:
         self.program.run(blobs)
         self.clock.seconds += 0.007
-        return self.report
+        return Ran(self.report, self.device)
 
 
 class TimedDevice(Emulator):
@@ -469,6 +471,25 @@ def timed(
 
 def fpga(net: chai.Net) -> list[tuple[str, str, float]]:
     return [(s.name, s.type, round(s.ms, 9)) for s in net.perf.steps if s.engine == "fpga"]
+
+
+def test_what_an_accelerator_counted_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the overlay's 7 ms, 5.5 were its own; the rest moved blobs."""
+    monkeypatch.setattr(TimedProgram, "device", 5.5)
+    net, _ = timed(tmp_path, monkeypatch, lambda _: None)
+    net.forward(X)
+    assert [s.device_ms for s in net.perf.steps if s.engine == "fpga"] == [5.5]
+    assert net.perf.throughput().endswith("   accelerator 5.500 of 7.000 ms") and "5.500 of" in str(net.perf)
+    assert [s["device_ms"] for s in net.perf.to_json()["steps"] if s["engine"] == "fpga"] == [5.5]
+    net, _ = timed(tmp_path, monkeypatch, lambda names: [3.0] * len(names))
+    net.forward(X)  # several Tasks in one run: nobody knows whose they were
+    assert {s.device_ms for s in net.perf.steps} == {None} and "accelerator" not in net.perf.throughput()
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    net, _ = timed(tmp_path, monkeypatch, lambda names: [6.0] * len(names))
+    net.forward(X)  # each Task on its own
+    counted = [(s.ms, s.device_ms) for s in net.perf.steps if s.engine == "fpga"]
+    assert counted == [(6.0, 5.5)] * len(counted) and len(counted) == 2
 
 
 def test_a_segment_timed_as_a_whole_is_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

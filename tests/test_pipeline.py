@@ -13,7 +13,7 @@ import pytest
 
 import chai
 from chai import devices
-from chai.devices.base import Program, Work
+from chai.devices.base import Program, Ran, Work
 from chai.devices.null import NullDevice
 from chai.pipeline import Pipeline, Stage
 
@@ -184,7 +184,7 @@ class Meeting(NullDevice):
         real = devices.open("emulator").compile(work)
 
         class Waiting(Program):
-            def run(self, blobs: dict[str, Any]) -> list[float] | None:
+            def run(self, blobs: dict[str, Any]) -> Ran:
                 device.barrier.wait(timeout=20)
                 return real.run(blobs)
 

@@ -13,7 +13,7 @@ import pytest
 
 from chai import devices, overlay as overlays, selftest
 from chai.cli import run as chai_command
-from chai.devices.base import Device, Program, Work
+from chai.devices.base import Device, Program, Ran, Work
 from chai.encoding import encode
 from chai.errors import DeviceError, UsageError
 from chai.memory import Placed
@@ -36,7 +36,7 @@ class Faulty(Device):
         program = EMULATOR.compile(work)
         real, after = program.run, self.after
 
-        def run(blobs: dict[str, np.ndarray]) -> list[float] | None:
+        def run(blobs: dict[str, np.ndarray]) -> Ran:
             times = real(blobs)
             after(work.tasks, blobs)
             return times

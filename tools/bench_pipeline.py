@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import chai
-from chai.devices.base import Work
+from chai.devices.base import Ran, Work
 from chai.devices.null import NullDevice, NullProgram
 from chai.fixed import Format
 from chai.kernels.codes import pack, unpack, warm_up
@@ -36,9 +36,9 @@ class SlowProgram(NullProgram):
 
     seconds = 0.02
 
-    def run(self, blobs: dict[str, Any]) -> None:
+    def run(self, blobs: dict[str, Any]) -> Ran:
         sleep(self.seconds)
-        super().run(blobs)
+        return super().run(blobs)
 
 
 class SlowDevice(NullDevice):

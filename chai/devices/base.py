@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
     from ..chain import Chain
@@ -33,14 +33,19 @@ class Work:
     chain: Chain | None = None
 
 
+class Ran(NamedTuple):
+    """Milliseconds of a run: of each Task, or None where only the whole can be timed; and of the device at work, by a clock
+    of its own, or None where it has none."""
+
+    tasks: list[float] | None = None
+    device: float | None = None
+
+
 class Program:
     """Tasks compiled for a device, for blobs of certain shapes."""
 
-    def run(self, blobs: dict[str, Array]) -> list[float] | None:
-        """Run every Task: codes (int8, NCHW) of its reads are in ``blobs``, those of its writes are added.
-
-        Returns milliseconds per Task, or None where only the whole can be timed.
-        """
+    def run(self, blobs: dict[str, Array]) -> Ran:
+        """Run every Task: codes (int8, NCHW) of its reads are in ``blobs``, those of its writes are added."""
         raise NotImplementedError
 
     def close(self) -> None:

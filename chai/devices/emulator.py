@@ -21,7 +21,7 @@ from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise
 from ..tasks.pool import Pool
-from .base import Device, Program, Work
+from .base import Device, Program, Ran, Work
 
 if TYPE_CHECKING:
     from ..graph import Array
@@ -45,7 +45,7 @@ class EmulatedProgram(Program):
             asked |= wholes
         self.kernels = list(zip(work.tasks, map(_kernel, work.tasks), reversed(done)))
 
-    def run(self, blobs: dict[str, Array]) -> list[float]:
+    def run(self, blobs: dict[str, Array]) -> Ran:
         given, scratch = {*blobs}, Scratch()
         times = []
         for task, kernel, done in self.kernels:
@@ -56,7 +56,7 @@ class EmulatedProgram(Program):
             for blob in [b for b in blobs if b not in given and self._whole(b) in done]:
                 del blobs[blob]
             times.append((perf_counter() - begin) * 1000)
-        return times
+        return Ran(times)
 
     def _whole(self, blob: str) -> str:
         while blob in self.places:

@@ -109,7 +109,7 @@ def emulated(
     """All blobs after the emulator has run Tasks; its inputs stay as they are."""
     given = {name: values.copy() for name, values in blobs.items()}
     every = {**shapes, **{name: values.shape for name, values in blobs.items()}}
-    times = devices.open("emulator").compile(Work(overlay.load(), tasks, every, places or {})).run(given)
+    times = devices.open("emulator").compile(Work(overlay.load(), tasks, every, places or {})).run(given).tasks
     assert times is not None and len(times) == len(tasks)
     assert all(np.array_equal(given[name], values) for name, values in blobs.items()), "an input was overwritten"
     return given

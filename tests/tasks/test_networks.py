@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.devices.base import Program, Work
+from chai.devices.base import Program, Ran, Work
 from chai.devices.emulator import Emulator
 from chai.image import read, read_card
 from chai.paths import resource
@@ -39,7 +39,7 @@ class Checked(Program):
     def __init__(self, program: Program, tasks: Sequence[Task], seen: Counter[str]) -> None:
         self.program, self.tasks, self.seen = program, tasks, seen
 
-    def run(self, blobs: dict[str, Array]) -> list[float] | None:
+    def run(self, blobs: dict[str, Array]) -> Ran:
         times = self.program.run(blobs)
         for task in self.tasks:
             found = blobs[task.output]

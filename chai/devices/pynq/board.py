@@ -37,7 +37,7 @@ class Board:
         self._waiting: Polling | Interrupt = Polling()
         self._claim = claim()
         try:
-            self.device, self.registers = download(overlay)
+            self.device, self.registers, self.mhz = download(overlay)
             self.check()
             if env().pynq_wait == "interrupt":
                 self._waiting = _interrupt(list(self.registers.pins))
@@ -90,8 +90,10 @@ class Board:
                 hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
             )
 
-    def run(self, address: int, tasks: Sequence[Task], seconds: float) -> None:
-        """Run the chain at ``address``. Raises DeviceError that names the layer; the accelerator is then reset.
+    def run(self, address: int, tasks: Sequence[Task], seconds: float) -> float | None:
+        """Run the chain at ``address``; the milliseconds that the accelerator counted, None if its clock is not known.
+
+        Raises DeviceError that names the layer; the accelerator is then reset.
 
         Lost is raised where the accelerator is not there, before the chain or behind it.
         """
@@ -106,6 +108,9 @@ class Board:
             self.write("COUNT", len(tasks))
             self.write("CONTROL", self._mask("CONTROL", "start"))
             self._wait(tasks, seconds)
+            cycles = self.read("CYCLES") | self.read("CYCLES_HI") << 32  # the first holds the second
+            self.check()  # another's registers may say what they like
+            return cycles / (self.mhz * 1000) if self.mhz else None
         except DeviceError:
             self.check()  # in another's registers nothing is reset
             self.reset()
@@ -135,7 +140,6 @@ class Board:
             if self.bits("STATUS", "done", status):
                 if self.read("DONE") != len(tasks):  # it was another chain, or these are another's registers
                     raise self._late(tasks, None)
-                self.check()  # another's may say what they like
                 return
             if late or not self.bits("STATUS", "busy", status):
                 raise self._late(tasks, seconds if late else None)

@@ -37,20 +37,21 @@ def source(handoff: Path, block: str) -> int | None:
     return max(found)[1] if found else None
 
 
-def set_clock(overlay: Overlay, handoff: Path, block: str) -> None:
-    """Set the clock of the accelerator to what the manifest says: a download leaves it at what the handoff says.
+def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
+    """Set the clock of the accelerator to what the manifest says: a download leaves it at what the handoff says. MHz that
+    it runs at, None where nobody knows.
 
     What cannot be set is told as a warning, and so is a slower clock; DeviceError if the slowest there is, is too fast.
     """
     number = source(handoff, block)
     if number is None:
         log.info("no clock of the processor drives %s; it runs at what the bitstream makes of it", block)
-        return
+        return None
     try:
         mhz = _set(number, overlay.clock_mhz)
     except (RuntimeError, ValueError, AttributeError, TypeError, OSError) as error:  # a PLL that pynq does not know
         log.warning("clock %d cannot be set to %g MHz: %s", number, overlay.clock_mhz, error)
-        return
+        return None
     if mhz > overlay.clock_mhz * (1 + TOLERANCE):
         raise DeviceError(
             f"clock {number} of the board runs at {mhz:g} MHz, overlay {overlay.name} is made for {overlay.clock_mhz:g}",
@@ -64,6 +65,7 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> None:
         mhz,
         f", the board does not reach the {overlay.clock_mhz:g} MHz of overlay {overlay.name}" if slow else "",
     )
+    return mhz
 
 
 def _set(number: int, wanted: float) -> float:

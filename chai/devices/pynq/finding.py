@@ -73,8 +73,8 @@ def active() -> Any:
         raise DeviceError(f"pynq finds no board here ({reason or error})", hint=ROOT + board) from error
 
 
-def download(overlay: Overlay) -> tuple[Any, Any]:
-    """pynq's device and the driver of the accelerator, the bitstream being loaded and its clock set."""
+def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
+    """pynq's device, the driver of the accelerator and its clock in MHz if that is known; the bitstream is loaded."""
     path = bitstream(overlay)
     if path is None:
         raise DeviceError(
@@ -109,8 +109,8 @@ def download(overlay: Overlay) -> tuple[Any, Any]:
     found = getattr(loaded, names[0])
     if not isinstance(found, driver):
         raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(found).__name__}, not chai's")
-    set_clock(overlay, Path(loaded.bitfile_name).with_suffix(".hwh"), loaded.ip_dict[names[0]]["fullpath"])
-    return device, found
+    mhz = set_clock(overlay, Path(loaded.bitfile_name).with_suffix(".hwh"), loaded.ip_dict[names[0]]["fullpath"])
+    return device, found, mhz
 
 
 @lru_cache(maxsize=8)

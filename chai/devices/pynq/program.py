@@ -12,7 +12,7 @@ from ...chain import Chain, chain, codes_of
 from ...cycles import cycles
 from ...errors import DeviceError
 from ...regions import FIXED
-from ..base import Device, Program, Work
+from ..base import Device, Program, Ran, Work
 from .board import Board
 from .finding import bitstream, obstacle
 from .memory import Lost, Memory
@@ -36,14 +36,14 @@ class PynqProgram(Program):
         self._memory: Memory | None = None
         self._busy = threading.RLock()
 
-    def run(self, blobs: dict[str, Array]) -> list[float] | None:
+    def run(self, blobs: dict[str, Array]) -> Ran:
         begin = perf_counter()
         board = self.device.board(self.chain.overlay, self)
         with self._busy, board.lock:
             try:
                 if self._memory is None:
                     self._memory = self._placed(board)
-                self._run(board, self._memory, blobs)
+                device = self._run(board, self._memory, blobs)
             except BaseException as error:
                 if board.stuck and self._memory is not None:
                     _in_danger.append(self._memory)
@@ -52,19 +52,20 @@ class PynqProgram(Program):
                 if board.stuck or isinstance(error, Lost):
                     self.device.forget(board)
                 raise
-        return [(perf_counter() - begin) * 1000] if len(self.chain.tasks) == 1 else None
+        return Ran([(perf_counter() - begin) * 1000] if len(self.chain.tasks) == 1 else None, device)
 
-    def _run(self, board: Board, memory: Memory, blobs: dict[str, Array]) -> None:
-        made = self.chain
+    def _run(self, board: Board, memory: Memory, blobs: dict[str, Array]) -> float | None:
+        made, device = self.chain, None
         for blob in made.regions.given:
             made.store(blob, codes_of(blob, blobs, made.shapes, self.places), memory.bytes)
         memory.flush(made.written)
         if made.tasks:
-            board.run(memory.addresses[FIXED], made.tasks, self.seconds)
+            device = board.run(memory.addresses[FIXED], made.tasks, self.seconds)
         memory.invalidate(made.read)
         for blob, first, channels in made.wanted:
             out = codes_of(blob, blobs, made.shapes, self.places)[:, first : first + channels]
             made.load(blob, first, out, memory.bytes)
+        return device
 
     def close(self) -> None:
         self._free()
