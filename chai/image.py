@@ -211,8 +211,9 @@ def map_array(path: str | Path) -> Array:
             raise ParseError("this is no readable .npy array: it does not begin as one", path=str(path))
     try:
         # mapped first: numpy then compares header and size before any memory is asked for
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, OverflowError) as error:
+        with np.errstate(over="raise"):  # of sizes whose product is none for this machine
+            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, ArithmeticError) as error:
         raise ParseError(f"this is no readable .npy array of numbers ({error})", path=str(path)) from error
     if array.dtype.kind not in "fiub":
         raise ParseError(f"expected an array of numbers, found dtype {array.dtype}", path=str(path))

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("CHAI_TEST_DATA", ROOT.parent / "shared" / "models"))
 _NO_DATA = "no data: "
 _required = os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1"
+settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])  # an emulated one, too
+settings.load_profile("any machine")
 
 
 def need_models() -> Path:

@@ -303,7 +303,7 @@ def _at_rows(layer: Convolution) -> Callable[[Array], Array]:
     group = layer.params.group
     columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
     offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
-    return lambda rows: bias.activated(np.matmul(rows, columns) + offset, layer.slope)
+    return lambda rows: bias.activated(weights.product(rows, columns) + offset, layer.slope)
 
 
 class _Fitting:
@@ -340,7 +340,7 @@ class _Fitting:
         layer.blobs = [made, *layer.blobs[1:]]
         movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
         if self.recipe.bias != "kept" and movable:
-            sums = np.matmul(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
+            sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
             found = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
             wanted = np.concatenate(self.observed.rows[layer.name])  # of what is fitted on, as rows are
             moved = bias.tuned(

@@ -62,16 +62,22 @@ def _nearest(scaled: Array, high: int) -> Array:
     return codes
 
 
+def product(a: Array, b: Array) -> Array:
+    """np.matmul. BLAS for ARM raises flags of numbers that it has not computed, which numpy would tell as warnings."""
+    with np.errstate(all="ignore"):
+        found: Array = np.matmul(a, b)
+    return found
+
+
 def moments(rows: Array) -> Array:
     """H (G, K, K) float64 of input rows (G, R, K)."""
-    found: Array = np.matmul(rows.transpose(0, 2, 1), rows)
-    return found.astype(np.float64)
+    return product(rows.transpose(0, 2, 1), rows).astype(np.float64)
 
 
 def objective(scaled: Array, codes: Array, moments: Array) -> Array:
     """d H d' of every row, (G, M)."""
     wrong = scaled - codes
-    found: Array = (np.matmul(wrong, moments) * wrong).sum(2)
+    found: Array = (product(wrong, moments) * wrong).sum(2)
     return found
 
 
@@ -114,7 +120,7 @@ def _spread(scaled: Array, moments: Array, high: int) -> Array:
             codes[:, k] = np.minimum(np.maximum(np.rint(wanted[:, k]), -high), high)
             wanted[:, first:k] += unit[:, k, first:k, None] * (exact[:, k] - codes[:, k])[:, None]
         errors = exact[:, first:last] - codes[:, first:last]
-        wanted[:, :first] += np.matmul(unit[:, first:last, :first].transpose(0, 2, 1), errors)
+        wanted[:, :first] += product(unit[:, first:last, :first].transpose(0, 2, 1), errors)
     found = np.empty_like(codes)
     np.put_along_axis(found, order[:, :, None], codes, 1)
     return found.transpose(0, 2, 1)
@@ -135,7 +141,7 @@ def _learned(scaled: Array, moments: Array, high: int) -> Array:
     for i in range(1, STEPS + 1):
         sigmoid = 1 / (1 + np.exp(-argument))
         share = np.clip(1.2 * sigmoid - np.float32(0.1), 0, 1)
-        slope = 2 * np.matmul(np.clip(below + share, -high, high) - exact, h)
+        slope = 2 * product(np.clip(below + share, -high, high) - exact, h)
         late = (i / STEPS - FREE) / (1 - FREE)
         if late > 0:
             power, undecided = 20 - 18 * late, 2 * share - 1
@@ -156,7 +162,7 @@ def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int 
     h = moments.astype(np.float32)
     found = _by_column(codes)
     inverse = 1 / np.einsum("gkk->gk", h)[..., None]
-    gradient = np.matmul(h, _by_column(scaled) - found)
+    gradient = product(h, _by_column(scaled) - found)
     length = h.shape[1]
     for _ in range(passes):
         for first in range(0, length, BLOCK):
@@ -166,7 +172,7 @@ def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int 
                 old = found[:, k].copy()
                 found[:, k] = np.minimum(np.maximum(np.rint(old + part[:, k - first] * inverse[:, k]), -high), high)
                 part -= h[:, first:last, k, None] * (found[:, k] - old)[:, None]
-            gradient -= np.matmul(h[:, :, first:last], found[:, first:last] - before)
+            gradient -= product(h[:, :, first:last], found[:, first:last] - before)
     return found.transpose(0, 2, 1).astype(np.float64)
 
 
