@@ -17,7 +17,7 @@ class Table:
 
 def visible(text: str) -> str:
     """Text in one line: control characters, and those that turn the direction of writing, are shown, not obeyed."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> str:

@@ -65,6 +65,8 @@ def say(text: str) -> None:
 
 def printable(text: str) -> str:
     """Names come from files: control characters are shown, not obeyed; what the terminal cannot show is escaped."""
+    if text.isascii() and text.isprintable():  # nearly all are
+        return text
     safe = "\n".join(map(visible, text.split("\n")))
     encoding = sys.stderr.encoding or "ascii"
     return safe.encode(encoding, "backslashreplace").decode(encoding)
