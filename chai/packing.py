@@ -108,8 +108,9 @@ class Unpacked:
 
 
 def _check_codes(weights: Array) -> None:
-    if int(weights.min(initial=0)) < -WEIGHT:
-        raise DeviceError(f"weights: {int(weights.min())} is outside -{WEIGHT}..{WEIGHT}")
+    for code in (int(weights.min(initial=0)), int(weights.max(initial=0))):
+        if abs(code) > WEIGHT:
+            raise DeviceError(f"weights: {code} is outside -{WEIGHT}..{WEIGHT}")
 
 
 def _padded(blocks: Array, shape: Shape, group: int) -> bool:

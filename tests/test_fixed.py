@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from chai.errors import ModelError
 from chai.fixed import (
@@ -24,9 +24,7 @@ from chai.fixed import (
 from tests.reference import fixed as reference
 
 Array = np.ndarray
-EXAMPLES = settings(
-    max_examples=200, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 MULTIPLIER = (1 << 17) - 1
 SUM = (1 << 24) - 1
 

@@ -21,7 +21,7 @@ def types(args: argparse.Namespace) -> list[str]:
 
 def check(args: argparse.Namespace, wanted: list[str]) -> int:
     """Check every layer of these types on random inputs of its own sizes. Exit 1 when one disagrees."""
-    locate(args.net, args.weights)
+    locate(args.net, args.weights)  # a compiled network has no layers to be run in float
     net = options.load_network(args, device="float", batch=args.batch)
     layers = [layer for layer in net.graph.layers if isinstance(layer, CustomLayer)]
     chosen = [layer for layer in layers if layer.type in wanted]

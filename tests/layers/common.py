@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 import chai
 
@@ -17,9 +17,7 @@ Pair = tuple[int, int]
 Run = Callable[..., tuple[Array, ...]]
 
 # the same examples on every run; nothing is stored between runs
-GEOMETRY = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+GEOMETRY = settings(max_examples=150, deadline=None, derandomize=True, database=None)
 
 
 def numbers(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Array:

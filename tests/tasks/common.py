@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import settings, strategies as st
 
 from chai import devices, overlay
 from chai.devices.base import Work
@@ -22,9 +22,7 @@ from chai.tasks.pool import Pool
 from tests.reference import fixed as reference
 
 Array = np.ndarray
-EXAMPLES = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 FORMS = [
     pytest.param(True, id="numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
     pytest.param(False, id="numpy"),
