@@ -16,14 +16,14 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Net": "net",
-    "PerfInfo": "perf",
-    "getPerfInfo": "perf",
+    "PerfInfo": "runtime.perf",
+    "getPerfInfo": "runtime.perf",
     "custom": "plugins",
     "load_custom": "plugins",
-    "check_custom": "custom_check",
-    "run_layer": "replay",
-    "xChangeLayer": "xchange",
-    "Preprocess": "image",
+    "check_custom": "evaluate.check_custom",
+    "run_layer": "evaluate.replay",
+    "xChangeLayer": "plugins.xchange",
+    "Preprocess": "images.preprocess",
     **dict.fromkeys(
         (
             "ChaiError",
@@ -40,9 +40,9 @@ _HOME = {
     ),
 }
 __all__ = sorted([*_HOME, "__version__"])
+__path__ += [f"{folder}/aliases" for folder in __path__]  # modules that moved: ``import chai.trace``
 
 if TYPE_CHECKING:
-    from .custom_check import check_custom as check_custom
     from .errors import (
         ChaiError as ChaiError,
         DeviceError as DeviceError,
@@ -54,12 +54,13 @@ if TYPE_CHECKING:
         UnknownLayer as UnknownLayer,
         UsageError as UsageError,
     )
-    from .image import Preprocess as Preprocess
+    from .evaluate.check_custom import check_custom as check_custom
+    from .evaluate.replay import run_layer as run_layer
+    from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net
-    from .perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
     from .plugins import custom as custom, load_custom as load_custom
-    from .replay import run_layer as run_layer
-    from .xchange import xChangeLayer as xChangeLayer
+    from .plugins.xchange import xChangeLayer as xChangeLayer
+    from .runtime.perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
 
 
 def __getattr__(name: str) -> Any:

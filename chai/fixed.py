@@ -12,10 +12,10 @@ from math import frexp
 from typing import TYPE_CHECKING
 
 from .errors import ModelError
-from .lazy import np
+from .util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from .graph import Array
+    from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
 ACCUMULATOR = 1 << 24  # sums stay below this in magnitude: 25-bit registers, float32 and int32 all hold them exactly

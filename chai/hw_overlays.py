@@ -6,6 +6,6 @@ no Python, and lies beside the package in a checkout.
 
 from __future__ import annotations
 
-from .paths import resource
+from .util.paths import resource
 
 __path__ = [str(resource("hw_overlays"))]

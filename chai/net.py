@@ -10,30 +10,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import devices, executor, fillers
+from . import devices
+from .blob import Shape, count, show
 from .env import env
 from .errors import ModelError, PluginError, UsageError
-from .files import digest
 from .fixed import SCHEMES, Format
-from .graph import Graph, Layer, Shape, count, show
-from .lazy import np
+from .graph import Graph, Layer, fillers
 from .limits import limits
-from .loading import is_compiled, locate, read_graph
 from .parser.caffemodel import Weights, check_fit
 from .passes.cut import cut
 from .passes.infer_shapes import infer_shapes
-from .perf import PerfInfo
 from .plugins import CustomLayer
 from .plugins.failure import NO_PARAMETERS
+from .runtime import host as executor
+from .runtime.perf import PerfInfo
+from .util.files import digest
+from .util.lazy_numpy import np
+from .zoo.locate import is_compiled, locate, read_graph
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from .graph import Array
-    from .image import Card
-    from .offload import Offload
+    from .blob import Array
+    from .images.preprocess import Card
+    from .offload.plan import Offload
+    from .offload.schedule import Schedule
     from .overlay import Overlay
-    from .schedule import Schedule
 
 log = logging.getLogger("chai")
 SIZES = 4  # input sizes whose schedules are kept
@@ -73,7 +75,7 @@ class Net:
     def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
         """A compiled network for a .chai file."""
         if cls is Net and is_compiled(prototxt):
-            from .compiled import CompiledNet
+            from .artifact.source import CompiledNet
 
             return super().__new__(CompiledNet)
         return super().__new__(cls)
@@ -179,7 +181,7 @@ class Net:
     @cached_property
     def card(self) -> Card:
         """Title, labels and preprocessing, from a .toml beside the prototxt; empty without one."""
-        from .image import read_card
+        from .images.preprocess import read_card
 
         return read_card(self.graph.path)
 
@@ -189,7 +191,7 @@ class Net:
         What ``card`` says is done to them; without a word in it, what the data layer of a training net says. Raises
         UsageError for a network with several inputs or of unknown input size, ParseError for what is no picture.
         """
-        from .image import from_transform, read
+        from .images.preprocess import from_transform, read
 
         if len(self.inputs) != 1 or not self._shapes:
             raise UsageError(
@@ -229,8 +231,8 @@ class Net:
 
     def _repr_html_(self) -> str:
         """Where each layer runs and in which format, in a notebook."""
-        from . import html
-        from .placement import summary, table
+        from .report.layer_rows import summary, table
+        from .util import html
 
         if self._closed:
             return html.notebook(html.paragraph(f"{self!r}, closed"))
@@ -320,7 +322,7 @@ class Net:
 
         Formats of a network that brings none are placeholders until the first batch or ``calibrate``.
         """
-        from .formats import calibrated, given
+        from .offload.formats import calibrated, given
 
         graph = self.offload.graph
         blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
@@ -337,7 +339,7 @@ class Net:
             self.reshape()  # says which size is missing
         key = tuple(sorted(self._shapes.items()))
         if key not in self._offloads:
-            from .offload import Offload  # a float network needs none of it
+            from .offload.plan import Offload  # a float network needs none of it
 
             if len(self._offloads) == SIZES:
                 self._offloads.pop(
@@ -355,7 +357,7 @@ class Net:
         return self.offload.schedule
 
     def _calibrate(self, feeds: dict[str, Array], asked: bool = False) -> None:
-        from .formats import calibrated, given, ranges
+        from .offload.formats import calibrated, given, ranges
 
         graph = self.offload.graph
         if given(graph):
@@ -373,7 +375,7 @@ class Net:
 
     def _set_formats(self, found: Mapping[str, Format]) -> None:
         """The network's own formats where it brings some, else those ``found``."""
-        from .formats import from_precision, given
+        from .offload.formats import from_precision, given
 
         graph = self.offload.graph
         self.formats = from_precision(graph) if given(graph) else found

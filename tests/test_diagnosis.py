@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import chai
-from chai.cycles import cycles
 from chai.env import env
 from chai.fixed import Requantization
+from chai.offload.schedule import DeviceStep
 from chai.overlay import load, names
-from chai.schedule import DeviceStep
 from chai.tasks.conv import Conv
+from chai.tasks.cycles import cycles
 from chai.tasks.pool import Pool
-from chai.window import Window
+from chai.tasks.window import Window
 from tests.passes.common import DEEP, network
 
 DATA = np.random.default_rng(0).random((2, 1, 8, 8)).astype(np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.fillers import bilinear
+from chai.graph.fillers import bilinear
 
 TWO = """
 name: "two"

@@ -12,7 +12,7 @@ import chai
 from chai import plugins
 from chai.cli import COMMANDS
 from chai.env import Env
-from chai.paths import networks
+from chai.zoo.networks import networks
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()

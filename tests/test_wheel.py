@@ -8,7 +8,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.conftest import ROOT
 
 

@@ -26,10 +26,10 @@ os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
-from chai.graph import Shape  # noqa: E402
-from chai.paths import resource  # noqa: E402
+from chai.blob import Shape  # noqa: E402
 from chai.plugins import REGISTRY, CustomLayer, CustomParams, load_shipped  # noqa: E402
 from chai.plugins.call import Frame  # noqa: E402
+from chai.util.paths import resource  # noqa: E402
 
 PROCESSES = 10
 SHIPPED: dict[str, tuple[Shape, tuple[float, ...]]] = {  # type: shape of its bottom, float_args

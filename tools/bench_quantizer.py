@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 import chai
-from chai import image as images
 from chai.evaluate import Evaluation, evaluate, scores, wilson
+from chai.images import preprocess as images
 from chai.quantizer import PLAIN, Recipe, quantize
 
 SIZES = {"googlenet": 224, "squeezenet_v1.1": 227}

@@ -158,9 +158,9 @@ def work() -> int:
 def look(path: Path):  # type: ignore[no-untyped-def]
     """Read a file; the verdict, and what is left to run."""
     from chai.errors import ChaiError
-    from chai.loading import read_graph
     from chai.parser.caffemodel import Weights
     from chai.passes.infer_shapes import infer_shapes
+    from chai.zoo.locate import read_graph
 
     try:
         if path.suffix == ".caffemodel":

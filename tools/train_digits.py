@@ -33,7 +33,7 @@ import numpy as np
 from PIL import Image
 
 from chai.parser.text import Block, parse, read_source
-from chai.paths import resource
+from chai.util.paths import resource
 
 try:
     import torch

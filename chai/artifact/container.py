@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
-from ..files import complete
 from ..limits import limits
+from ..util.files import complete
 
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 2

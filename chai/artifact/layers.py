@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import layers as types
+from ..blob import Shape, show
 from ..errors import PluginError
-from ..graph import Layer, Shape, show
+from ..graph import Layer
+from ..graph.params import Precision
 from ..limits import limits
-from ..params import Precision
 from ..plugins import CustomLayer, CustomParams
 from .reader import Reader
 from .values import restore

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import overlay as overlays
+from ..blob import Shape
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
-from ..graph import Graph, Layer, Shape, check_shape
-from ..image import Card, Preprocess
-from ..schedule import Schedule
+from ..graph import Graph, Layer, check_shape
+from ..images.preprocess import Card, Preprocess
+from ..offload.schedule import Schedule
 from . import container, layers, steps
 from .reader import Reader
 from .values import restore

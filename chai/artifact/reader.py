@@ -7,11 +7,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError
-from ..lazy import np
+from ..util.lazy_numpy import np
 from . import container
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Reader:

@@ -6,20 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..chain import chain, head_bytes
+from ..codegen.chain import chain, head_bytes
+from ..codegen.memory_map import FIXED
 from ..errors import UsageError
-from ..image import Card
-from ..lazy import np
+from ..images.preprocess import Card
+from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule
 from ..plugins import CustomLayer
-from ..regions import FIXED
-from ..schedule import Convert, DeviceStep, HostStep, Schedule
+from ..util.lazy_numpy import np
 from . import container
 from .values import plain
 
 if TYPE_CHECKING:
-    from ..execution import Execution
-    from ..graph import Array, Layer
+    from ..blob import Array
+    from ..graph import Layer
     from ..net import Net
+    from ..runtime.execution import Execution
 
 
 def save(net: Net, path: str | Path, card: Card | None = None) -> None:

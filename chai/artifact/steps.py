@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..chain import Chain, head_bytes, tokens, wanted
-from ..descriptor import value
-from ..encoding import decode
+from ..blob import Shape
+from ..codegen.chain import Chain, head_bytes, tokens, wanted
+from ..codegen.encoding import decode
+from ..codegen.memory_map import FIXED, REGION, regions
 from ..fixed import Format
-from ..graph import Layer, Shape
+from ..graph import Layer
+from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule, Step
+from ..overlay.records import value
 from ..plugins import CustomLayer
-from ..regions import FIXED, REGION, regions
-from ..schedule import Convert, DeviceStep, HostStep, Schedule, Step
 from .layers import OnDevice
 from .reader import Reader
 

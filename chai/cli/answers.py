@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..graph import show as shape_text
-from ..lazy import np
+from ..blob import show as shape_text
+from ..util.lazy_numpy import np
 from . import output
 
 if TYPE_CHECKING:
-    from ..graph import Array, Layer
+    from ..blob import Array
+    from ..graph import Layer
     from ..net import Net
 
 

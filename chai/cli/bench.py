@@ -12,10 +12,10 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..blob import show
 from ..errors import UsageError
-from ..graph import show
-from ..lazy import np
-from ..loading import is_compiled
+from ..util.lazy_numpy import np
+from ..zoo.locate import is_compiled
 from . import options, output
 
 if TYPE_CHECKING:

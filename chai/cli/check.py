@@ -10,19 +10,21 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__, image as images, report as reports
-from ..check import BOUND_DB, FULL_DB, LayerCheck, Report, compare
+from .. import __version__
 from ..errors import ParseError, UsageError
-from ..files import digest
-from ..lazy import np
-from ..loading import locate
-from ..table import Table
-from . import custom, jobs, options, output
+from ..evaluate.compare import BOUND_DB, FULL_DB, LayerCheck, Report, compare
+from ..images import preprocess as images
+from ..report import page as reports
+from ..util.files import digest
+from ..util.lazy_numpy import np
+from ..util.table import Table
+from ..zoo.locate import locate
+from . import check_custom, inputs, options, output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..graph import Array
+    from ..blob import Array
 
 EPILOG = """examples:
   chai check digits -i photos/
@@ -78,9 +80,9 @@ def execute(args: argparse.Namespace) -> int:
     """
     if args.batch < 1 or (args.limit is not None and args.limit < 1):
         raise UsageError("--batch and --limit must be at least 1")
-    types = custom.types(args)
+    types = check_custom.types(args)
     if types:
-        return custom.check(args, types)
+        return check_custom.check(args, types)
     if not args.image:
         raise UsageError(
             "no images: chai check NET WEIGHTS -i IMAGES...",
@@ -90,13 +92,13 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"--agreement {args.agreement:g}: expected a share from 0 to 1")
     _, weights = locate(args.net, args.weights)
     if weights is None:
-        raise jobs.no_weights("check", args.net)
+        raise inputs.no_weights("check", args.net)
     files = images.find(args.image)[: args.limit]
-    job = jobs.prepare(args, files)
+    job = inputs.prepare(args, files)
     failed: list[dict[str, str]] = []
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:
-        jobs.calibrate(args, job)
+        inputs.calibrate(args, job)
     with reference, job.net:
         report = compare(reference, job.net, _inputs(args, files, job, failed), args.bound)
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
@@ -104,14 +106,14 @@ def execute(args: argparse.Namespace) -> int:
     content = {
         **report.to_json(),
         "agreement_goal": goal,
-        "preprocess": jobs.describe(job),
+        "preprocess": inputs.describe(job),
         "failed": failed,
         "ok": not missed,
     }
     if args.json:
         output.as_json("chai.check/1", **content)
     else:
-        print(jobs.header(args, job))
+        print(inputs.header(args, job))
         _print(args, report, missed)
     if args.html:
         reports.save(args.html, _page(args, report, weights, missed, content))
@@ -126,12 +128,12 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: jobs.Job, failed: list[dict[str, str]]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[dict[str, str]]
 ) -> Iterator[dict[str, Array]]:
     shown = output.progress(files, len(files), "images", args.quiet)
-    items = islice(jobs.items(shown, job, failed), args.limit)
+    items = islice(inputs.items(shown, job, failed), args.limit)
     data = None
-    for _, data in jobs.batches(items, args.batch):
+    for _, data in inputs.batches(items, args.batch):
         yield {job.blob: data}
     if data is None:
         raise ParseError("none of the images can be read", path=str(files[0]))

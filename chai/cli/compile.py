@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import image as images
 from ..errors import UsageError
-from ..loading import locate
-from ..schedule import DeviceStep
-from . import jobs, options, output
+from ..images import preprocess as images
+from ..offload.schedule import DeviceStep
+from ..zoo.locate import locate
+from . import inputs, options, output
 
 EPILOG = """examples:
   chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Plan, lower and pack; write the file; say what is in it."""
     from ..artifact.save import save
-    from ..formats import given
+    from ..offload.formats import given
 
     if args.batch < 1:
         raise UsageError("--batch must be at least 1")
@@ -45,10 +45,10 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"-o {args.output}: expected a name that ends in .chai")
     _, weights = locate(args.net, args.weights)
     if weights is None:
-        raise jobs.no_weights("compile", args.net)
-    job = jobs.prepare(args, images.find([args.calibration]) if args.calibration else [])
+        raise inputs.no_weights("compile", args.net)
+    job = inputs.prepare(args, images.find([args.calibration]) if args.calibration else [])
     if args.calibration:
-        jobs.calibrate(args, job)
+        inputs.calibrate(args, job)
         job.net.reshape(**{job.blob: job.shape})  # the images were one batch
     elif given(job.net.offload.graph):
         job.net.plan()

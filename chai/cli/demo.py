@@ -9,15 +9,15 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from .. import image as images
-from ..lazy import np
-from ..paths import resource
-from ..perf import getPerfInfo
-from ..picture import contact_sheet
+from ..images import preprocess as images
+from ..images.drawing import contact_sheet
+from ..runtime.perf import getPerfInfo
+from ..util.lazy_numpy import np
+from ..util.paths import resource
 from . import output
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
     from ..net import Net
 
 EPILOG = "needs no network, no board and no download"

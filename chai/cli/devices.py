@@ -68,7 +68,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
-    from .. import selftest
+    from ..evaluate import selftest
 
     name = args.device or env().device or ("pynq" if devices.open("pynq").status()[0] else devices.DEFAULT)
     device, on = devices.open(name), overlay.load(args.overlay or overlay.default)

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import image as images, picture
 from ..errors import UsageError
+from ..images import drawing, preprocess as images
 from . import output
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..graph import Array
-    from .jobs import Job
+    from ..blob import Array
+    from .inputs import Job
 
 
 class Drawing:
@@ -26,8 +26,8 @@ class Drawing:
 
     def __init__(self, out: Path, files: Sequence[Path]) -> None:
         folder = out.is_dir() or not out.suffix
-        if not folder and out.suffix.lower() not in picture.FORMATS:
-            raise UsageError(f"--draw {out}: expected a folder or a file of {', '.join(picture.FORMATS)}")
+        if not folder and out.suffix.lower() not in drawing.FORMATS:
+            raise UsageError(f"--draw {out}: expected a folder or a file of {', '.join(drawing.FORMATS)}")
         self.written: list[Path] = []
         self.silent: list[str] = []  # images that nothing was drawn for
         self.folder = out if folder else out.parent
@@ -45,7 +45,7 @@ class Drawing:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, job)
-        picture.save(drawn, target, picture.FORMATS[target.suffix.lower()])
+        drawing.save(drawn, target, drawing.FORMATS[target.suffix.lower()])
         self.written.append(target)
 
     def report(self) -> None:
@@ -76,28 +76,28 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
 
 def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Array], job: Job) -> Image:
     window = job.preprocess.window(image.size, job.shape)
-    boxes: list[picture.Box] = []
-    lines: list[tuple[str, picture.Colour | None]] = []
+    boxes: list[drawing.Box] = []
+    lines: list[tuple[str, drawing.Colour | None]] = []
     for name, found in outputs.items():
         if name in maps:
-            image = picture.with_classes(image, maps[name], window)
+            image = drawing.with_classes(image, maps[name], window)
             for line in found["classes"]:
                 text = f"{line['label'] or line['index']}  {line['share']:.1%}"
-                lines.append((text, picture.class_colour(line["index"])))
+                lines.append((text, drawing.class_colour(line["index"])))
         elif "boxes" in found:
             boxes += [_box(line, window) for line in found["boxes"]]
         elif "top" in found:
             lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in found["top"]]
     if boxes:
-        image = picture.with_boxes(image, boxes)
-    return picture.with_lines(image, lines)
+        image = drawing.with_boxes(image, boxes)
+    return drawing.with_lines(image, lines)
 
 
-def _box(found: Mapping[str, Any], window: tuple[float, float, float, float]) -> picture.Box:
+def _box(found: Mapping[str, Any], window: tuple[float, float, float, float]) -> drawing.Box:
     """The box, whose corners are parts of the network's input, in pixels of the image."""
     left, top, right, bottom = window
     x0, y0, x1, y1 = found["box"]
     width, height = right - left, bottom - top
     corners = left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height
     text = f"{found['name'] or found['label']} {found['score']:.2f}"
-    return picture.Box(corners, text, picture.class_colour(found["label"]))
+    return drawing.Box(corners, text, drawing.class_colour(found["label"]))

@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..estimate import Estimate, estimate, write
-from ..graph import show
+from ..blob import show
+from ..chaidnn.estimate import Estimate, estimate, write
 from ..overlay import load
-from ..table import quantity
+from ..util.table import quantity
 from . import output
 
 if TYPE_CHECKING:

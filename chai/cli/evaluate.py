@@ -14,17 +14,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from .. import devices, image as images
+from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
+from ..images import preprocess as images
 from ..limits import limits
-from ..loading import is_compiled, locate, read_graph
-from . import jobs, options, output
+from ..zoo.locate import is_compiled, locate, read_graph
+from . import inputs, options, output
 
 if TYPE_CHECKING:
-    from ..evaluate.crew import Crew
+    from ..evaluate.dispatch import Crew
+    from ..evaluate.job import Job, Place
     from ..evaluate.score import Evaluation, Record
-    from ..evaluate.work import Job, Place
 
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
 
@@ -99,7 +100,7 @@ def execute(args: argparse.Namespace) -> int:
             hint="--truth FILE, --labels FILE, --reference NET WEIGHTS, or a second --device",
         )
     if not args.json:
-        print(jobs.header(args, prepared))
+        print(inputs.header(args, prepared))
     records, lost = _run(args, job, todo)
     failed = [{"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))]
     for one in failed:
@@ -120,7 +121,7 @@ def execute(args: argparse.Namespace) -> int:
             "float": found["float"].tops() if "float" in found else None,
             "devices": {d: found[d].to_json() if d in others else found[d].tops() for d in job.devices},
         }
-        output.as_json("chai.evaluate/2", **content, preprocess=jobs.describe(prepared), failed=failed)
+        output.as_json("chai.evaluate/2", **content, preprocess=inputs.describe(prepared), failed=failed)
     else:
         _print(found)
         if not args.quiet and not first.known:
@@ -146,15 +147,15 @@ def _check(args: argparse.Namespace) -> None:
             raise UsageError(f"--device {name} against float says nothing", hint="--device emulator")
 
 
-def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, jobs.Job, list[Place], list[str]]:
+def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
     """What workers are told, how images get into the network, the images, and what to call each."""
+    from ..evaluate.job import Job, places
     from ..evaluate.score import scores
-    from ..evaluate.work import Job, places
-    from ..formats import given
+    from ..offload.formats import given
 
     compiled = is_compiled(args.net)
     asked, args.device = tuple(args.device), "null" if compiled else "float"
-    prepared = jobs.prepare(args, files)
+    prepared = inputs.prepare(args, files)
     paths = [Path(os.path.abspath(file)) for file in files]
     todo = places(paths, len(prepared.shape))[: args.limit]
     calibration: list[Place] = []
@@ -204,8 +205,8 @@ def _anywhere(name: _Name) -> _Name:
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
     """Records of all images, those of a journal among them, and those that only say what is wrong."""
-    from ..evaluate.crew import batches, drive
-    from ..journal import Journal
+    from ..evaluate.dispatch import batches, drive
+    from ..util.journal import Journal
 
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
     run = {**job.key(), "images": sha256(described.encode()).hexdigest()}

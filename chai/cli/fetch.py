@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .. import fetch as fetching, paths
 from ..env import env
+from ..zoo import fetch as fetching, networks
 from . import output
 
 EPILOG = """examples:
@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _list(folder: Path) -> int:
     rows = []
-    for name in paths.networks():
+    for name in networks.names():
         published = fetching.entry(name)
         size = f"{published.size:,}" if published and published.size else "-"
         rows.append([name, published.file if published else "-", size, _state(name, folder)])
@@ -59,7 +59,7 @@ def _list(folder: Path) -> int:
 def _state(name: str, folder: Path) -> str:
     published = fetching.entry(name)
     if published is None:
-        shipped = (paths.network(name) or folder).with_suffix(".caffemodel").is_file()
+        shipped = (networks.prototxt(name) or folder).with_suffix(".caffemodel").is_file()
         return "shipped with chai" if shipped else "no weights are published"
     if (folder / published.file).is_file():
         return "here"

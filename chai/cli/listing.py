@@ -6,15 +6,15 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
-from ..chain import footprint
+from ..codegen.chain import footprint
 from ..errors import UsageError
-from ..placement import placed, table
-from ..schedule import DeviceStep
-from ..table import quantity
+from ..offload.schedule import DeviceStep
+from ..report.layer_rows import placed, table
+from ..util.table import quantity
 from . import options, output
 
 if TYPE_CHECKING:
-    from ..compiled import CompiledNet
+    from ..artifact.source import CompiledNet
 
 
 def show(args: argparse.Namespace) -> int:

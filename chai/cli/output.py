@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
-from ..table import plain, quantity, visible
+from ..util.table import plain, quantity, visible
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too

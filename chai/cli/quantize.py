@@ -9,15 +9,17 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__, image as images, report as reports
+from .. import __version__
 from ..errors import ParseError, UsageError
-from ..files import complete
-from ..loading import locate
+from ..images import preprocess as images
 from ..quantizer.report import Verdict, decibels
-from . import jobs, options, output
+from ..report import page as reports
+from ..util.files import complete
+from ..zoo.locate import locate
+from . import inputs, options, output
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
@@ -82,10 +84,10 @@ def execute(args: argparse.Namespace) -> int:
     wider = _wider(args.layer_bits)
     path, weights = locate(args.net, args.weights)
     files = images.find(args.calibration)[: args.limit]
-    job = jobs.prepare(args, files)
+    job = inputs.prepare(args, files)
     failed: list[dict[str, str]] = []
     if not args.json:
-        print(jobs.header(args, job))
+        print(inputs.header(args, job))
     net_options = {
         "overlay": args.overlay,
         "batch": min(args.batch, len(files)),
@@ -115,7 +117,7 @@ def execute(args: argparse.Namespace) -> int:
         with complete(copied) as part:
             part.write_bytes(card.read_bytes())
     found = verdict(result, path, weights, **net_options)
-    content = {**found.to_json(), "preprocess": jobs.describe(job), "failed": failed}
+    content = {**found.to_json(), "preprocess": inputs.describe(job), "failed": failed}
     if args.json:
         output.as_json("chai.quantize/1", **content)
     else:
@@ -165,10 +167,10 @@ def _wider(texts: list[str]) -> dict[str, int]:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: jobs.Job, failed: list[dict[str, str]]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[dict[str, str]]
 ) -> Iterator[dict[str, Array]]:
     data = None
-    for _, data in jobs.batches(jobs.items(files, job, failed), args.batch):
+    for _, data in inputs.batches(inputs.items(files, job, failed), args.batch):
         yield {job.blob: data}
     if data is None:
         raise ParseError("none of the images can be read", path=str(files[0]))

@@ -6,16 +6,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import image as images, trace
 from ..errors import UsageError
-from ..files import complete
-from ..lazy import np
-from ..perf import CSV, getPerfInfo
-from . import answers, jobs, options, output
+from ..images import preprocess as images
+from ..runtime import timeline
+from ..runtime.perf import CSV, getPerfInfo
+from ..util.files import complete
+from ..util.lazy_numpy import np
+from . import answers, inputs, options, output
 from .drawing import Drawing
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -69,17 +70,17 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("--batch and --top must be at least 1")
     files = images.find(args.image)
     drawing = Drawing(args.draw, files) if args.draw else None
-    job = jobs.prepare(args, files)
+    job = inputs.prepare(args, files)
     results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     ms, data = 0.0, None
     if not args.json:
-        print(jobs.header(args, job))
+        print(inputs.header(args, job))
     if args.calibration:
-        jobs.calibrate(args, job)
+        inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
-    for names, data in jobs.batches(jobs.items(files_done, job, failed), args.batch):
+    for names, data in inputs.batches(inputs.items(files_done, job, failed), args.batch):
         outputs = job.net.forward(**{job.blob: data})
         ms += job.net.perf.wall_ms
         for i, name in enumerate(names):
@@ -104,21 +105,21 @@ def execute(args: argparse.Namespace) -> int:
         job.net.perf.write_csv(args.perf_csv)
         output.say(f"wrote {args.perf_csv} ({len(job.net.perf.steps)} steps)")
     if args.trace and data is not None:
-        trace.save(job.net.perf, args.trace)
+        timeline.save(job.net.perf, args.trace)
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
     _report(args, job, results, failed, ms / max(1, len(results)))
     return 65 if failed else 0
 
 
 def _report(
-    args: argparse.Namespace, job: jobs.Job, results: list[dict[str, Any]], failed: list[dict[str, str]], ms: float
+    args: argparse.Namespace, job: inputs.Job, results: list[dict[str, Any]], failed: list[dict[str, str]], ms: float
 ) -> None:
     if args.json:
         output.as_json(
             "chai.run/1",
             network=job.net.name,
             device=job.net.device.name,
-            preprocess=jobs.describe(job),
+            preprocess=inputs.describe(job),
             ms_per_image=ms,
             images=results,
             failed=failed,
@@ -142,7 +143,7 @@ def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
     output.say(f"wrote {path} ({count} images)")
 
 
-def _advise(args: argparse.Namespace, job: jobs.Job, results: list[dict[str, Any]]) -> None:
+def _advise(args: argparse.Namespace, job: inputs.Job, results: list[dict[str, Any]]) -> None:
     tops = [found["top"][0]["score"] for r in results for found in r["outputs"].values() if found.get("probabilities")]
     pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
     if pictures and not job.preprocess.given and tops and min(tops) < UNSURE:

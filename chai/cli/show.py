@@ -6,11 +6,12 @@ import argparse
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
-from ..graph import Graph, Layer, Shape, show
-from ..loading import is_compiled, locate, read_graph
+from ..blob import Shape, show
+from ..graph import Graph, Layer
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..table import quantity
+from ..util.table import quantity
+from ..zoo.locate import is_compiled, locate, read_graph
 from . import options, output
 
 if TYPE_CHECKING:

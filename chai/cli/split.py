@@ -8,13 +8,13 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from ..chain import chain, footprint
-from ..cost import costs
-from ..formats import given
-from ..graph import show as shape_text
-from ..placement import placed
-from ..schedule import Convert, DeviceStep
-from ..table import quantity
+from ..blob import show as shape_text
+from ..codegen.chain import chain, footprint
+from ..offload.cost import costs
+from ..offload.formats import given
+from ..offload.schedule import Convert, DeviceStep
+from ..report.layer_rows import placed
+from ..util.table import quantity
 from . import options, output
 
 

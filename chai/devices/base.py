@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from ..chain import Chain
-    from ..graph import Array, Shape
+    from ..blob import Array, Shape
+    from ..codegen.chain import Chain
     from ..overlay import Overlay
     from ..tasks import Task
 

@@ -11,20 +11,20 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..chain import codes_of
+from ..codegen.chain import codes_of
 from ..kernels import codes, pooling
 from ..kernels.convolution import columns, conv2d
 from ..kernels.scratch import Scratch
-from ..lazy import np
-from ..packing import is_depthwise, matrices
+from ..overlay.weights import is_depthwise, matrices
 from ..tasks import Task
 from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise
 from ..tasks.pool import Pool
+from ..util.lazy_numpy import np
 from .base import Device, Program, Ran, Work
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 Kernel = Callable[..., None]  # inputs, output, scratch
 COLUMNS = 1 << 20  # bytes of float32 columns: they, their sums and the weights of a layer are in the cache together

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import np
+from ..util.lazy_numpy import np
 from .base import Device, Program, Ran, Work
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class NullProgram(Program):

@@ -18,8 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..errors import DeviceError, UsageError
-from .crew import Part
-from .work import Answer, Job, answer, release
+from .dispatch import Part
+from .job import Answer, Job, answer, release
 
 log = logging.getLogger("chai.evaluate")
 AHEAD = 2  # batches per worker that are under way: one hides the way of the other

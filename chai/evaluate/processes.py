@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import IO
 
-from .crew import Part
-from .work import Answer, Job
+from .dispatch import Part
+from .job import Answer, Job
 
 log = logging.getLogger("chai.evaluate")
 PATIENCE = 30.0  # seconds; a worker gives a sign every second

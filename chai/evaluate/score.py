@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..graph import Graph
 from ..layers.softmax import Softmax
-from ..lazy import np
 from ..net import Net
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 TOP = 5
 Record = dict[str, Any]  # {"image": index, FIRST: best classes, OTHER: {"best": classes, "kl": nats, "sqnr": dB}, ...}

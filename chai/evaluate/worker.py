@@ -29,7 +29,7 @@ def main() -> None:
                 data = data[os.write(out, data) :]
 
     Thread(target=_beat, args=(say,), daemon=True).start()
-    from .work import answer
+    from .job import answer
 
     logging.getLogger("chai").setLevel(logging.ERROR)  # the process that started this one has said it
     lines = iter(sys.stdin.buffer.readline, b"")

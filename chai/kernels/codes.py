@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..lazy import np
-from ..window import Window
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
     from .scratch import Scratch
 
 COLUMNS = 4 << 20  # bytes of im2col buffer: larger falls out of the cache, smaller makes thin products

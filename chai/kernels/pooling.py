@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import np
-from ..window import Window
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
+    from ..blob import Array, Shape
 
 
 def max_pool(x: Array, window: Window, out: Shape) -> Array:

@@ -6,10 +6,10 @@ from math import prod
 from mmap import ACCESS_COPY, mmap
 from typing import TYPE_CHECKING
 
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 LEAST = 4 << 20  # bytes of a map: pages that nobody writes to cost nothing, and a new map has its pages to come by anew
 

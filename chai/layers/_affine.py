@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..blob import Shape
 from ..errors import ModelError
-from ..graph import Layer, Shape
-from ..lazy import np
-from ..window import Window
+from ..graph import Layer
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..lowering import Target
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.target import Target
 
 
 class AffineLayer(Layer):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
+    from ..blob import Array, Shape
 
 
 def resize(x: Array, out: Shape) -> Array:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..graph import Layer, Shape, show
-from ..lazy import np
+from ..blob import Shape, show
+from ..graph import Layer
+from ..util.lazy_numpy import np
 
 
 class BroadcastLayer(Layer):

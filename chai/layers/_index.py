@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array, Layer
+    from ..blob import Array
+    from ..graph import Layer
 
 
 def rows(layer: Layer, index: Array, count: int) -> Array:

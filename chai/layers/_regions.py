@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, count, show
-from ..lazy import np
+from ..blob import Shape, count, show
+from ..graph import Layer
+from ..util.lazy_numpy import np
 from ._index import rows
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class RegionLayer(Layer):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import Layer, Shape
-from ..params import SIZE, nested, within
+from ..blob import Shape
+from ..graph import Layer
+from ..graph.params import SIZE, nested, within
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..graph import Layer, Shape
+from ..blob import Shape
+from ..graph import Layer
 
 
 class TrainingLayer(Layer):

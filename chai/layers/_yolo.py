@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, show
-from ..lazy import np
+from ..blob import Shape, show
+from ..graph import Layer
 from ..limits import limits
+from ..util.lazy_numpy import np
 from ._boxes import suppress
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class YoloLayer(Layer):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ._broadcast import PairLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Add(PairLayer):

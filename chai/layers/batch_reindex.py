@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, show
+from ..blob import Shape, show
+from ..graph import Layer
 from ._index import rows
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class BatchReindex(Layer):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Shape
-from ..params import Filler, axis_index, nested, within
+from ..blob import Shape
+from ..graph.params import Filler, axis_index, nested, within
 from ._broadcast import BroadcastLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..fillers import EXACT
-from ..graph import Shape, show
-from ..lazy import np
-from ..params import Filler, choice, nested, within
+from ..blob import Shape, show
+from ..graph.fillers import EXACT
+from ..graph.params import Filler, choice, nested, within
+from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

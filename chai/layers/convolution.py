@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Shape, count
+from ..blob import Shape, count
 from ..kernels.convolution import conv2d
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
-    from ..lowering import Target
+    from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.target import Target
 
 
 class Convolution(WindowLayer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..params import within
+from ..graph.params import within
 from ._source import DataSource
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Shape, count, show
+from ..blob import Shape, count, show
 from ..kernels.convolution import deconv2d
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Deconvolution(WindowLayer):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..params import SIZE, within
+from ..graph.params import SIZE, within
 from ._source import DataSource
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, count, show
-from ..lazy import np
+from ..blob import Shape, count, show
+from ..graph import Layer
+from ..graph.params import SIZE, choice, nested, within
 from ..limits import limits
-from ..params import SIZE, choice, nested, within
+from ..util.lazy_numpy import np
 from ._boxes import suppress
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..graph import Layer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Dropout(Layer):

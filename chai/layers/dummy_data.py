@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import Shape
-from ..params import SIZE, BlobShape, nested, within
+from ..blob import Shape
+from ..graph.params import SIZE, BlobShape, nested, within
 from ._source import Source
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, show
-from ..lazy import np
-from ..params import choice
+from ..blob import Shape, show
+from ..graph import Layer
+from ..graph.params import choice
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
-    from ..lowering import Target
+    from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.target import Target
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
-from ..params import Filler, nested, within
+from ..blob import Shape
+from ..graph import Layer
+from ..graph.params import Filler, nested, within
 from ._index import rows
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
+from ..blob import Shape
+from ..graph import Layer
 from . import _bilinear
 from .pooling import Pooling, PoolingParams
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 # kernel and stride (height, width) for ICNet's map of 33x65
 LEVELS = (

@@ -5,13 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
-from ..lazy import np
-from ..window import Window
+from ..blob import Shape
+from ..graph import Layer
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Im2col(WindowLayer):

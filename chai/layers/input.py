@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import Shape
-from ..params import BlobShape, nested
+from ..blob import Shape
+from ..graph.params import BlobShape, nested
 from ._source import Source
 
 

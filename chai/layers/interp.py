@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, show
-from ..params import SIZE, within
+from ..blob import Shape, show
+from ..graph import Layer
+from ..graph.params import SIZE, within
 from . import _bilinear
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

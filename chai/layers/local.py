@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, count, show
-from ..lazy import np
-from ..params import Filler, margin, nested, size, within
-from ..window import Window
+from ..blob import Shape, count, show
+from ..graph import Layer
+from ..graph.params import Filler, margin, nested, size, within
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
-from ..lazy import np
+from ..blob import Shape
+from ..graph import Layer
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
+from ..blob import Shape
+from ..graph import Layer
+from ..graph.params import SIZE, choice, within
 from ..kernels import pooling
-from ..lazy import np
-from ..params import SIZE, choice, within
-from ..window import Window
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 BAND = 1 << 15  # elements at a time: five arrays of them are in the cache together
 

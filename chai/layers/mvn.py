@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
-from ..lazy import np
-from ..params import within
+from ..blob import Shape
+from ..graph import Layer
+from ..graph.params import within
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, show
+from ..blob import Shape, show
+from ..graph import Layer
+from ..graph.params import choice, margin, size
 from ..kernels import pooling
-from ..lazy import np
-from ..params import choice, margin, size
-from ..window import Window
+from ..tasks.window import Window
+from ..util.lazy_numpy import np
 from ._window import sides
 
 if TYPE_CHECKING:
-    from ..graph import Array
-    from ..lowering import Target
+    from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.target import Target
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
-from ..lazy import np
+from ..blob import Shape
+from ..graph import Layer
+from ..graph.params import SIZE, within
 from ..limits import limits
-from ..params import SIZE, within
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ..graph import Layer
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
+    from ..blob import Array, Shape
     from ..overlay import Overlay
 
 

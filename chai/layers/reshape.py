@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, count, show
-from ..params import BlobShape, axis_index, nested, size, within
+from ..blob import Shape, count, show
+from ..graph import Layer
+from ..graph.params import BlobShape, axis_index, nested, size, within
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph import Shape
-from ..lazy import np
+from ..blob import Shape
+from ..util.lazy_numpy import np
 from ._recurrent import RecurrentLayer
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class RNN(RecurrentLayer):

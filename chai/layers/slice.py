@@ -6,15 +6,16 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape
-from ..lazy import np
-from ..params import axis_index, within
+from ..blob import Shape
+from ..graph import Layer
+from ..graph.params import axis_index, within
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
-    from ..lowering import Target
+    from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.target import Target
 
 
 @dataclass(frozen=True)

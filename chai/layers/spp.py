@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..graph import Layer, Shape, count
-from ..lazy import np
-from ..params import choice, within
+from ..blob import Shape, count
+from ..graph import Layer
+from ..graph.params import choice, within
+from ..util.lazy_numpy import np
 from .pooling import Pooling, PoolingParams
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..blob import Shape, show
 from ..errors import ModelError
-from ..graph import Layer, Shape, show
-from ..lazy import np
-from ..params import size
+from ..graph import Layer
+from ..graph.params import size
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True)

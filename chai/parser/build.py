@@ -10,8 +10,8 @@ from pathlib import Path
 from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
+from ..graph.params import Precision
 from ..limits import limits
-from ..params import Precision
 from ..plugins.registry import Registry
 from .fill import fill
 from .message import Message, parameters

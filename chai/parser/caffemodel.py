@@ -15,16 +15,17 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from ..blob import Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
-from ..files import complete
-from ..graph import Graph, Layer, Shape, show
-from ..lazy import np
+from ..graph import Graph, Layer
 from ..limits import limits
+from ..util.files import complete
+from ..util.lazy_numpy import np
 from .schema import message_class
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 log = logging.getLogger("chai")
 _MISTAKEN = (  # what people hand over instead of a caffemodel

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..errors import ParseError
-from ..source import Source
+from ..util.source import Source
 from .schema import FieldType, fields
 from .text import Block, Field, Scalar
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from ..paths import resource
+from ..util.paths import resource
 from .wire import Walk
 
 _INTEGERS = {

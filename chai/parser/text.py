@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import ParseError
 from ..limits import limits
-from ..source import Source
+from ..util.source import Source
 
 _TOKEN = re.compile(
     r"""

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import replace
 
 from ..graph import Graph, Layer
-from ..params import Precision
+from ..graph.params import Precision
 
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:

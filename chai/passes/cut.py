@@ -7,8 +7,9 @@ from copy import copy
 from dataclasses import replace
 from difflib import get_close_matches
 
+from ..blob import Shape
 from ..errors import UsageError
-from ..graph import Graph, Layer, Shape
+from ..graph import Graph, Layer
 from ..layers.input import Input
 
 

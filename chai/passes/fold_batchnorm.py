@@ -9,7 +9,7 @@ from ..graph import Graph, Layer
 from ..layers._affine import AffineLayer
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale, ScaleParams
-from ..lazy import np
+from ..util.lazy_numpy import np
 from ._edit import merged, only_reader, readers, with_layers
 
 

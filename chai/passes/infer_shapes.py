@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
-from ..graph import Graph, Shape, check_shape, last_readers, show
+from ..graph import Graph, check_shape, last_readers
 from ..limits import limits
 
 

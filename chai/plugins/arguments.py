@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import PluginError
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 KINDS = (int, float, bool, str, tuple)
 _DIM = re.compile(r"[IO]\.[BFYX]")

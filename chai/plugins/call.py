@@ -10,16 +10,16 @@ from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Shape, show
 from ..errors import PluginError
-from ..graph import Shape, show
-from ..lazy import np
-from ..xchange import dims, qformat, read_only, xChangeLayer
+from ..util.lazy_numpy import np
 from . import compiling, definition, failure, selection
 from .definition import CustomType, Implementation, place_of
+from .xchange import dims, qformat, read_only, xChangeLayer
 
 if TYPE_CHECKING:
+    from ..blob import Array
     from ..fixed import Format
-    from ..graph import Array
     from .layer import CustomLayer
 
 log = logging.getLogger("chai.custom")

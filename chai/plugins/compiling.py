@@ -19,8 +19,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..env import env
-from ..lazy import np
-from ..xchange import COMPILED
+from ..util.lazy_numpy import np
+from .xchange import COMPILED
 
 log = logging.getLogger("chai.custom")
 HANDOVER = 1  # counts changes of how x is handed to compiled code (kernels/xchange_numba.py)
@@ -35,7 +35,7 @@ def numba() -> Any:
     try:
         import numba as found
 
-        from ..kernels import xchange_numba  # noqa: F401 - teaches numba the type
+        from . import xchange_numba  # noqa: F401 - teaches numba the type
     except ImportError:
         return None
     return found
@@ -68,7 +68,7 @@ class Compiled:
             self._entry = self._overload(x, given)
 
     def _overload(self, x: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
-        from ..kernels.xchange_numba import type_of
+        from .xchange_numba import type_of
 
         self.type = type_of(x, self.fields)
         types = tuple(self.type if value is x else numba().typeof(value) for value in given)

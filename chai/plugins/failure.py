@@ -11,8 +11,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PluginError
-from ..xchange import COMPILED, FIELDS
 from .definition import takes_self
+from .xchange import COMPILED, FIELDS
 
 if TYPE_CHECKING:
     from .layer import CustomLayer

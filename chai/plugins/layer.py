@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Shape, show
 from ..errors import PluginError
-from ..graph import Layer, Shape, show
-from ..params import within
-from ..xchange import xChangeLayer
+from ..graph import Layer
+from ..graph.params import within
 from . import arguments, failure
 from .definition import CustomType, place_of
+from .xchange import xChangeLayer
 
 if TYPE_CHECKING:
+    from ..blob import Array
     from ..fixed import Format
-    from ..graph import Array
     from ..overlay import Overlay
     from .call import Frame
 

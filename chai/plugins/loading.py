@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..env import env
 from ..errors import ChaiError, PluginError
-from ..paths import resource
+from ..util.paths import resource
 from . import registry
 from .failure import frames
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PluginError
-from ..paths import resource
+from ..util.paths import resource
 
 if TYPE_CHECKING:  # a network without custom layers loads none of this
     from .definition import CustomType, Function

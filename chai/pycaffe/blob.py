@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, NoReturn
 
+from ..blob import Shape, show
 from ..errors import UsageError
-from ..graph import Shape, show
-from ..lazy import np
 from ..limits import limits
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Blob:

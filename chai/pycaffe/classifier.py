@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..lazy import np
+from ..util.lazy_numpy import np
 from . import io
 from .net import TEST, Net
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 def transformer(

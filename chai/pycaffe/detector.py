@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..lazy import np
+from ..util.lazy_numpy import np
 from . import io
 from .classifier import transformer
 from .net import TEST, Net
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Detector(Net):

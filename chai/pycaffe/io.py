@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import image as chai_image
+from ..blob import Shape, show
 from ..errors import UsageError
-from ..graph import Shape, show
-from ..lazy import np
-from .proto import caffe_pb2 as caffe_pb2
+from ..images import preprocess as chai_image
+from ..util.lazy_numpy import np
+from .proto import caffe_pb2
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 LUMINANCE = (0.2125, 0.7154, 0.0721)  # of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
 

@@ -15,18 +15,19 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from .. import net as chai_net
+from ..blob import Shape, show
 from ..errors import UsageError
-from ..executor import run_layer
-from ..graph import Layer, Shape, show
-from ..lazy import np
+from ..graph import Layer
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
-from ..perf import PerfInfo
+from ..runtime.host import run_layer
+from ..runtime.perf import PerfInfo
+from ..util.lazy_numpy import np
 from .blob import Blob
 from .mode import device_name
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 TRAIN, TEST = 0, 1  # caffe.proto, enum Phase
 PHASES = ("TRAIN", "TEST")

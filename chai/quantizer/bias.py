@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..fixed import Format
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 SHARES = {  # of the mean error that may be taken away
     "tuned": (0.0, 0.25, 0.5, 0.75, 1.0, 1.3),

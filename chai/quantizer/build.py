@@ -14,13 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
 from ..fixed import Format, quantize_weights, weight_steps
-from ..formats import from_precision
 from ..graph import Graph, Layer
+from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..layers.concat import Concat
 from ..layers.convolution import Convolution
-from ..lazy import np
-from ..params import SINGLE, Precision
+from ..offload.formats import from_precision
+from ..util.lazy_numpy import np
 from . import bias, equalise, weights
 from .groups import Groups, groups, precision, same_values
 from .observe import Observed, changes_errors, cost, equalised, folded, patches, places
@@ -30,7 +30,7 @@ from .walk import Emulation, State, shapes_of
 from .writeback import bias_owner, folded_in
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
     from ..overlay import Overlay
 
 

@@ -15,10 +15,10 @@ from ..layers.concat import Concat
 from ..layers.convolution import Convolution
 from ..layers.inner_product import InnerProduct
 from ..layers.pooling import Pooling
-from ..lazy import np
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
+    from ..blob import Array, Shape
 
 MOST = 8.0  # a channel is divided by this at most, against the mean of its blob,
 LEAST = (

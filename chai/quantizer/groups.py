@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..fixed import Format
-from ..formats import passes_on
 from ..graph import Graph, Layer
+from ..graph.params import Precision
 from ..layers.concat import Concat
 from ..layers.convolution import Convolution
 from ..layers.pooling import Pooling
 from ..layers.softmax import Softmax
-from ..params import Precision
+from ..offload.formats import passes_on
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass

@@ -14,13 +14,13 @@ from ..layers.convolution import Convolution
 from ..layers.lrn import LRN
 from ..layers.pooling import Pooling
 from ..layers.softmax import Softmax
-from ..lazy import np
+from ..util.lazy_numpy import np
 from .ranges import Histogram
 from .walk import Batch, in_float
 
 if TYPE_CHECKING:
-    from ..graph import Array
-    from ..window import Window
+    from ..blob import Array
+    from ..tasks.window import Window
 
 KEPT = 64  # images that recipes are judged and weights fitted on; statistics run over all
 ROWS = 128  # most positions of a layer looked at in one image

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
-from ..files import digest
-from ..journal import Journal
-from ..lazy import np
+from ..util.files import digest
+from ..util.journal import Journal
+from ..util.lazy_numpy import np
 from .build import Built
 from .observe import Observed
 from .recipe import Recipe
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 class Known:

@@ -11,11 +11,11 @@ from math import floor, frexp, isfinite, log2
 from typing import TYPE_CHECKING
 
 from ..fixed import Format
-from ..formats import covering
-from ..lazy import np
+from ..offload.formats import covering
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
 KL_BINS = 2048  # of TensorRT's method

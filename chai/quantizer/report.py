@@ -8,9 +8,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ..check import LayerCheck, Report, compare
+from ..evaluate.compare import LayerCheck, Report, compare
 from ..net import Net
-from ..table import Table
+from ..util.table import Table
 from .search import Result
 
 DEAR = 5  # layers named as those that cost most

@@ -13,12 +13,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..lazy import np
-from ..loading import locate
 from ..net import Net
 from ..passes.drop_identity import drop_identity
 from ..passes.fold_batchnorm import fold_batchnorm
 from ..passes.fuse_relu import fuse_relu
+from ..util.lazy_numpy import np
+from ..zoo.locate import locate
 from .build import Builder, Built
 from .groups import scores
 from .observe import batches_of, observe

@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import devices
+from ..blob import Shape
 from ..devices.base import Work
-from ..executor import run_layer
 from ..fixed import Format
-from ..graph import Graph, Layer, Shape, last_readers
+from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
-from ..lazy import np
-from ..lowering import Target, Unsupported
 from ..passes.infer_shapes import infer_shapes
 from ..plugins import CustomLayer
+from ..runtime.host import run_layer
+from ..tasks.target import Target, Unsupported
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
 

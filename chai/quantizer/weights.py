@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..fixed import Format, round_half_away
-from ..lazy import np
-from ..lowering import fraction
+from ..tasks.target import fraction
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 BLOCK = 64  # columns whose effect on later ones is gathered before it is spread
 DAMPING = 0.01  # of the mean second moment, added to the diagonal

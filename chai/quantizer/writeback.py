@@ -10,20 +10,20 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from ..files import complete, digest
 from ..graph import Graph, Layer
+from ..graph.params import Precision
 from ..layers._affine import AffineLayer
 from ..layers.batch_norm import BatchNorm
 from ..layers.convolution import Convolution
-from ..lazy import np
-from ..params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
 from ..parser.text import Block, Field, Scalar, parse, read_source
+from ..util.files import complete, digest
+from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..graph import Array
-    from ..source import Source
+    from ..blob import Array
+    from ..util.source import Source
 
 _FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's for the same
 _WIDTH = 100

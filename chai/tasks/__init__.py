@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
+    from ..blob import Array, Shape
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..fixed import Requantization, requantize
-from ..lazy import np
-from ..window import Window
+from ..util.lazy_numpy import np
 from . import Task
+from .window import Window
 
 if TYPE_CHECKING:
-    from ..graph import Array, Shape
-    from ..packing import Packed
+    from ..blob import Array, Shape
+    from ..overlay.weights import Packed
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from ..fixed import Requantization, requantize
 from . import Task
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True, eq=False)

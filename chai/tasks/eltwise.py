@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..fixed import Requantization, requantize
-from ..lazy import np
+from ..util.lazy_numpy import np
 from . import Task
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True, eq=False)

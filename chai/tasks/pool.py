@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..fixed import Requantization, requantize
-from ..lazy import np
-from ..window import Window
+from ..util.lazy_numpy import np
 from . import Task
+from .window import Window
 
 if TYPE_CHECKING:
-    from ..graph import Array
+    from ..blob import Array
 
 
 @dataclass(frozen=True, eq=False)

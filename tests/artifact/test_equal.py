@@ -13,9 +13,9 @@ import pytest
 import chai
 from chai.artifact.save import save
 from chai.errors import ModelError, PluginError, UsageError
-from chai.image import Card, Preprocess, find, read, read_card
-from chai.paths import resource
-from chai.schedule import DeviceStep, HostStep
+from chai.images.preprocess import Card, Preprocess, find, read, read_card
+from chai.offload.schedule import DeviceStep, HostStep
+from chai.util.paths import resource
 from tests.conftest import need_models, report
 
 from .common import NETS, custom, data, load, made, parts
@@ -225,7 +225,7 @@ def test_loading_touches_neither_protobuf_nor_a_caffemodel(tmp_path: Path) -> No
     )
     assert done.returncode == 0, done.stderr
     modules, opened = json.loads(done.stdout)
-    assert "chai.compiled" in modules and any(o.endswith("digits.chai") for o in opened)
+    assert "chai.artifact.source" in modules and any(o.endswith("digits.chai") for o in opened)
     assert not [m for m in modules if m.startswith("google.protobuf")]
     assert not [o for o in opened if o.endswith((".caffemodel", ".prototxt", ".desc"))]
 

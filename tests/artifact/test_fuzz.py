@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 
 import chai
-from chai.descriptor import unpack
-from chai.encoding import decode, equal
+from chai.codegen.encoding import decode, equal
+from chai.codegen.memory_map import FIXED, split
 from chai.errors import ChaiError
-from chai.regions import FIXED, split
-from chai.schedule import DeviceStep
+from chai.offload.schedule import DeviceStep
+from chai.overlay.records import unpack
 from tests.conftest import report
 
 from .common import NETS, assembled, data, load, made, parts

@@ -17,12 +17,12 @@ import chai
 from chai import overlay as overlays
 from chai.artifact import container
 from chai.artifact.save import save
-from chai.chain import chain
+from chai.codegen.chain import chain
+from chai.codegen.memory_map import FIXED
 from chai.errors import ParseError
 from chai.kernels import scratch
-from chai.packing import Held, Packed, matrices, pack_weights, weight_bytes
-from chai.regions import FIXED
-from chai.schedule import DeviceStep
+from chai.offload.schedule import DeviceStep
+from chai.overlay.weights import Held, Packed, matrices, pack_weights, weight_bytes
 from tests.passes.common import network
 
 WIDE = "convolution_param { num_output: 192 kernel_size: 3 pad: 1 }"

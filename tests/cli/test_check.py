@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.conftest import need_models
-from tests.test_check import HOSTILE, SCHEMA, Page
+from tests.evaluate.test_compare import HOSTILE, SCHEMA, Page
 
 DIGITS = resource("prototxt", "digits_images")
 COMMAND = {

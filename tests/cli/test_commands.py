@@ -12,10 +12,10 @@ from PIL import Image
 
 import chai
 from chai.artifact.save import save
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.conftest import need_models
+from tests.offload.test_cost import SHAPE, TWO, manifest
 from tests.passes.common import prototxt
-from tests.test_cost import SHAPE, TWO, manifest
 
 DIGITS = resource("prototxt", "digits_images")
 NUMBER = {"type": "number"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.artifact.common import parts
 
 IMAGES = resource("prototxt", "digits_images")

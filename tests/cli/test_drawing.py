@@ -12,13 +12,13 @@ import pytest
 from PIL import Image, ImageFont
 
 import chai
-from chai import picture
 from chai.cli import answers
 from chai.cli.drawing import Drawing
 from chai.errors import UsageError
-from chai.image import Preprocess, bilinear
-from chai.paths import resource
-from chai.picture import Box
+from chai.images import drawing as picture
+from chai.images.drawing import Box
+from chai.images.preprocess import Preprocess, bilinear
+from chai.util.paths import resource
 from tests.conftest import need_models
 
 DIGITS = resource("prototxt", "digits_images")

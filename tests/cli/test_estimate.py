@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from chai.chaidnn.estimate import COLUMNS, FREE, HOST, estimate, write
 from chai.errors import ParseError
-from chai.estimate import COLUMNS, FREE, HOST, estimate, write
 from chai.limits import limits
 from chai.overlay import Overlay, load, names
 
@@ -137,10 +137,10 @@ def test_layers_that_stream(tmp_path_factory: Any, overlay: str, kind: str, size
 def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None:
     """Every convolution and pooling of GoogLeNet, as a list, against the model's cycles of the compiled network."""
     import chai
-    from chai.cycles import cycles
     from chai.layers.convolution import Convolution
-    from chai.lowering import Target
-    from chai.schedule import DeviceStep, lower
+    from chai.offload.schedule import DeviceStep, lower
+    from chai.tasks.cycles import cycles
+    from chai.tasks.target import Target
 
     net = chai.Net("googlenet", device="null")
     net.plan()

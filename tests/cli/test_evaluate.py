@@ -20,8 +20,8 @@ import pytest
 import chai
 from chai import cli
 from chai.artifact.save import save
-from chai.evaluate import crew, evaluate, processes
-from chai.paths import resource
+from chai.evaluate import dispatch, evaluate, processes
+from chai.util.paths import resource
 from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded, lines, records, until
 
 DIGITS = resource("prototxt", "digits_images")
@@ -189,7 +189,7 @@ def test_images_that_stop_their_worker_are_reported(tmp_path: Path, impatient: N
 def test_an_image_that_takes_for_ever_is_reported(  # type: ignore[no-untyped-def]
     tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    monkeypatch.setattr(crew, "TRIES", 1)
+    monkeypatch.setattr(dispatch, "TRIES", 1)
     args = guarded(tmp_path, 7, {5: KILLS})
     (tmp_path / "guard.py").write_text(
         (tmp_path / "guard.py").read_text().replace("os.kill(", "while True: pass  #", 1)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from chai.cli import output
-from chai.table import plain, quantity
+from chai.util.table import plain, quantity
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.paths import resource
+from chai.util.paths import resource
 
 IMAGE = sorted(resource("prototxt", "digits_images").glob("*_7.png"))[0]
 TEXT = "[INFOx] Total Number of Custom layers : 1\n\n[INFOx] Custom Layer - 1 : classifier\n"

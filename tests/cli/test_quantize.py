@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import chai
-from chai.paths import resource
+from chai.util.paths import resource
 from chai.xportdnn import main as xportdnn
-from tests.test_check import Page
+from tests.evaluate.test_compare import Page
 
 DIGITS = resource("prototxt", "digits_images")
 

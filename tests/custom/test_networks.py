@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.conftest import need_models, report
 from tests.layers.common import close
 from tests.reference import arrangement, elementwise, normalization, window, yolo

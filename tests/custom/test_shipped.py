@@ -12,7 +12,7 @@ import pytest
 
 import chai
 from chai.parser.caffemodel import write_caffemodel
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.layers.common import close, numbers
 from tests.reference import elementwise, normalization, yolo
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.xchange import FIELDS
+from chai.plugins.xchange import FIELDS
 from tests.conftest import ROOT, need_models
 
 DOCUMENT = (ROOT / "docs" / "custom_layers.md").read_text()

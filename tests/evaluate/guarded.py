@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chai.paths import resource
+from chai.util.paths import resource
 
 KILLS, FREEZES, RAISES = 1001.0, 1002.0, 1003.0
 GUARD = f"""

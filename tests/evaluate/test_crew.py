@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.errors import ChaiError, DeviceError
-from chai.evaluate.crew import Part, batches, drive
-from chai.evaluate.work import Place
+from chai.evaluate.dispatch import Part, batches, drive
+from chai.evaluate.job import Place
 
 IMAGES: list[Place] = [(i, f"/photos/{i}.png", None) for i in range(23)]
 

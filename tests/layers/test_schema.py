@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from chai import layers
+from chai.graph.params import BlobShape, Filler, NoParams
 from chai.layers._source import Transform
-from chai.params import BlobShape, Filler, NoParams
 from chai.parser import schema
 
 # What a layer has no use for, and why it may be ignored.

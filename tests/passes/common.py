@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 import chai
-from chai import executor
-from chai.graph import Graph, Shape
+from chai.blob import Shape
+from chai.graph import Graph
 from chai.layers.batch_norm import BatchNorm
 from chai.layers.bn import BN
 from chai.passes.infer_shapes import infer_shapes
+from chai.runtime import host
 
 Array = np.ndarray
 _LINE = re.compile(r"(\S+) (\S+) (.*?) ?-> ([^:]+?)(?: : (.+))?")
@@ -105,7 +106,7 @@ def values(graph: Graph) -> dict[str, Array]:
         blob: np.random.default_rng(i).uniform(-2, 2, shapes[blob]).astype(np.float32)
         for i, blob in enumerate(graph.inputs)
     }
-    found, _ = executor.run(graph, shapes, feeds, set(shapes))
+    found, _ = host.run(graph, shapes, feeds, set(shapes))
     return found
 
 

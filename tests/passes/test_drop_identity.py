@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chai.passes.drop_identity import drop_identity
-from chai.passes.pipeline import rewrite
+from chai.passes.rewrite import rewrite
 
 from .common import CONV, facts, make, network, origins, same, types, values
 

@@ -10,7 +10,7 @@ import pytest
 from chai.layers.scale import Scale
 from chai.passes.fold_batchnorm import fold_batchnorm
 from chai.passes.fuse_relu import fuse_relu
-from chai.passes.pipeline import rewrite
+from chai.passes.rewrite import rewrite
 
 from .common import AFFINE, AVE, CONV, GLOBAL, facts, make, network, origins, same, types
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chai.passes.fuse_relu import fuse_relu
-from chai.passes.pipeline import rewrite
+from chai.passes.rewrite import rewrite
 
 from .common import AFFINE, AVE, CONV, GLOBAL, MAX, facts, make, origins, same, types
 

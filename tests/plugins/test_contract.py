@@ -10,8 +10,8 @@ import pytest
 
 import chai
 from chai.parser.caffemodel import write_caffemodel
-from chai.paths import resource
-from chai.xchange import COMPILED, FIELDS
+from chai.plugins.xchange import COMPILED, FIELDS
+from chai.util.paths import resource
 
 from .common import DATA, SHAPE, compiles, flagged, one, untrained
 

@@ -84,7 +84,7 @@ def test_nothing_is_run_that_was_not_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     plugins.load_named()
     assert value(tmp_path, custom={"mine": lambda x: x.out_ptrs[0].fill(3)}) == 3
-    assert plugins.places() == [chai.paths.resource("custom"), *env().custom]
+    assert plugins.places() == [chai.util.paths.resource("custom"), *env().custom]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_an_unregistered_type(tmp_path: Path) -> None:
     error = caught.value
     assert error.message.startswith(f"{tmp_path / 'net.prototxt'}:2: layer 'mine': type 'gemmm' is marked user_def")
     assert error.hint.startswith("did you mean 'gemm'? registered: ")
-    assert f"looked in: {chai.paths.resource('custom')}; name your file with --custom or CHAI_CUSTOM" in error.hint
+    assert f"looked in: {chai.util.paths.resource('custom')}; name your file with --custom or CHAI_CUSTOM" in error.hint
 
 
 def test_every_registered_type_is_listed(registry: plugins.Registry) -> None:

@@ -70,7 +70,7 @@ def test_without_image_dims_images_take_the_nets_size(echo: Path) -> None:
 
 
 def test_classifying_the_shipped_digits() -> None:
-    folder = chai.paths.resource("prototxt", "digits_images")
+    folder = chai.util.paths.resource("prototxt", "digits_images")
     net = caffe.Classifier("digits", None, image_dims=(8, 8))
     files = sorted(folder.glob("*.png"))[:40]
     images = [caffe.io.load_image(f, color=False) for f in files]

@@ -12,7 +12,7 @@ from PIL import Image
 import chai
 import chai.pycaffe as caffe
 from chai.parser.caffemodel import read_blob_file
-from tests.test_image import naive_bilinear
+from tests.images.test_preprocess import naive_bilinear
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.random((5, 7, 3)).astype(np.float32)

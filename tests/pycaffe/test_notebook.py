@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chai.image import interpolate
-from chai.paths import network, resource
+from chai.images.preprocess import interpolate
+from chai.util.paths import resource
+from chai.zoo.networks import network
 from tests.conftest import need_models
 
 SCRIPT = """

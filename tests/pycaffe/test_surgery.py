@@ -119,7 +119,7 @@ def test_one_filter_less_changes_one_map(tmp_path: Path) -> None:
     assert (after[0, 3] == 2).all()
     assert np.array_equal(np.delete(after, 3, 1), np.delete(before, 3, 1))
     net.save(tmp_path / "w.caffemodel")
-    digits = chai.paths.network("digits")
+    digits = chai.networks.prototxt("digits")
     assert digits is not None
     again = chai.Net(digits, tmp_path / "w.caffemodel", device="float", keep=["conv1/3x3"])
     again.forward(x)

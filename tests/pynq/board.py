@@ -27,14 +27,14 @@ from pynq.buffer import PynqBuffer
 from pynqmetadata.frontends import Metadata
 
 from chai import devices
-from chai.cycles import cycles
-from chai.descriptor import unpack
+from chai.codegen.encoding import decode
 from chai.devices.base import Work
-from chai.encoding import decode
 from chai.errors import DeviceError
-from chai.memory import Placed, blob_bytes, fetch, planes, store
 from chai.overlay import Overlay
+from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
+from chai.overlay.records import unpack
 from chai.tasks import Task
+from chai.tasks.cycles import cycles
 
 from .clock import Clock
 from .hardware_files import base, controller

@@ -12,13 +12,13 @@ import pytest
 
 import chai
 from chai.artifact.save import save
-from chai.cycles import cycles
 from chai.devices.pynq import program
 from chai.env import env
+from chai.evaluate.job import Bench, Job
 from chai.evaluate.score import reduce
-from chai.evaluate.work import Bench, Job
-from chai.paths import resource
-from chai.schedule import DeviceStep
+from chai.offload.schedule import DeviceStep
+from chai.tasks.cycles import cycles
+from chai.util.paths import resource
 from tests.artifact.common import NETS, custom, data, load, made, parts
 from tests.conftest import need_models, report
 from tests.passes.common import network

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from chai import hw_overlays, overlay as overlays
-from chai.paths import resource
+from chai.util.paths import resource
 from tests.conftest import ROOT
 
 needs_pynq = pytest.mark.skipif(not find_spec("pynq"), reason="no pynq here: nox -s driver")

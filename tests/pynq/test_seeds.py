@@ -25,7 +25,7 @@ from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
-from chai.window import Window
+from chai.tasks.window import Window
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 

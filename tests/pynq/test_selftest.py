@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai import selftest
 from chai.cli import run as chai_command
 from chai.devices.pynq import program
+from chai.evaluate import selftest
 from chai.tasks import Task
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")

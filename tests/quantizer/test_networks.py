@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import chai
-from chai import image as images
-from chai.paths import resource
+from chai.images import preprocess as images
 from chai.quantizer import PLAIN, Recipe, quantize
+from chai.util.paths import resource
 from tests.conftest import need_models, report
 from tests.e2e.test_caffe_models import cases
 from tests.passes.common import DEEP, MAX, network

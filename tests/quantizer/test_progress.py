@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from chai.errors import UsageError
-from chai.paths import resource
 from chai.quantizer import quantize
 from chai.quantizer.build import Builder, Built
 from chai.quantizer.recipe import Recipe
+from chai.util.paths import resource
 
 DIGITS = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
 

@@ -10,7 +10,7 @@ import pytest
 
 import chai
 from chai.errors import UsageError
-from chai.formats import from_precision
+from chai.offload.formats import from_precision
 from chai.quantizer import PLAIN, Recipe, quantize
 from chai.quantizer.groups import scores
 from tests.passes.common import AVE, CONV, DEEP, MAX, network

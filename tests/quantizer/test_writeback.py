@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import chai
-from chai.files import digest
 from chai.fixed import Format
-from chai.formats import from_precision
-from chai.params import Precision
+from chai.graph.params import Precision
+from chai.offload.formats import from_precision
 from chai.parser.stamp import stamp, stamped
 from chai.parser.text import parse, read_source
 from chai.quantizer import Recipe, quantize
 from chai.quantizer.writeback import annotated, fields
+from chai.util.files import digest
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, network, prototxt
 
 SHAPE = (4, 3, 9, 11)

@@ -19,7 +19,7 @@ from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
-from chai.window import Window
+from chai.tasks.window import Window
 from tests.reference import fixed as reference, window as geometry
 
 from .common import EXAMPLES, FORMS, Array, check, clamps, codes, defined, emulated, factors, kernel_form, seeds, shifts

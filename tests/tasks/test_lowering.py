@@ -14,10 +14,10 @@ import chai
 from chai import overlay
 from chai.fixed import Format
 from chai.layers.pooling import Pooling, PoolingParams
-from chai.lowering import Target
-from chai.schedule import DeviceStep, HostStep
+from chai.offload.schedule import DeviceStep, HostStep
 from chai.tasks import Task
-from chai.window import Window
+from chai.tasks.target import Target
+from chai.tasks.window import Window
 from tests.layers.common import blob_shape, numbers
 from tests.reference import fixed as reference
 from tests.reference.fixed import Form, float64, half_away

@@ -13,11 +13,11 @@ import pytest
 import chai
 from chai.devices.base import Program, Ran, Work
 from chai.devices.emulator import Emulator
-from chai.image import read, read_card
-from chai.paths import resource
-from chai.schedule import DeviceStep
+from chai.images.preprocess import read, read_card
+from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.copy import Copy
+from chai.util.paths import resource
 from tests.conftest import need_models, report
 
 from .common import Array

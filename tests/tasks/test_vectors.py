@@ -9,7 +9,7 @@ import pytest
 
 from chai.fixed import Format, Requantization, quantize_weights, requantize, weight_steps
 from chai.tasks.conv import Conv
-from chai.window import Window
+from chai.tasks.window import Window
 from tests.reference import fixed as reference
 
 from .common import Array, emulated

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeviceError
-from ...lazy import np
+from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ...graph import Array
+    from ...blob import Array
 
 MEMORY = Path("/proc/meminfo")
 

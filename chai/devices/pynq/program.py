@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...chain import Chain, chain, codes_of
-from ...cycles import cycles
+from ...codegen.chain import Chain, chain, codes_of
+from ...codegen.memory_map import FIXED
 from ...errors import DeviceError
-from ...regions import FIXED
+from ...tasks.cycles import cycles
 from ..base import Device, Program, Ran, Work
 from .board import Board
 from .finding import bitstream, obstacle
 from .memory import Lost, Memory
 
 if TYPE_CHECKING:
-    from ...graph import Array
+    from ...blob import Array
     from ...overlay import Overlay
 
 PATIENCE = 20, 1.0  # a chain may take so many times what the cycle model says, and so many seconds

@@ -1,0 +1,435 @@
+"""CHaiDNN's calls over chai.Net, so that its programs can be written line by line. docs/chaidnn.md compares the two.
+
+A buffer is what a C program would have got from malloc: anything writable with the bytes that ``io_layer_info`` says,
+as ``bytearray(size)`` or a numpy array. All hold float32: images (C, H, W), blobs (N, C, H, W), the batch outermost.
+CHaiDNN's own hold codes in the order of its hardware; here a device packs and unpacks for itself, so the buffers of one
+network fit the next, on any device. Calls that return int return 0; what goes wrong is raised, as everywhere in chai.
+"""
+
+# ruff: noqa: N801, N802, N803 - CHaiDNN's names
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..blob import Shape, count, show
+from ..errors import UsageError
+from ..graph import Layer
+from ..images.preprocess import Preprocess, read
+from ..layers.detection_output import DetectionOutput, NonMaximumSuppression
+from ..net import Net
+from ..runtime import perf
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..fixed import Format
+    from ..runtime.perf import PerfInfo
+
+__all__ = [
+    "getPerfInfo",
+    "inputNormalization",
+    "io_layer_info",
+    "kernel_type_e",
+    "outputWrite",
+    "xiEval",
+    "xiExec",
+    "xiInit",
+    "xiInputRead",
+    "xiRelease",
+    "xiUnpackOutput",
+]
+
+kernel_type_e = IntEnum(
+    "kernel_type_e",
+    "CONV POOL FC_LAYER SOFTMAX DECONV NORM PERMUTE NMS CROP ELTWISEADD XCUSTOM XPACK XUNPACK",
+    start=0,
+)
+"""What ends a network; XCUSTOM also stands for types that CHaiDNN has no kernel for."""
+
+_KERNELS = {
+    "Convolution": kernel_type_e.CONV,
+    "Pooling": kernel_type_e.POOL,
+    "InnerProduct": kernel_type_e.FC_LAYER,
+    "Softmax": kernel_type_e.SOFTMAX,
+    "Deconvolution": kernel_type_e.DECONV,
+    "Normalize": kernel_type_e.NORM,
+    "Permute": kernel_type_e.PERMUTE,
+    "DetectionOutput": kernel_type_e.NMS,
+    "Crop": kernel_type_e.CROP,
+    "Eltwise": kernel_type_e.ELTWISEADD,
+}
+_BOX = 7  # numbers of a detection: image, label, score, xmin, ymin, xmax, ymax
+_FLOAT = 4  # bytes
+
+
+@dataclass
+class io_layer_info:
+    """What xiInit says of a network's input and output; CHaiDNN's fields.
+
+    ``inlayer_exectype``, ``outlayer_exectype``    "hardware" or "software": where the first and last layer run
+    ``inlayer_sizebytes``, ``outlayer_sizebytes``  of a buffer for all images
+    ``num_in_bufs``, ``num_out_bufs``              1: the halves that CHaiDNN's hardware wants are the device's business
+    ``in_height``, ``in_width``, ``in_channel``    of an image; 0 unless is_first_layer
+    ``in_depth``                                   equal to in_channel: nothing is padded here, CHaiDNN has 4 for 3
+    ``in_bw``, ``in_fbits``, ``th_in``, ``quant_scheme_flag``  format of the input (flag 1: Xilinx); 0 unless
+                                                   is_first_layer and the network brings formats (precision_param)
+    ``out_size``                                   elements of one image's output; of detections the most there can be
+    ``out_kerType``                                what the last layer is
+    """
+
+    inlayer_exectype: str = ""
+    inlayer_sizebytes: int = 0
+    outlayer_exectype: str = ""
+    outlayer_sizebytes: int = 0
+    num_in_bufs: int = 0
+    num_out_bufs: int = 0
+    in_height: int = 0
+    in_width: int = 0
+    in_bw: int = 0
+    in_fbits: int = 0
+    in_channel: int = 0
+    in_depth: int = 0
+    th_in: float = 0.0
+    quant_scheme_flag: int = 0
+    out_size: int = 0
+    out_kerType: kernel_type_e = kernel_type_e.XCUSTOM
+
+
+class _Handle:
+    """What xiInit returns. One pass runs at a time; different handles run at once."""
+
+    def __init__(self, net: Net, info: io_layer_info) -> None:
+        self.lock = threading.Lock()
+        self.out_size, self.out_kerType = info.out_size, info.out_kerType
+        self._net: Net | None = net
+
+    @property
+    def net(self) -> Net:
+        if self._net is None:
+            raise UsageError("this handle was released", hint="xiInit makes a new one")
+        return self._net
+
+    def release(self) -> None:
+        if self._net is not None:
+            self._net.close()
+        self._net = None
+
+
+def xiInit(
+    dirpath: str | Path,
+    prototxt: str,
+    caffemodel: str | None,
+    io_layer_info_ptr: io_layer_info,
+    numImg_to_process: int,
+    is_first_layer: bool,
+    start_layer: str = "",
+    end_layer: str = "",
+    **options: Any,
+) -> _Handle:
+    """A handle for a network, or for the part of it between two layers, both included; fills ``io_layer_info_ptr``.
+
+    ``prototxt``, ``caffemodel``   names inside ``dirpath``
+    ``numImg_to_process``          images of a pass: any number, where CHaiDNN computes one or two
+    ``is_first_layer``             the input is images: their size goes into ``io_layer_info_ptr``
+    ``options``                    chai.Net's, such as device, overlay, custom, engine
+
+    Raises UsageError for a part with several inputs or outputs (EP306, EP307), and what chai.Net raises.
+    """
+    weights = Path(dirpath, caffemodel) if caffemodel else None
+    options |= {"batch": numImg_to_process, "start_layer": start_layer, "end_layer": end_layer}
+    net = Net(Path(dirpath, prototxt), weights, **options)
+    for what, names in (("inputs", net.inputs), ("outputs", net.outputs)):
+        if len(names) != 1:
+            raise UsageError(
+                f"{net.name} has {len(names)} {what} ({', '.join(names)}); this interface has buffers for one",
+                hint="choose start_layer and end_layer, or use chai.Net",
+            )
+    vars(io_layer_info_ptr).update(vars(_describe(net, is_first_layer)))
+    return _Handle(net, io_layer_info_ptr)
+
+
+def xiExec(chai_handle: _Handle, input: Sequence[Any], output: Sequence[Any]) -> None:
+    """Run a batch: ``input`` and ``output`` are lists of one buffer each.
+
+    Detections are stored as CHaiDNN does, image after image: how many, then seven numbers for each.
+    """
+    with _open(chai_handle).lock:
+        net = chai_handle.net
+        shape = net.shapes[net.inputs[0]]
+        data = _floats(_only(input, "input"), count(shape), "input")
+        made = net.forward(data.reshape(shape))[net.outputs[0]]
+        if chai_handle.out_kerType == kernel_type_e.NMS:
+            made = _counted(made, shape[0])
+        _floats(_only(output, "output"), made.size, "output", write=True)[:] = made.reshape(-1)
+
+
+def xiRelease(chai_handle: _Handle) -> None:
+    """Let go of a network, when a pass that is running has ended; a second time does nothing."""
+    with _open(chai_handle).lock:
+        chai_handle.release()
+
+
+def getPerfInfo(handle: _Handle | Net, **options: Any) -> PerfInfo:
+    """chai.getPerfInfo, with its options, of the last pass of a handle or a Net."""
+    return perf.getPerfInfo(handle.net if isinstance(handle, _Handle) else handle, **options)
+
+
+def inputNormalization(
+    input: Sequence[Any],
+    resize_h: int,
+    resize_w: int,
+    img_path1: str | Path,
+    img_path2: str | Path | None,
+    inp_mode: bool,
+    mean_ptr: Any,
+    var_ptr: Any,
+    numImg_to_process: int,
+    io_layer_info_ptr: io_layer_info,
+) -> int:
+    """Read one or two images into ``input``, a buffer for each: resized, cut from the centre, normalised.
+
+    ``inp_mode``   false: pixel - mean; true: (pixel / 255 - mean) / var
+    ``mean_ptr``   a number per channel in the order B, G, R, or an array (C, H, W); None: nothing is taken away
+    ``var_ptr``    a number per channel; not read where ``inp_mode`` is false
+
+    A buffer holds C * H * W floats, unrounded: the device quantises when it packs, with rounding, where CHaiDNN's
+    DynamicFixed lets a mean beyond int8 wrap. More than two images: call it again with the next buffers.
+    """
+    if numImg_to_process not in (1, 2):
+        hint = "for more call it again with the next buffers: inputNormalization(buffers[2:4], ...)"
+        raise UsageError(f"{numImg_to_process} images in a call that takes one or two", hint=hint)
+    shape = _image(io_layer_info_ptr)
+    mean = () if mean_ptr is None else np.asarray(mean_ptr, np.float32)
+    process = Preprocess().with_options(resize=(resize_h, resize_w), mean=mean, raw_scale=1.0 if inp_mode else 255.0)
+    for i, path in enumerate((img_path1, img_path2)[:numImg_to_process]):
+        if path is None:
+            raise UsageError("img_path2 is missing")
+        item = process(read(path), (1, *shape))
+        if inp_mode and var_ptr is not None:
+            item = item / np.asarray(var_ptr, np.float32).reshape(-1, 1, 1)
+        _floats(_nth(input, i, "input"), item.size, "input", write=True)[:] = item.reshape(-1)
+    return 0
+
+
+def xiInputRead(
+    normalizeinput: Sequence[Any], input: Sequence[Any], numImg_to_process: int, io_layer_info_ptr: io_layer_info
+) -> int:
+    """Put the images of ``normalizeinput``, a buffer for each, into the one buffer that xiExec takes."""
+    size = count(_image(io_layer_info_ptr))
+    batch = io_layer_info_ptr.inlayer_sizebytes // (_FLOAT * size)
+    if numImg_to_process != batch:
+        raise UsageError(f"{numImg_to_process} images for a network that xiInit made for {batch}")
+    whole = _floats(_only(input, "input"), batch * size, "input", write=True).reshape(batch, size)
+    for i in range(batch):
+        whole[i] = _floats(_nth(normalizeinput, i, "normalizeinput"), size, "normalizeinput")
+    return 0
+
+
+def xiUnpackOutput(
+    exec_output: Sequence[Any],
+    unpack_output: Sequence[Any],
+    out_kerType: kernel_type_e,
+    out_layer_size: int,
+    numImg_to_process: int,
+) -> int:
+    """Part what xiExec wrote into a buffer for each image: its elements, of any kind of layer.
+
+    Detections: their number, then seven numbers for each.
+    """
+    whole = _floats(_only(exec_output, "exec_output"), None, "exec_output")
+    start = 0
+    for i in range(numImg_to_process):
+        size = _stored(whole[start:], out_kerType, out_layer_size)
+        part = _floats(_nth(unpack_output, i, "unpack_output"), size, "unpack_output", write=True)
+        part[:] = whole[start : start + size]
+        start += size
+    return 0
+
+
+def outputWrite(
+    dirpath: str | Path,
+    img_path: str | Path,  # noqa: ARG001 - CHaiDNN's signature
+    unpack_output: Sequence[Any],
+    numImg_to_process: int,
+    io_layer_info_ptr: io_layer_info,
+    ping_pong: int = 0,
+) -> int:
+    """Write each image's output to ``dirpath``/out/out_IMAGE_PINGPONG.txt, a number a line; of a softmax print the top 5.
+
+    The folder is made, where CHaiDNN fails without it. ``img_path`` is not used, as in CHaiDNN.
+    """
+    kind, size = io_layer_info_ptr.out_kerType, io_layer_info_ptr.out_size
+    folder = Path(dirpath, "out")
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(numImg_to_process):
+        values = _floats(_nth(unpack_output, i, "unpack_output"), None, "unpack_output")
+        values = values[: _stored(values, kind, size)]
+        # labels of a segmentation are whole numbers, and written so
+        form = "%d\n" if kind == kernel_type_e.CROP and np.array_equal(values, np.rint(values)) else "%f\n"
+        path = folder / f"out_{i}_{ping_pong}.txt"
+        _say(f"[OUTWR] Write Path : {path}\n")
+        path.write_text("".join(form % v for v in values))
+        if kind == kernel_type_e.SOFTMAX:
+            _say(f"[INFOx] Classification Output for batch : {i}")
+            for label in np.argsort(-values, kind="stable")[:5]:
+                _say(f"[INFOx] classId : {label}, score : {values[label]:f}")
+            _say("")
+    return 0
+
+
+def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> int:
+    """Estimate every layer of a list, on stderr and in neteval.csv in the current folder: milliseconds of one image.
+
+    CHaiDNN times its hardware, two images at a time; this is a model of ``overlay`` (default: pynq-z2). See
+    chai.estimate for the list. Raises ParseError with line and column.
+    """
+    from ..overlay import load
+    from .estimate import estimate, write
+
+    found = estimate(layerspec_csv, load() if overlay is None else load(overlay))
+    for e in found:
+        _say(" ".join(["[EVALx]", e.type, *map(str, e.numbers)]) + (f"   ({e.reason})" if e.reason else ""))
+        _say(f"[PERFM] Estimated time : {e.ms:f} ms\n")
+    write(found, "neteval.csv")
+    return 0
+
+
+# -- inside
+
+
+def _describe(net: Net, image: bool) -> io_layer_info:
+    blob, out = net.inputs[0], net.graph.outputs[0]
+    if blob not in net.shapes:
+        raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"shapes={{{blob!r}: (1, ...)}}")
+    format = _format(net, blob)
+    shape, made = net.shapes[blob], net.shapes[net.outputs[0]]
+    first = next(layer for layer in net.graph.layers if blob in layer.bottoms)
+    last = next(layer for layer in net.graph.layers if out in layer.tops)
+    if isinstance(last, DetectionOutput):
+        size = 1 + _BOX * _boxes(last, net.shapes[net.graph.caffe_name(last.bottoms[2])])
+    elif made[:1] == shape[:1]:
+        size = count(made[1:])
+    else:
+        raise UsageError(f"output {net.outputs[0]!r} is {show(made)}: not a part for each of {shape[0]} images")
+    info = io_layer_info(
+        inlayer_exectype=_place(net, first),
+        inlayer_sizebytes=_FLOAT * count(shape),
+        outlayer_exectype=_place(net, last),
+        outlayer_sizebytes=_FLOAT * size * shape[0],
+        num_in_bufs=1,
+        num_out_bufs=1,
+        out_size=size,
+        out_kerType=_KERNELS.get(last.type, kernel_type_e.XCUSTOM),
+    )
+    if image:
+        if len(shape) != 4:
+            raise UsageError(f"input {blob!r} is {show(shape)}, no images", hint="is_first_layer=False")
+        info.in_channel, info.in_height, info.in_width = shape[1:]
+        info.in_depth = info.in_channel
+        if format is not None and format.scheme == "Xilinx":
+            info.in_bw, info.th_in, info.quant_scheme_flag = format.bits, format.value, 1
+        elif format is not None:
+            info.in_bw, info.in_fbits = format.bits, int(format.value)
+    return info
+
+
+def _format(net: Net, blob: str) -> Format | None:
+    """The format that the network brings for ``blob``."""
+    from ..offload.formats import given
+
+    if net.overlay is None or not given(net.offload.graph):
+        return None
+    net.plan()
+    return (net.formats or {}).get(blob)
+
+
+def _place(net: Net, layer: Layer) -> str:
+    fpga = net.overlay is not None and net.offload.partition.engine(layer.name) == "fpga"
+    return "hardware" if fpga else "software"
+
+
+def _boxes(layer: DetectionOutput, prior: Shape) -> int:
+    """The most detections there can be in an image."""
+    p = layer.params
+    nms = p.nms_param or NonMaximumSuppression()
+    priors = prior[2] // 4
+    of_class = priors if nms.top_k is None or nms.top_k < 0 else min(nms.top_k, priors)
+    most: int = of_class * p.num_classes
+    return most if p.keep_top_k < 0 else min(most, p.keep_top_k)
+
+
+def _counted(rows: Array, images: int) -> Array:
+    """Detections (1, 1, found, 7) as CHaiDNN stores them; Caffe's row of -1 for an image without any is none here."""
+    rows = rows.reshape(-1, _BOX)
+    rows = rows[rows[:, 1] >= 0]
+    parts: list[Array] = []
+    for i in range(images):
+        own = rows[rows[:, 0] == i]
+        parts += [np.array([len(own)], np.float32), own.reshape(-1)]
+    return np.concatenate(parts)
+
+
+def _stored(values: Array, kind: kernel_type_e, size: int) -> int:
+    """How many of ``values`` are an image's: ``size``, or what the number of its detections says."""
+    found = values[0] if kind == kernel_type_e.NMS and len(values) else 0
+    if kind == kernel_type_e.NMS and 0 <= found <= (size - 1) // _BOX:
+        size = 1 + _BOX * int(found)
+    elif kind == kernel_type_e.NMS:
+        raise UsageError(f"{found:g} detections where there can be {(size - 1) // _BOX}", hint="xiExec comes first")
+    if len(values) < size:
+        raise UsageError(f"{len(values)} numbers left in the buffer for an image of {size}", hint="see io_layer_info")
+    return size
+
+
+def _open(handle: Any) -> _Handle:
+    if not isinstance(handle, _Handle):
+        raise UsageError(f"expected a handle of xiInit, found {type(handle).__name__}")
+    return handle
+
+
+def _image(info: io_layer_info) -> Shape:
+    if not info.in_channel:
+        raise UsageError("this network takes no images", hint="xiInit(..., is_first_layer=True, ...)")
+    return info.in_channel, info.in_height, info.in_width
+
+
+def _only(buffers: Sequence[Any], name: str) -> Any:
+    if len(buffers) != 1:
+        raise UsageError(f"{name}: {len(buffers)} buffers, expected 1", hint="io_layer_info says how many")
+    return buffers[0]
+
+
+def _nth(buffers: Sequence[Any], i: int, name: str) -> Any:
+    if i >= len(buffers):
+        raise UsageError(f"{name}: {len(buffers)} buffers, expected one for each image")
+    return buffers[i]
+
+
+def _floats(buffer: Any, elements: int | None, name: str, *, write: bool = False) -> Array:
+    """The first ``elements`` floats of a buffer, all there are for None. Raises UsageError for what is no such buffer."""
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        raise UsageError(f"{name}: expected a buffer, found {type(buffer).__name__}", hint="bytearray(size)") from None
+    if view.format.strip("<=@") not in ("f", "B", "b", "c") or not view.c_contiguous:
+        hint = "bytearray(size), or np.empty(elements, np.float32)"
+        raise UsageError(f"{name}: expected one run of bytes or of float32", hint=hint)
+    if write and view.readonly:
+        raise UsageError(f"{name}: this buffer is read-only")
+    elements = view.nbytes // _FLOAT if elements is None else elements
+    if view.nbytes < _FLOAT * elements:
+        hint = "buffers hold float32; io_layer_info says how many bytes"
+        raise UsageError(f"{name}: a buffer of {view.nbytes:,} bytes, expected {_FLOAT * elements:,}", hint=hint)
+    found: Array = np.frombuffer(view, np.float32, elements)
+    return found
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)

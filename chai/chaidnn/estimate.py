@@ -1,0 +1,238 @@
+"""CHaiDNN's layer list: what each of its layers would take on an overlay, a model in clock cycles, never a measurement.
+
+A list is CSV without a header. The first cell of a line is a layer type, whole numbers follow, named by ``COLUMNS``;
+every size is in pixels. What lies behind them in the line is left unread, as CHaiDNN leaves it. Types that CHaiDNN's
+evaluation gives no time count as 0 ms here too: FREE ones are part of a neighbour, HOST ones the overlay does not run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..blob import Shape, count, show
+from ..errors import ParseError, ShapeError
+from ..fixed import Requantization
+from ..graph import Layer, check_shape
+from ..graph.params import SIZE
+from ..layers._window import ConvolutionParams
+from ..layers.batch_norm import BatchNorm
+from ..layers.convolution import Convolution
+from ..layers.eltwise import Eltwise
+from ..layers.pooling import Pooling, PoolingParams
+from ..limits import limits
+from ..tasks.conv import Affine, Conv
+from ..tasks.cycles import cycles
+from ..tasks.eltwise import Eltwise as Addition
+from ..tasks.pool import Pool
+from ..tasks.window import Window
+from ..util.files import complete
+from ..util.lazy_numpy import np
+from ..util.source import Source
+
+if TYPE_CHECKING:
+    from ..overlay import Overlay
+    from ..tasks import Task
+
+_BLOB = ("input height", "input width", "input channels")
+_WINDOW = (
+    *_BLOB,
+    *("kernel height", "kernel width", "stride height", "stride width", "pad height", "pad width"),
+    *("output height", "output width", "output channels"),
+)
+COLUMNS = {
+    "CONV": (*_WINDOW, "group", "dilation"),
+    "CONV3D": (*_WINDOW, "group", "dilation"),  # CHaiDNN's name for a depthwise convolution
+    "MAXPOOL": _WINDOW,
+    "AVEPOOL": _WINDOW,
+    "BN": _BLOB,
+    "ELTWISE": _BLOB,
+}
+FREE = ("CONCAT", "DROPOUT", "FLATTEN", "RELU", "RESHAPE", "SCALE")
+HOST = ("ARGMAX", "CRELU", "CROP", "DECONV", "INNERPROD", "L2NORM", "NMS", "PERMUTE", "POWER", "PRIORBOX", "SOFTMAX")
+HINT = "columns are separated by commas, as in CONV,224,224,3,7,7,2,2,3,3,112,112,64,1,1"
+_AXES = ("height", "width")
+_MOST = max(map(len, COLUMNS.values()))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One line of the list. ``engine`` is fpga, host, free or unknown; ``reason`` says why it is not fpga.
+
+    ``input`` and ``output`` are None where the list does not say them; ``ms`` and ``macs`` are of one image.
+    """
+
+    line: int
+    type: str
+    engine: str
+    reason: str
+    numbers: tuple[int, ...] = ()
+    input: Shape | None = None
+    output: Shape | None = None
+    macs: int = 0
+    cycles: int = 0
+    ms: float = 0.0
+
+
+def estimate(path: str | Path, overlay: Overlay) -> list[Estimate]:
+    """Every layer of a list, in order.
+
+    Raises ParseError (with line and column) for what is no such list or cannot be computed; OSError passes.
+    """
+    source = Source(_text(Path(path)), str(path))
+    found, start = [], 0
+    for number, line in enumerate(source.text.split("\n", limits().layers + 1), 1):
+        if number > limits().layers:
+            raise source.error(limits().exceeded("layers", source.text.count("\n")), start)
+        cells = _cells(line, start)
+        if cells:
+            found.append(_estimate(source, number, cells, overlay))
+        start += len(line) + 1
+    if not found:
+        raise ParseError("there is no layer in it", path=str(path), hint=HINT)
+    return found
+
+
+def write(estimates: Sequence[Estimate], path: str | Path) -> None:
+    """CHaiDNN's result file: a line of type and milliseconds for every layer."""
+    with complete(path) as part:
+        part.write_text("".join(f"{e.type}, {e.ms:f}\n" for e in estimates), "utf-8")
+
+
+@dataclass(frozen=True)
+class _Cell:
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + max(1, len(self.text))
+
+
+def _text(path: Path) -> str:
+    with open(path, "rb") as file:
+        data = file.read(limits().text_bytes + 1)
+    if len(data) > limits().text_bytes:
+        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size), path=str(path))
+    try:
+        return data.decode("utf-8-sig")  # spreadsheets begin their files with a byte order mark
+    except UnicodeDecodeError as error:
+        raise ParseError(f"this is no text: {error}", path=str(path)) from error
+
+
+def _cells(line: str, start: int) -> list[_Cell]:
+    """The cells of a line without blanks and quotes; none for a blank line, spreadsheets leave empty ones at the end."""
+    cells = []
+    for text in line.split(",", _MOST + 1):  # the type, its numbers, and whatever follows
+        bare = text.strip(' \t\r"')
+        cells.append(_Cell(bare, start + (text.index(bare) if bare else 0)))
+        start += len(text) + 1
+    while cells and not cells[-1].text:
+        cells.pop()
+    return cells
+
+
+def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -> Estimate:
+    kind, rest = cells[0], cells[1:]
+    if not re.fullmatch(r"\w{1,64}", kind.text):
+        raise source.error(f"expected a layer type, found {kind.text[:40]!r}", kind.start, kind.end, HINT)
+    if kind.text not in COLUMNS:
+        return Estimate(line, kind.text, *_untimed(kind.text))
+    sizes = _sizes(source, kind, rest)
+    layer = _layer(kind.text, sizes)
+    shape = (1, sizes["input channels"], sizes["input height"], sizes["input width"])
+    try:
+        out = _output(layer, shape, sizes)
+        for blob in (shape, out):
+            check_shape(layer, blob)
+        if max(map(count, layer.weight_shapes(shape)), default=0) > limits().blob_elements:
+            raise layer.wrong("its weights are larger than any blob can be")
+        reason = layer.unsupported(overlay, *[shape] * len(layer.bottoms)) or ""
+    except ShapeError as error:
+        raise source.error(error.message, kind.start, kind.end, error.hint) from error
+    macs = layer.macs((shape,), (out,))
+    taken = 0 if reason else cycles(_task(layer, shape, out), overlay, {"in": shape, "out": out})
+    ms = taken / overlay.clock_mhz / 1000
+    return Estimate(
+        line, kind.text, "host" if reason else "fpga", reason, tuple(sizes.values()), shape, out, macs, taken, ms
+    )
+
+
+def _untimed(kind: str) -> tuple[str, str]:
+    """Engine and reason of a type without sizes."""
+    if kind in FREE:
+        return "free", "part of a neighbour"
+    if kind in HOST:
+        return "host", f"no {kind} unit"
+    near = get_close_matches(kind, (*COLUMNS, *FREE, *HOST), 1)
+    return "unknown", f"no type {kind!r} is known" + (f", did you mean {near[0]}?" if near else "")
+
+
+def _sizes(source: Source, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:
+    """The numbers of a line by the names of their columns."""
+    columns = COLUMNS[kind.text]
+    found = {}
+    for column, cell in zip(columns, cells):
+        least = 0 if column.startswith("pad") else 1
+        if not re.fullmatch("[0-9]{1,5}", cell.text) or not least <= int(cell.text) <= SIZE:
+            wanted = f"{column}: expected a whole number from {least} to {SIZE}"
+            raise source.error(f"{kind.text}: {wanted}, found {cell.text[:40]!r}", cell.start, cell.end)
+        found[column] = int(cell.text)
+    if len(found) < len(columns):
+        missing = ", ".join(columns[len(found) :])
+        message = f"{kind.text} has {len(found)} numbers, expected {len(columns)}"
+        raise source.error(message, kind.start, kind.end, f"missing: {missing}")
+    return found
+
+
+def _layer(kind: str, sizes: Mapping[str, int]) -> Layer:
+    """The layer that a line describes: it knows sizes, limits and multiply-accumulates."""
+    if kind == "BN":
+        return BatchNorm(kind, ("in",), ("out",))
+    if kind == "ELTWISE":
+        return Eltwise(kind, ("in", "in"), ("out",))
+    window: Any = {
+        f"{name}_{axis[0]}": sizes[f"{name} {axis}"] for name in ("kernel", "stride", "pad") for axis in _AXES
+    }
+    if kind in ("MAXPOOL", "AVEPOOL"):
+        return Pooling(kind, ("in",), ("out",), PoolingParams(kind[:3], **window))
+    params = ConvolutionParams(sizes["output channels"], **window, group=sizes["group"], dilation=(sizes["dilation"],))
+    return Convolution(kind, ("in",), ("out",), params)
+
+
+def _output(layer: Layer, shape: Shape, sizes: Mapping[str, int]) -> Shape:
+    """The output's shape, as the list has it. Raises ShapeError where it cannot be."""
+    made = layer.shapes(*[shape] * len(layer.bottoms))[0]
+    if "output height" not in sizes:
+        return made
+    listed = (1, sizes["output channels"], sizes["output height"], sizes["output width"])
+    low = high = made
+    if isinstance(layer, Pooling):
+        # frameworks differ: rounded down, rounded up, or up as CHaiDNN does without dropping a window in the padding
+        window = layer.window(shape)
+        spans = [(shape[i + 2] + 2 * window.pad[i] - window.kernel[i], window.stride[i]) for i in range(2)]
+        low = (*made[:2], *(span // stride + 1 for span, stride in spans))
+        high = (*made[:2], *(-(-span // stride) + 1 for span, stride in spans))
+    if not all(a <= b <= c for a, b, c in zip(low, listed, high)):
+        raise layer.wrong(f"its output is listed as {show(listed)}; this window gives {show(made)}")
+    return listed
+
+
+def _task(layer: Layer, shape: Shape, out: Shape) -> Task:
+    """The layer as a Task whose numbers nobody looks at: only their count takes time."""
+    io: Any = {"inputs": layer.bottoms, "output": layer.tops[0], "origin": layer.origin}
+    r = Requantization(np.ones((1, 1, 1), np.int64), 0, -128, 127)
+    if isinstance(layer, Pooling):
+        return Pool(**io, window=layer.window(shape), out=(out[2], out[3]), requantization=None)
+    if isinstance(layer, Eltwise):
+        return Addition(**io, factors=(1, 1), negative=None, requantization=r)
+    if isinstance(layer, Convolution):
+        kind, weights, window, group = Conv, layer.weight_shapes(shape)[0], layer.window, layer.params.group
+    else:
+        kind, weights, window, group = Affine, (shape[1], 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), shape[1]
+    codes = np.broadcast_to(np.int8(0), weights)  # of that size, but one byte
+    return kind(**io, weights=codes, bias=np.zeros(1, np.int64), window=window, group=group, requantization=r)

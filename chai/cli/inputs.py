@@ -1,0 +1,134 @@
+"""A network, and images on their way into it: what the commands that take images share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..blob import show
+from ..errors import ParseError, UsageError
+from ..images import preprocess as images
+from ..util.lazy_numpy import np
+from . import options, output
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+    from ..net import Net
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: the network, its input and how images get there."""
+
+    net: Net
+    blob: str
+    shape: Shape
+    preprocess: images.Preprocess
+    labels: Sequence[str]
+
+
+def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
+    from ..artifact.source import CompiledNet
+    from ..zoo.locate import is_compiled, locate
+
+    path, weights = locate(args.net, args.weights, compiled=True)
+    compiled = is_compiled(path)
+    card = images.Card() if compiled else images.read_card(path)
+    if weights is None and not args.random_weights and not compiled:
+        raise no_weights("run", args.net, "or --random-weights, to try the speed")
+    sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
+    net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
+    if isinstance(net, CompiledNet):
+        card = net.card
+    if len(net.inputs) != 1:
+        raise UsageError(
+            f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); this command feeds one",
+            hint="use chai.Net(...).forward(...) from Python",
+        )
+    blob = net.inputs[0]
+    shape = net.shapes.get(blob) or _shape_of(files, blob)
+    transform = net.graph.transforms.get(blob)
+    preprocess = (
+        images.from_transform(transform) if transform is not None and not card.preprocess.given else card.preprocess
+    )
+    mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
+    preprocess = preprocess.with_options(
+        resize=args.resize,
+        crop=args.crop,
+        channels=args.channels,
+        mean=mean,
+        raw_scale=args.raw_scale,
+        scale=args.scale,
+    )
+    if transform is not None and transform.mean_file and mean is None:
+        name = output.printable(transform.mean_file)
+        output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
+    labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
+    return Job(net, blob, shape, preprocess, labels)
+
+
+def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
+    """What to tell somebody who gave none; ``otherwise`` is the hint where chai does not know of any."""
+    from ..zoo.fetch import how_to_get
+
+    return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
+
+
+def _shape_of(files: list[Path], blob: str) -> Shape:
+    """The input's size where the prototxt does not say it: that of a .npy, else it has to be given."""
+    if all(f.suffix == ".npy" for f in files):
+        array = images.read_array(files[0])
+        return array.shape if array.ndim == 4 else (1, *array.shape)
+    raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
+
+
+def calibrate(args: argparse.Namespace, job: Job) -> None:
+    files = images.find([args.calibration])
+    inputs = [item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, [])]
+    if not inputs:
+        raise UsageError(f"--calibration {args.calibration}: no image there can be read")
+    job.net.calibrate(**{job.blob: np.stack(inputs)})
+
+
+def items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iterator[tuple[str, Array]]:
+    """Name and input (C, H, W) of every image; those that cannot be read go to ``failed``."""
+    for file in files:
+        try:
+            if file.suffix.lower() != ".npy":
+                yield str(file), job.preprocess(images.read(file), job.shape)
+                continue
+            array = images.read_array(file)
+        except ParseError as error:
+            output.report(error)
+            failed.append({"file": str(file), "error": error.message})
+            continue
+        if array.ndim < len(job.shape):
+            yield str(file), array
+        else:
+            yield from ((f"{file}[{i}]" if len(array) > 1 else str(file), item) for i, item in enumerate(array))
+
+
+def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[list[str], Array]]:
+    """Up to ``size`` neighbours of one shape at a time."""
+    names: list[str] = []
+    data: list[Array] = []
+    for name, item in inputs:
+        if len(data) == size or (data and data[0].shape != item.shape):
+            yield names, np.stack(data)
+            names, data = [], []
+        names.append(name)
+        data.append(item)
+    if data:
+        yield names, np.stack(data)
+
+
+def header(args: argparse.Namespace, job: Job) -> str:
+    given = "" if job.preprocess.given else "   (default: no preprocessing was given)"
+    return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {describe(job)}{given}"
+
+
+def describe(job: Job) -> str:
+    return job.preprocess.describe(job.shape) if len(job.shape) == 4 and job.shape[1] in (1, 3) else show(job.shape)

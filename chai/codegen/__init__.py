@@ -1,0 +1,1 @@
+"""Turn Tasks into the bytes that an accelerator fetches: descriptors, memory map, chain."""

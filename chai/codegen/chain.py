@@ -1,0 +1,218 @@
+"""A segment as an accelerator fetches it: descriptors and constants in DDR, and where its blobs lie there.
+
+Descriptors are made before anybody knows where the regions of memory will be; ``fix`` puts the addresses in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..overlay.layout import fetch, round_up, store
+from ..overlay.records import pack, unpack
+from ..overlay.weights import Piece, put, size_of
+from ..util.lazy_numpy import np
+from .encoding import encode
+from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+    from ..overlay import Layout, Overlay
+    from ..tasks import Task
+
+_ON_ARRAY = ("conv", "affine")  # the other kinds run on the window engine
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The Tasks of one segment, ready to be put into memory.
+
+    ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
+    ``wanted``       what the host can ``load`` after a run: (blob, first channel, channels)
+    ``descriptors``  with addresses in regions
+    ``constants``    what lies behind them in FIXED, in order: (offset in FIXED, bytes or where they are)
+    """
+
+    overlay: Overlay
+    tasks: tuple[Task, ...]
+    shapes: Mapping[str, Shape]
+    regions: Regions
+    wanted: Sequence[tuple[str, int, int]]
+    descriptors: Sequence[bytes]
+    constants: Sequence[tuple[int, Piece]]
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each region that there is."""
+        end = max((start + size_of(part) for start, part in self.constants), default=0)
+        fixed = round_up(max(head_bytes(self.overlay, len(self.tasks)), end), self.overlay.layout.alignment)
+        return {FIXED: fixed, **self.regions.sizes}
+
+    @property
+    def written(self) -> list[int]:
+        """Regions of blobs that the host writes before a run."""
+        return [region for region in self.regions.sizes if region in WRITTEN]
+
+    @property
+    def read(self) -> list[int]:
+        """Regions that the host reads after a run."""
+        return [region for region in self.regions.sizes if region in READ]
+
+    def fix(self, base: Mapping[int, int], out: Array) -> None:
+        """Write what stands in FIXED when the regions begin at these addresses into its bytes (uint8).
+
+        Constants go there from where they are, with nothing in between.
+        """
+        record = self.overlay.descriptor
+        addresses = [f.name for f in record.fields if f.multiple > 1]
+        end = 0
+        for descriptor in self.descriptors:
+            values = unpack(record, descriptor)
+            for name in addresses:
+                if values[name]:
+                    region, offset = split(values[name])
+                    values[name] = base[region] + offset
+            out[end : end + record.bytes] = np.frombuffer(pack(record, values), np.uint8)
+            end += record.bytes
+        self.fill(out)
+
+    def fill(self, out: Array) -> None:
+        """Write the constants into FIXED, and zeros around them."""
+        end = len(self.tasks) * self.overlay.descriptor.bytes
+        for start, part in self.constants:
+            out[end:start] = 0
+            end = start + size_of(part)
+            put(part, out[start:end])
+        out[end:] = 0
+
+    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
+        """Put a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
+        store(codes, *self._memory(blob, memory))
+
+    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
+        """Get a blob's codes from channel ``first`` on."""
+        bytes, layout, start, channels = self._memory(blob, memory)
+        fetch(bytes, out, layout, start + first, channels)
+
+    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
+        region, offset = split(self.regions.blobs[blob].offset)
+        whole, first = self.regions.whole(blob)
+        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
+
+
+def chain(
+    overlay: Overlay,
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    places: Mapping[str, tuple[str, int]],
+    reads: Collection[str],
+    writes: Collection[str],
+) -> Chain:
+    """The Chain of a segment that is given the blobs ``reads`` and asked for ``writes``; ``places`` as ``regions`` has
+    them. Raises DeviceError for a Task that the overlay's descriptors cannot say."""
+    moves = [(task.inputs, task.output) for task in tasks]
+    laid = regions(overlay.layout, shapes, places, moves, reads, writes)
+    descriptors, constants = _encoded(overlay, tasks, shapes, laid)
+    return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, constants)
+
+
+def head_bytes(overlay: Overlay, count: int) -> int:
+    """Bytes of so many descriptors in FIXED; the constants begin behind them."""
+    return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
+
+
+def tokens(tasks: Sequence[Task]) -> Iterator[tuple[bool, bool]]:
+    """(wait, signal) of each Task: where the engine changes, the next Task waits for the last one's token."""
+    engines = [task.kind in _ON_ARRAY for task in tasks]
+    changes = [False, *(a != b for a, b in pairwise(engines)), False]
+    return pairwise(changes) if tasks else iter(())
+
+
+def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
+    """What the host can ``load`` of the blobs that it asks for: (blob, first channel, channels)."""
+    filled: dict[str, list[tuple[int, int]]] = {}  # channels of a whole that the host or a Task writes
+    for blob in laid.given:
+        whole, first = laid.whole(blob)
+        filled.setdefault(whole, []).append((first, shapes[blob][1]))
+    for task in tasks:
+        whole, first = laid.whole(task.output)
+        filled.setdefault(whole, []).append(_channels(task, first, shapes))
+    found = []
+    for blob in laid.asked:
+        whole, first = laid.whole(blob)
+        found += [(blob, a, b - a) for a, b in _inside(filled.get(whole, []), first, first + shapes[blob][1])]
+    return found
+
+
+def _channels(task: Task, start: int, shapes: Mapping[str, Shape]) -> tuple[int, int]:
+    """First channel and number of channels that a Task writes, in the whole whose channel ``start`` its output begins at."""
+    first = int(getattr(task, "first", 0))
+    count = shapes[task.inputs[0] if task.kind == "copy" else task.output][1]
+    return start + first, count
+
+
+def _inside(filled: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Runs of filled channels within a blob, counted from its first."""
+    runs: list[list[int]] = []
+    for start, count in sorted(filled):
+        begin, stop = max(start, first), min(start + count, end)
+        if begin < stop and runs and begin <= runs[-1][1]:
+            runs[-1][1] = max(runs[-1][1], stop)
+        elif begin < stop:
+            runs.append([begin, stop])
+    return ((a - first, b - first) for a, b in runs)
+
+
+def _encoded(
+    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], laid: Regions
+) -> tuple[list[bytes], list[tuple[int, Piece]]]:
+    """Descriptors, and constants with their offsets."""
+    descriptors, constants = [], list[tuple[int, Piece]]()
+    end = head_bytes(overlay, len(tasks))
+    for tag, (task, (wait, signal)) in enumerate(zip(tasks, tokens(tasks))):
+        where = (FIXED << REGION) + end
+        descriptor, parts = encode(task, overlay, laid.blobs, shapes, where, tag=tag, wait=wait, signal=signal)
+        descriptors.append(descriptor)
+        for part in parts:
+            constants.append((end, part))
+            end += size_of(part)
+        end = round_up(end, overlay.layout.alignment)
+    return descriptors, constants
+
+
+class Footprint(NamedTuple):
+    """Bytes in a device's memory; ``apart`` are those of activations if no two blobs shared any."""
+
+    activations: int
+    apart: int
+    constants: int
+
+    def __str__(self) -> str:
+        shared = f"{self.activations / 1e6:.2f} MB of activations on the device ({self.apart / 1e6:.2f} without reuse)"
+        return f"{shared}, {self.constants / 1e6:.2f} MB of weights and descriptors"
+
+
+def footprint(chains: Sequence[Chain]) -> Footprint:
+    """What all segments of a network take, each in memory of its own."""
+    return Footprint(
+        sum(sum(made.regions.sizes.values()) for made in chains),
+        sum(made.regions.total for made in chains),
+        sum(made.sizes[FIXED] for made in chains),
+    )
+
+
+def codes_of(
+    blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
+) -> Array:
+    """The codes of a blob, made where they are missing; those of a part are a view of the whole's."""
+    if blob not in blobs:
+        place = places.get(blob)
+        shape = shapes[blob]
+        if place is None:
+            blobs[blob] = np.empty(shape, np.int8)
+        else:
+            whole = codes_of(place[0], blobs, shapes, places)
+            blobs[blob] = whole[:, place[1] : place[1] + shape[1]]
+    return blobs[blob]

@@ -1,0 +1,186 @@
+"""Where the blobs of a segment lie in a device's memory.
+
+What the host writes, what it reads and what it never looks at lie in regions of their own, because caches are flushed
+and invalidated by whole regions. Until somebody knows where the regions are, an address is a region's number, above bit
+``REGION``, and an offset in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError
+from ..overlay.layout import Placed, blob_bytes, overlap, share
+
+if TYPE_CHECKING:
+    from ..blob import Shape
+    from ..overlay import Layout
+
+    Moves = Sequence[tuple[Collection[str], str]]  # what each Task reads and writes, in order
+
+REGION = 40  # bits of an offset
+FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 stays the address of what a descriptor has no use for
+WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
+
+
+def split(address: int) -> tuple[int, int]:
+    """Region and offset of an address."""
+    return address >> REGION, address & (1 << REGION) - 1
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The blobs of a segment, each in a region.
+
+    ``blobs``  every blob in use, at addresses as above; a part of a blob that nobody here has a use for is a blob of its
+               own
+    ``given``  those that the host has to store before every run
+    ``asked``  those it asks for after it
+    ``moves``  what the Tasks do, in order: (blobs read, blob written)
+    ``sizes``  bytes of each region that there is, FIXED aside
+    """
+
+    blobs: Mapping[str, Placed]
+    given: Sequence[str]
+    asked: Sequence[str]
+    moves: Moves
+    sizes: Mapping[int, int]
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Of each blob that is no part: where it begins in its region."""
+        return {blob: split(placed.offset)[1] for blob, placed in self.blobs.items() if placed.parent is None}
+
+    @property
+    def total(self) -> int:
+        """Bytes of all blobs if no two shared any."""
+        return sum(placed.bytes for placed in self.blobs.values() if placed.parent is None)
+
+    def whole(self, blob: str) -> tuple[str, int]:
+        """The blob that a blob is a part of, itself if of none, and its first channel there."""
+        placed = self.blobs[blob]
+        return placed.parent or blob, placed.first_channel
+
+
+def regions(
+    layout: Layout,
+    shapes: Mapping[str, Shape],
+    places: Mapping[str, tuple[str, int]],
+    moves: Moves,
+    reads: Collection[str],
+    writes: Collection[str],
+    offsets: Mapping[str, int] | None = None,
+) -> Regions:
+    """Lay out a segment that is given the blobs ``reads`` and asked for ``writes``.
+
+    ``places`` says which blobs are parts of others: (the other, first channel). ``offsets`` are those of a layout that
+    was made before; without them only what the host never sees shares bytes. Raises DeviceError for offsets that no
+    layout has: outside, or with a blob written over before its last reader.
+    """
+    blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
+    wholes = {blob: _whole(blob, places, blobs) for blob in blobs}
+    given = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
+    regions = _regions(wholes, given, writes)
+    lengths = {whole: blob_bytes(shapes[whole], layout) for whole in regions}
+    if offsets is None:
+        found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves])
+    else:
+        found = dict(offsets)
+        _check_offsets(found, regions, lengths, layout)
+    sizes: dict[int, int] = {}
+    for whole, region in regions.items():
+        sizes[region] = max(sizes.get(region, 0), found[whole] + lengths[whole])
+    placed = {}
+    for blob, (whole, first) in wholes.items():
+        parent = None if blob == whole else whole
+        placed[blob] = Placed(
+            (regions[whole] << REGION) + found[whole], blob_bytes(shapes[blob], layout), parent, first
+        )
+    made = Regions(placed, given, list(writes), moves, sizes)
+    if offsets is not None:
+        _check_order(made)
+    return made
+
+
+def _whole(blob: str, places: Mapping[str, tuple[str, int]], used: Collection[str]) -> tuple[str, int]:
+    """The outermost blob in use that a blob is a part of, and its first channel there."""
+    found, first = (blob, 0), 0
+    while blob in places:
+        blob, start = places[blob]
+        first += start
+        if blob in used:
+            found = blob, first
+    return found
+
+
+def _regions(wholes: Mapping[str, tuple[str, int]], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
+    """The region of each blob that is no part."""
+    written, read = ({wholes[blob][0] for blob in blobs} for blobs in (given, writes))
+    kinds = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}
+    return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
+
+
+def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves) -> dict[str, int]:
+    """Offsets: those in WORK share bytes, the others lie one behind the other."""
+    lives: dict[str, tuple[int, int]] = {}
+    for moment, (sources, target) in enumerate(moves):
+        for whole in (*sources, target):
+            if regions[whole] == WORK:
+                lives[whole] = lives.get(whole, (moment,))[0], moment
+    found, _ = share(lives, lengths)
+    ends: dict[int, int] = {}
+    for whole in sorted(regions.keys() - lives.keys()):
+        region = regions[whole]
+        found[whole] = ends.get(region, 0)
+        ends[region] = found[whole] + lengths[whole]
+    return found
+
+
+def _check_offsets(
+    offsets: Mapping[str, int], regions: Mapping[str, int], lengths: Mapping[str, int], layout: Layout
+) -> None:
+    """Offsets from elsewhere: one for each blob, none in the middle of a word or beyond what any layout needs."""
+    if offsets.keys() != regions.keys():
+        wrong = min(offsets.keys() ^ regions.keys())
+        raise DeviceError(f"blob {wrong!r} {'has a place and no use' if wrong in offsets else 'has no place'}")
+    most: dict[int, int] = {}
+    for whole, region in regions.items():
+        most[region] = most.get(region, 0) + lengths[whole]
+    for whole, offset in offsets.items():
+        end = most[regions[whole]]
+        if offset % layout.alignment or not 0 <= offset <= end - lengths[whole]:
+            raise DeviceError(f"blob {whole!r}: {lengths[whole]:,} bytes at {offset:,} do not lie in {end:,}")
+
+
+def _check_order(made: Regions) -> None:
+    """Nothing is read whose bytes another blob has been written to. Raises DeviceError."""
+    there: dict[str, Placed] = {}
+    lost: set[str] = set()
+    for sources, target in _moments(made):
+        wholes = {made.whole(blob)[0] for blob in sources}
+        for blob in sorted(wholes - there.keys()):
+            raise DeviceError(
+                f"another blob is written over {blob!r}, which is still read"
+                if blob in lost
+                else f"blob {blob!r} is read before anything has written it"
+            )
+        if target is None:
+            continue
+        whole = made.whole(target)[0]
+        over = {blob for blob, placed in there.items() if blob != whole and overlap(placed, made.blobs[whole])}
+        if not wholes.isdisjoint(over):
+            raise DeviceError(f"blob {whole!r} is written over what it is made of")
+        for blob in over:
+            del there[blob]
+        lost |= over
+        there[whole] = made.blobs[whole]
+
+
+def _moments(made: Regions) -> Iterator[tuple[Collection[str], str | None]]:
+    """All reading and writing of a run: the host's before the Tasks, the Tasks', and the host's behind them."""
+    yield from (((), blob) for blob in made.given)
+    yield from made.moves
+    written = {made.whole(blob)[0] for blob in (*made.given, *(target for _, target in made.moves))}
+    yield [blob for blob in made.asked if made.whole(blob)[0] in written], None

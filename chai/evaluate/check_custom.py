@@ -1,0 +1,198 @@
+"""check_custom: does a custom layer compute the same in every way it can run?
+
+Its plain Python form is compared with its compiled form and with every other implementation, on random inputs, for
+several batches; guard words around every top and a second run on the same inputs find what reads or writes where it
+should not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ..blob import Shape, show
+from ..errors import PluginError, UsageError
+from ..fixed import Format
+from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
+from ..plugins.call import Frame, candidates
+from ..plugins.compiling import available
+from ..plugins.definition import Implementation, plain_type
+from ..util.lazy_numpy import np
+from ..util.table import plain
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+    Tops = tuple[Array, ...]
+
+TOLERANCE = 1e-4  # of the largest value that plain Python computes
+ROUNDS = 5
+DIFFER = "two runs on the same inputs differ"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One implementation on inputs of one size. ``difference`` is relative to the largest value (int8: in steps)."""
+
+    layer: str
+    inputs: str
+    way: str
+    difference: float
+    ms: float
+    ok: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CustomReport:
+    """What ``check_custom`` found; ``ok`` when every way agrees."""
+
+    type: str
+    rows: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every implementation agrees with plain Python everywhere."""
+        return all(row.ok for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and names only, ready for json.dumps."""
+        return {"type": self.type, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
+
+    def __str__(self) -> str:
+        head = ("layer", "inputs", "way", "difference", "ms", "")
+        rows = [
+            (r.layer, r.inputs, r.way, f"{r.difference:.2g}", f"{r.ms:.3f}", ("ok " if r.ok else "FAILED ") + r.note)
+            for r in self.rows
+        ]
+        return plain(head, rows, "lllrrl")
+
+
+def check_custom(
+    type: str | CustomType,
+    inputs: Sequence[Shape],
+    *,
+    params: Sequence[Shape | Array] = (),
+    float_args: Sequence[float] = (),
+    string_args: Sequence[str] = (),
+    top_dim: Sequence[int] = (),
+    tops: int = 1,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> CustomReport:
+    """Compare every way of computing a custom type, on random inputs of these shapes and with batches of 1 and 3.
+
+    ``type``    a registered type's name, or what the decorator returned
+    ``params``  trained parameters: arrays, or shapes of random ones
+    Raises PluginError for a type that is not there or a function that fails.
+    """
+    if isinstance(type, str):
+        load_shipped()
+        custom = REGISTRY.find(type)
+        if custom is None:
+            raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(REGISTRY.known()))
+    else:
+        custom = plain_type("function", type)
+    rng = np.random.default_rng(seed)
+    layer = CustomLayer(
+        custom,
+        name=custom.type,
+        type=custom.type,
+        bottoms=tuple(f"bottom{i}" for i in range(len(inputs))),
+        tops=tuple(f"top{i}" for i in range(tops)),
+        params=CustomParams(tuple(top_dim), tuple(float_args), tuple(string_args)),
+        blobs=[np.asarray(p, np.float32) if isinstance(p, np.ndarray) else _random(p, rng) for p in params],
+    )
+    return CustomReport(custom.type, tuple(check_layer(layer, [tuple(s) for s in inputs], tolerance, seed)))
+
+
+def check_layer(
+    layer: CustomLayer, bottoms: Sequence[Shape], tolerance: float = TOLERANCE, seed: int = 0
+) -> Iterator[Row]:
+    """The rows for one layer of a network, with its own parameters, on random inputs of these shapes."""
+    if not bottoms or any(not s for s in bottoms):
+        raise UsageError("check_custom needs the shape of every input, batch first")
+    rng = np.random.default_rng(seed)
+    for batch in dict.fromkeys((bottoms[0][0], 1, 3)):
+        shapes = tuple((batch, *s[1:]) if s[0] == bottoms[0][0] else s for s in bottoms)
+        yield from _Case(layer, shapes, [_random(s, rng) for s in shapes], tolerance).rows()
+
+
+def _random(shape: Sequence[int], rng: Any) -> Array:
+    drawn: Array = rng.standard_normal(tuple(shape)).astype(np.float32)
+    return drawn
+
+
+class _Case:
+    def __init__(self, layer: CustomLayer, shapes: tuple[Shape, ...], data: list[Array], tolerance: float) -> None:
+        self.layer, self.shapes, self.data, self.tolerance = layer, shapes, data, tolerance
+        self.tops = layer.shapes(*shapes)
+        self.python = copy(layer)
+        self.python.jit = False
+        self.label = " ".join(map(show, shapes))
+
+    def rows(self) -> Iterator[Row]:
+        reference = self.layer.custom.implementations[0]
+        frame = Frame(self.python, self.shapes, self.tops, None, reference)
+        self.wanted, ms = _timed(frame, self.data)
+        same = _same(self.wanted, _timed(frame, self.data)[0])
+        yield Row(self.layer.name, self.label, "python", 0.0, ms, same, "the reference" if same else DIFFER)
+        for codes in (False, True):
+            for implementation in candidates(self.layer, self.shapes, self.tops, codes):
+                if implementation is not reference or (implementation.jit and available()):
+                    yield self._row(implementation)
+
+    def _row(self, implementation: Implementation) -> Row:
+        way = f"{implementation.name} ({'compiled' if implementation.jit and available() else 'python'})"
+        try:
+            difference, bound, found, frame, data = self._compared(implementation)
+            again = [_timed(frame, data) for _ in range(ROUNDS)]
+        except PluginError as error:
+            return Row(self.layer.name, self.label, way, float("inf"), 0.0, False, error.message)
+        same = all(_same(found, tops) for tops, _ in again)
+        ms = sorted(ms for _, ms in again)[ROUNDS // 2]
+        return Row(
+            self.layer.name, self.label, way, difference, ms, difference <= bound and same, "" if same else DIFFER
+        )
+
+    def _compared(self, implementation: Implementation) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
+        """Difference from the reference, how much is allowed, what was found, and how to run it again."""
+        if implementation.dtype == "int8":
+            return self._codes(implementation)
+        frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
+        found, _ = _timed(frame, self.data)
+        largest = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in self.wanted), default=0.0) or 1.0
+        bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
+        return _distance(found, self.wanted) / largest, bound, found, frame, self.data
+
+    def _codes(self, implementation: Implementation) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
+        """Against plain Python on the values that the codes stand for; one step of the output is allowed."""
+        into = tuple(Format("Xilinx", 8, float(np.abs(d).max(initial=0)) or 1.0) for d in self.data)
+        codes = [f.quantize(d) for f, d in zip(into, self.data)]
+        exact = Frame(self.python, self.shapes, self.tops, None, self.layer.custom.implementations[0])
+        wanted, _ = _timed(exact, [f.dequantize(c) for f, c in zip(into, codes)])
+        out = tuple(Format("Xilinx", 8, float(np.abs(w).max(initial=0)) or 1.0) for w in wanted)
+        frame = Frame(self.layer, self.shapes, self.tops, (into, out), implementation)
+        found, _ = _timed(frame, codes)
+        return _distance(found, [w / o.step for w, o in zip(wanted, out)]), 1.0, found, frame, codes
+
+
+def _distance(found: Sequence[Array], wanted: Sequence[Array]) -> float:
+    """The largest difference of any element; equal infinities differ by nothing."""
+    with np.errstate(invalid="ignore"):
+        return max(float(np.abs(np.where(f == w, 0, f - w)).max(initial=0)) for f, w in zip(found, wanted))
+
+
+def _same(first: Sequence[Array], second: Sequence[Array]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(first, second))
+
+
+def _timed(frame: Frame, data: Sequence[Array]) -> tuple[Tops, float]:
+    """Tops, and milliseconds."""
+    begin = perf_counter()
+    with np.errstate(all="ignore"):
+        tops = frame.run(data)
+    return tops, (perf_counter() - begin) * 1000

@@ -1,0 +1,455 @@
+"""check: the overlay's fixed point against float32, layer by layer.
+
+What is measured is the network as the overlay runs it, passes and all. A layer that a pass took into another has no
+numbers of its own: its row says which layer now stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite, log10, prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..fixed import Format
+from ..graph import Graph, Layer
+from ..net import Net
+from ..offload.formats import given
+from ..offload.schedule import Convert, DeviceStep
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..offload.plan import Offload
+
+BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
+FULL_DB = 40.0  # SQNR of a whole bar
+TOP = 5
+
+
+@dataclass(frozen=True)
+class LayerCheck:
+    """One layer of the prototxt, or one input blob (type "Input").
+
+    ``engine``      fpga, host, custom, or input
+    ``inside``      the layer that now stands for this one; then nothing below is known
+    ``format``      of its blob on the overlay, None where it never goes there
+    ``sqnr_db``     10 log10(signal energy / error energy) of all its tops; inf without any error, None where tops of
+                    float and fixed point cannot be compared one by one (boxes)
+    ``max_error``   largest difference, in the blob's unit
+    ``saturated``   percent of values that the format cut off: beyond its range in float, its last code in fixed point
+    ``seen``        largest magnitude in float, in ``channel`` (axis 1; None for blobs without one)
+    ``range_max``   largest value the format can say
+    ``not_finite``  values that are NaN or infinite in one of the two and differ
+    """
+
+    name: str
+    type: str
+    engine: str
+    inside: str | None = None
+    format: Format | None = None
+    sqnr_db: float | None = None
+    max_error: float | None = None
+    saturated: float | None = None
+    seen: float | None = None
+    channel: int | None = None
+    range_max: float | None = None
+    not_finite: int = 0
+
+    @property
+    def decibels(self) -> str:
+        """SQNR as text."""
+        if self.sqnr_db is None:
+            return "-"
+        return "exact" if self.sqnr_db == inf else f"{self.sqnr_db:.1f}"
+
+    def below(self, bound_db: float) -> bool:
+        """Whether the layer was measured and has less than ``bound_db``."""
+        return self.not_finite > 0 or (self.sqnr_db is not None and self.sqnr_db < bound_db)
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for json.dumps. Without any error ``exact`` is true and ``sqnr_db`` null: JSON has no infinity."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "engine": self.engine,
+            "inside": self.inside,
+            "format": None if self.format is None else str(self.format),
+            "sqnr_db": _number(self.sqnr_db),
+            "exact": self.sqnr_db == inf,
+            "max_error": _number(self.max_error),
+            "saturated_percent": _number(self.saturated),
+            "seen": _number(self.seen),
+            "channel": self.channel,
+            "not_finite": self.not_finite,
+        }
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of an output of class scores: probabilities, or any flat output where there are none.
+
+    ``top1``  images whose best class is the same
+    ``top5``  images whose best class in float is among the five best in fixed point; None for five classes or fewer
+    """
+
+    blob: str
+    images: int
+    top1: int
+    top5: int | None
+
+    @property
+    def share(self) -> float:
+        """Top-1 agreement, 0 to 1."""
+        return self.top1 / self.images
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and names only, ready for json.dumps."""
+        return {"blob": self.blob, "images": self.images, "top1": self.top1, "top5": self.top5, "share": self.share}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What ``check`` found. ``layers`` has the inputs first, then every layer in the order of the prototxt.
+
+    ``formats`` says in words which they are, ``calibrated`` from how many of these images (0: from something else).
+    """
+
+    network: str
+    overlay: str
+    formats: str
+    calibrated: int
+    images: int
+    bound_db: float
+    layers: tuple[LayerCheck, ...]
+    agreements: tuple[Agreement, ...] = ()
+
+    @property
+    def measured(self) -> tuple[LayerCheck, ...]:
+        """The layers that have numbers."""
+        return tuple(layer for layer in self.layers if layer.sqnr_db is not None)
+
+    @property
+    def first_bad(self) -> LayerCheck | None:
+        """The first layer below the bound."""
+        return next((layer for layer in self.layers if layer.below(self.bound_db)), None)
+
+    @property
+    def agreement(self) -> float | None:
+        """The lowest top-1 agreement of all class-score outputs, 0 to 1; None if there is no such output."""
+        return min((a.share for a in self.agreements), default=None)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report: {self.network} on {self.overlay}, {len(self.measured)} layers measured on {self.images} images>"
+        )
+
+    def _repr_html_(self) -> str:
+        """In a notebook: each layer's SQNR as a bar, and how often both say the same."""
+        from ..util import html
+        from ..util.table import Table
+
+        layers = self.measured
+        rows = [
+            (x.name, x.engine, "float32" if x.format is None else str(x.format), x.decibels)
+            + ("below the bound" if x.below(self.bound_db) else "",)
+            for x in layers
+        ]
+        bars = [(x.engine, 100 * (x.sqnr_db or 0.0) / FULL_DB) for x in layers]
+        facts = [f"{self.network} on {self.overlay}, {self.images} images, formats: {self.formats}"]
+        facts += [f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({100 * a.share:.1f} %)" for a in self.agreements]
+        table = Table(("layer", "engine", "format", "SQNR dB", f"{self.bound_db:g} dB"), rows, "lllrl")
+        return html.notebook(*map(html.paragraph, facts), html.rows(table, bars))
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and names only, ready for json.dumps."""
+        bad = self.first_bad
+        return {
+            "network": self.network,
+            "overlay": self.overlay,
+            "formats": self.formats,
+            "calibrated": self.calibrated,
+            "images": self.images,
+            "bound_db": self.bound_db,
+            "first_bad": None if bad is None else bad.name,
+            "agreement": [a.to_json() for a in self.agreements],
+            "layers": [layer.to_json() for layer in self.layers],
+        }
+
+
+def check(
+    prototxt: str | Path,
+    caffemodel: str | Path | None,
+    inputs: Iterable[Any],
+    *,
+    overlay: str | Path | None = None,
+    bits: int = 8,
+    scheme: str = "Xilinx",
+    engine: Mapping[str, str] | None = None,
+    bound_db: float = BOUND_DB,
+    **options: Any,
+) -> Report:
+    """Run a network in float32 and on the emulator, and compare every blob that the overlay holds.
+
+    ``inputs``     batches as ``Net.forward`` takes them: float32 (N, C, H, W), or {blob: array}; one is held at a time
+    ``overlay``, ``bits``, ``scheme``, ``engine``   of the fixed-point network, as for Net; formats come from the
+                   first batch unless the network has precision_param
+    ``bound_db``   the least SQNR a layer should have
+    ``options``    for both networks: custom, batch, phase, level, stages, shapes
+
+    Raises what Net raises, and UsageError without any input.
+    """
+    with (
+        Net(prototxt, caffemodel, "float", keep="all", **options) as reference,
+        Net(
+            prototxt, caffemodel, "emulator", overlay=overlay, bits=bits, scheme=scheme, engine=engine, **options
+        ) as fixed,
+    ):
+        return compare(reference, fixed, inputs, bound_db)
+
+
+def compare(
+    reference: Net,
+    fixed: Net,
+    inputs: Iterable[Any],
+    bound_db: float = BOUND_DB,
+    factors: Mapping[str, Array] | None = None,
+) -> Report:
+    """``check`` for two Nets of one prototxt: ``reference`` in float with ``keep="all"``, ``fixed`` on the emulator.
+
+    ``fixed`` is calibrated on the first batch unless it has formats. ``factors`` (C,) are what the channels of some of its
+    blobs, by id, were divided by when it was quantised: their rows are in its own unit.
+    """
+    comparison = _Comparison(reference, fixed, factors or {})
+    for batch in inputs:
+        comparison.add(batch if isinstance(batch, Mapping) else {fixed.inputs[0]: batch})
+    if not comparison.images:
+        raise UsageError("check: there is no input")
+    return comparison.report(bound_db)
+
+
+@dataclass
+class _Sums:
+    """What is kept of a layer while batches pass: a few numbers."""
+
+    signal: float = 0.0
+    error: float = 0.0
+    max_error: float = 0.0
+    seen: float = 0.0
+    channel: int | None = None
+    saturated: int = 0
+    values: int = 0
+    not_finite: int = 0
+
+    def add(self, expected: Array, found: Array, ends: tuple[float, float] | None) -> None:
+        """One blob in float and in fixed point; ``ends``, the least and largest values of its format if it has one."""
+        a, b = expected.astype(np.float64), found.astype(np.float64)
+        self.values += a.size
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not finite.all():
+            self.not_finite += int((~finite & (a != b)).sum())
+            a, b = np.where(finite, a, 0), np.where(finite, b, 0)
+        if not a.size:
+            return
+        if ends is not None:
+            low, high = ends
+            self.saturated += int((((a > high) & (b >= high)) | ((a < low) & (b <= low))).sum())
+        largest = int(np.abs(a).argmax())
+        if abs(a.flat[largest]) > self.seen:
+            self.seen = float(abs(a.flat[largest]))
+            self.channel = int(np.unravel_index(largest, a.shape)[1]) if a.ndim > 1 else None
+        self.signal += float(np.vdot(a, a))
+        b -= a
+        self.error += float(np.vdot(b, b))
+        self.max_error = max(self.max_error, float(np.abs(b).max()))
+
+    @property
+    def sqnr_db(self) -> float:
+        if self.error == 0:
+            return inf
+        return 10 * log10(self.signal / self.error) if self.signal else -inf
+
+
+@dataclass
+class _Hits:
+    images: int = 0
+    top1: int = 0
+    top5: int = 0
+    classes: int = 0
+    probabilities: bool = True
+
+    def add(self, expected: Array, found: Array) -> None:
+        """Class scores (N, classes) in float and in fixed point."""
+        best = expected.argmax(1)
+        order = np.argsort(-found, 1, kind="stable")[:, :TOP]
+        self.images += len(best)
+        self.top1 += int((order[:, 0] == best).sum())
+        self.top5 += int((order == best[:, None]).any(1).sum())
+        self.classes = expected.shape[1]
+        self.probabilities &= bool(expected.min() >= 0 and (np.abs(expected.sum(1) - 1) < 1e-3).all())
+
+
+class _Comparison:
+    def __init__(self, reference: Net, fixed: Net, factors: Mapping[str, Array]) -> None:
+        self.reference = reference
+        self.factors = factors
+        self.fixed = fixed
+        self.images = self.calibrated = 0
+        self.sums: dict[tuple[str, str], _Sums] = {}  # by ("input", blob) or ("layer", name in the rewritten graph)
+        self.hits: dict[str, _Hits] = {}
+
+    def add(self, batch: Mapping[str, Any]) -> None:
+        calibrating = not self.fixed.calibrated
+        if calibrating:
+            self.fixed.calibrate(**batch)
+        outputs = self.reference.forward(**batch)
+        feeds = {name: np.asarray(batch[name], np.float32, order="C") for name in self.fixed.inputs}
+        size = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+        self.calibrated += size if calibrating else 0
+        self.fixed.reshape(**{name: feed.shape for name, feed in feeds.items()})
+        self.images += size
+        offload = self.fixed.offload
+        held = _held(offload)
+        # kept by id, not by keep="all": that would stop passes, and measure a network that nobody runs
+        wanted = {t for layer in offload.graph.layers for t in layer.tops}
+        found, _ = offload.run(feeds, wanted)
+        for blob, feed in feeds.items():
+            self._add(("input", blob), feed, feed, held.get(blob))
+        for layer in offload.graph.layers:
+            if not layer.source and not layer.dynamic:
+                for blob, expected in zip(layer.tops, self.reference.tops(layer.origin[-1])):
+                    if blob in self.factors:
+                        expected = expected / self.factors[blob].astype(np.float32).reshape(-1, 1, 1)
+                    self._add(("layer", layer.name), expected, found[blob], held.get(blob))
+        latest = offload.graph.latest
+        for name, expected in outputs.items():
+            self._agree(name, size, expected, found[latest[name]])
+
+    def _add(self, key: tuple[str, str], expected: Array, found: Array, held: _Held | None) -> None:
+        if held is not None and held.packed:  # the host has it in float; what counts is what the overlay gets
+            with np.errstate(all="ignore"):
+                found = held.format.dequantize(held.format.quantize(found))
+        self.sums.setdefault(key, _Sums()).add(expected, found, None if held is None else held.ends)
+
+    def _agree(self, name: str, size: int, expected: Array, found: Array) -> None:
+        producer = next(x for x in self.fixed.graph.layers if self.fixed.graph.latest[name] in x.tops)
+        each = expected.shape[1:]
+        scores = prod(each) == max(each, default=0) > 1
+        if scores and not producer.dynamic and len(expected) == size and expected.shape == found.shape:
+            self.hits.setdefault(name, _Hits()).add(expected.reshape(size, -1), found.reshape(size, -1))
+
+    def report(self, bound_db: float) -> Report:
+        net, offload = self.fixed, self.fixed.offload
+        assert net.overlay is not None
+        held = _held(offload)
+        rows = [self._row(("input", blob), "Input", "input", held.get(blob)) for blob in net.inputs]
+        rows += self._layers(offload, held)
+        sure = {name: h for name, h in self.hits.items() if h.probabilities}
+        hits = (
+            Agreement(name, h.images, h.top1, h.top5 if h.classes > TOP else None)
+            for name, h in (sure or self.hits).items()  # beside probabilities, other flat outputs are coordinates
+        )
+        return Report(
+            net.name,
+            net.overlay.name,
+            "precision_param" if given(offload.graph) else _spelling(offload),
+            0 if given(offload.graph) else self.calibrated,
+            self.images,
+            bound_db,
+            tuple(rows),
+            tuple(hits),
+        )
+
+    def _layers(self, offload: Offload, held: Mapping[str, _Held]) -> Iterator[LayerCheck]:
+        """Every layer of the prototxt but the sources, which are listed by their blobs."""
+        graph = self.fixed.graph
+        stands = _stand_ins(graph, offload.graph)
+        for layer in graph.layers:
+            if layer.source:
+                continue
+            now = stands[layer.name]
+            if isinstance(now, str) or now.name != layer.name:
+                name = now if isinstance(now, str) else now.name
+                engine = "input" if isinstance(now, str) else _engine(offload, now)
+                yield LayerCheck(layer.name, layer.type, engine, inside=name)
+            else:
+                first = held.get(now.tops[0]) if now.tops else None
+                yield self._row(("layer", now.name), layer.type, _engine(offload, now), first)
+
+    def _row(self, key: tuple[str, str], type: str, engine: str, held: _Held | None) -> LayerCheck:
+        sums, name = self.sums.get(key), key[1]
+        if sums is None:
+            return LayerCheck(name, type, engine)
+        return LayerCheck(
+            name,
+            type,
+            engine,
+            format=None if held is None else held.format,
+            sqnr_db=sums.sqnr_db,
+            max_error=sums.max_error,
+            saturated=None if held is None else 100 * sums.saturated / max(1, sums.values),
+            seen=sums.seen,
+            channel=sums.channel,
+            range_max=None if held is None else held.ends[1],
+            not_finite=sums.not_finite,
+        )
+
+
+@dataclass(frozen=True)
+class _Held:
+    """How the overlay holds a blob: ``ends``, the values of its first and last code.
+
+    ``packed``: the host writes it and Pack makes the codes, which may leave the first one alone.
+    """
+
+    format: Format
+    packed: bool
+    ends: tuple[float, float]
+
+
+def _held(offload: Offload) -> dict[str, _Held]:
+    """The blobs that are on the overlay at some time, by id."""
+    found: dict[str, _Held] = {}
+    for step in offload.schedule.steps:
+        if isinstance(step, Convert) and step.kind == "Pack":
+            found[step.blob] = _Held(step.format, True, _ends(step.format, step.format.quantize(np.array([-inf, inf]))))
+        elif isinstance(step, DeviceStep):
+            for blob in (t for layer in step.layers for t in layer.tops):
+                format = offload.formats[blob]
+                found[blob] = _Held(format, False, _ends(format, np.array(format.range)))
+    return found
+
+
+def _ends(format: Format, codes: Array) -> tuple[float, float]:
+    low, high = format.dequantize(codes)
+    return float(low), float(high)
+
+
+def _engine(offload: Offload, layer: Layer) -> str:
+    return "fpga" if offload.partition.engine(layer.name) == "fpga" else layer.engine
+
+
+def _stand_ins(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
+    """For each layer of the prototxt the layer that stands for it now; the name of an input blob if there is none.
+
+    A layer that a pass left out altogether (Dropout, Split) passed on what another one wrote: that one stands for it.
+    """
+    stands: dict[str, Layer | str] = {name: layer for layer in rewritten.layers for name in layer.origin}
+    writer = {top: layer for layer in graph.layers for top in layer.tops}
+    for layer in graph.layers:
+        if layer.name not in stands:
+            source = writer[layer.bottoms[0]]
+            stands[layer.name] = layer.bottoms[0] if source.source else stands[source.name]
+    return stands
+
+
+def _spelling(offload: Offload) -> str:
+    """8-bit Xilinx: the formats that calibration chose are all of one kind."""
+    kinds = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
+    return ", ".join(kinds)
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None

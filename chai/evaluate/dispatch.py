@@ -1,0 +1,91 @@
+"""Who runs which batch, again after a loss; each image is counted once.
+
+A batch that was lost twice is suspected of killing its workers: its images are then run one at a time, with nothing else
+under way that could be blamed, and one that is lost twice again is given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
+
+from ..errors import ChaiError
+from .job import Answer, Place, refusal
+from .score import Record
+
+log = logging.getLogger("chai.evaluate")
+TRIES = 2
+HOPELESS = 3  # batches lost while none came back: the images are not to blame
+Part = tuple[Place, ...]
+Done = Callable[[Sequence[Record]], None]
+
+
+class Crew(Protocol):
+    """Workers, wherever they are."""
+
+    def room(self) -> int:
+        """How many batches could be given now."""
+
+    def give(self, part: Part) -> None:
+        """Have a batch run."""
+
+    def wait(self) -> list[tuple[Part, Answer]]:
+        """What has come back, after a second at most; copies of what came back before are allowed."""
+
+    def close(self) -> None:
+        """End or leave the workers, at once."""
+
+
+def batches(images: Sequence[Place], size: int, done: Collection[int] = ()) -> list[Part]:
+    """The images not done, in the batches that they have in a run from the beginning."""
+    runs = (images[i : i + size] for i in range(0, len(images), size))
+    parts = (tuple(place for place in run if place[0] not in done) for run in runs)
+    return [part for part in parts if part]
+
+
+def drive(crew: Crew, parts: Iterable[Part], done: Done, proven: bool = False) -> None:
+    """Have all batches run; ``done`` is called with the Records of each image once, in any order.
+
+    ``proven``: whether these networks have run any image before. Raises what a worker refuses with, and ChaiError when
+    nothing but losses comes back.
+    """
+    lost = _through(crew, parts, done, proven)
+    for place in sorted(place for part in lost for place in part):
+        for why in _through(crew, [(place,)], done, proven=True).values():
+            done([{"image": place[0], "error": why}])
+
+
+def _through(crew: Crew, parts: Iterable[Part], done: Done, proven: bool) -> dict[Part, str]:
+    """Have batches run, each TRIES times at most; those that were lost each time, and why."""
+    waiting, out, tries = deque(parts), set[Part](), Counter[Part]()
+    lost: dict[Part, str] = {}
+    while waiting or out:
+        while waiting and crew.room() > 0:
+            part = waiting.popleft()
+            out.add(part)
+            crew.give(part)
+        for part, answer in crew.wait():
+            if "refused" in answer:
+                raise refusal(answer["refused"])
+            if part not in out:  # a copy of it was faster
+                continue
+            out.discard(part)
+            if "records" in answer:
+                proven = True
+                done(answer["records"])
+                continue
+            tries[part] += 1
+            log.info("%s: %s", _name(part), answer["lost"])
+            if tries[part] < TRIES:
+                waiting.append(part)
+            else:
+                lost[part] = answer["lost"]
+        if len(lost) >= HOPELESS and not proven:
+            raise ChaiError(f"no batch comes back: {next(iter(lost.values()))}")
+    return lost
+
+
+def _name(part: Part) -> str:
+    return f"{part[0][1]} and {len(part) - 1} more" if len(part) > 1 else part[0][1]

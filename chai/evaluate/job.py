@@ -1,0 +1,300 @@
+"""What a worker does with a batch: the same network on the same files, whichever machine it is on.
+
+Only plain values and file names go to a worker, so it matters neither which Python it has nor how the message travels;
+what it must have is checked by checksum before it is believed.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import chai
+
+from .. import errors
+from ..blob import show
+from ..errors import ChaiError, ParseError, UsageError
+from ..images import preprocess as images
+from ..net import Net
+from ..util.files import digest
+from ..util.lazy_numpy import np
+from ..zoo.locate import is_compiled, locate
+from .score import Record, answers, best, compare
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy that holds several
+Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a worker has to know.
+
+    ``network``      prototxt (or a shipped network's name) and weights, or a compiled network, to be run in fixed point
+    ``reference``    prototxt and weights to be run in float; None where there is none to compare with
+    ``devices``      those that fixed point is run on
+    ``names``        of the class scores and the logits, as ``score.scores`` finds them
+    ``common``, ``offload``   arguments of Net: of both, and of the one in fixed point
+    ``input``, ``shape``, ``preprocess``, ``mean``   the input blob, and how images get there; a mean image's file
+    ``batch``        images per pass. Image i has slot i % batch, whoever else is in it: its numbers are then the same
+    ``calibration``  images that formats are taken from; none where the network brings its own
+    ``sample``       one of the images, by which a worker shows that it has them
+    ``digests``      of every file that the numbers depend on; a worker with other files refuses
+    """
+
+    network: tuple[str, str | None]
+    reference: tuple[str, str | None] | None
+    devices: tuple[str, ...]
+    names: tuple[str, str]
+    common: Mapping[str, Any]
+    offload: Mapping[str, Any]
+    input: str
+    shape: tuple[int, ...]
+    preprocess: Mapping[str, Any]
+    mean: str | None
+    batch: int
+    sample: str
+    custom: tuple[str, ...] = ()
+    calibration: tuple[Place, ...] = ()
+    digests: Mapping[str, str] = field(default_factory=dict)
+    version: str = chai.__version__
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """What the columns are called; the first is what the others are compared with."""
+        return self.devices if self.reference is None else ("float", *self.devices)
+
+    def sealed(self) -> Job:
+        """A copy with the digests of this machine's files."""
+        return replace(self, digests=self._measured())
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values only."""
+        return asdict(self)
+
+    def key(self) -> dict[str, Any]:
+        """What the numbers depend on, part by part, wherever the files are."""
+        places = ("network", "reference", "custom", "calibration", "mean", "sample", "digests")
+        files = {role: value for role, value in self.digests.items() if role != "first image"}
+        return {**files, "options": {k: v for k, v in self.to_json().items() if k not in places}}
+
+    def check(self) -> None:
+        """Raise UsageError unless this machine has this chai and these files."""
+        if self.version != chai.__version__:
+            raise UsageError(
+                f"worker on {socket.gethostname()}: it has chai {chai.__version__}, expected {self.version}",
+                hint=f"pip install chai-fpga=={self.version} there",
+            )
+        try:
+            found = self._measured()
+        except (OSError, ChaiError) as error:
+            raise UsageError(
+                f"worker on {socket.gethostname()}: {error}", hint="all workers need the same files in the same places"
+            ) from error
+        for role, wanted in self.digests.items():
+            if found.get(role) != wanted:
+                raise UsageError(
+                    f"worker on {socket.gethostname()}: not the same {role} as here "
+                    f"(sha256 {str(found.get(role))[:12]}, expected {wanted[:12]})",
+                    hint="all workers need the same files in the same places",
+                )
+
+    def _measured(self) -> dict[str, str]:
+        from ..overlay import load
+
+        files: dict[str, list[Path]] = {}
+        pairs = {"network": self.network}
+        if self.reference not in (None, self.network):
+            pairs["reference"] = self.reference
+        for role, pair in pairs.items():
+            prototxt, weights = locate(*pair, compiled=True)
+            files[f"{role} prototxt"] = [prototxt]
+            files[f"{role} weights"] = [weights] if weights is not None else []
+        overlay = self.offload.get("overlay")
+        files["overlay manifest"] = [(load(overlay) if overlay is not None else load()).path]
+        files["mean image"] = [Path(self.mean)] if self.mean else []
+        files["custom layers"] = [f for place in map(Path, self.custom) for f in _python(place)]
+        files["calibration images"] = [Path(f) for f in dict.fromkeys(file for _, file, _ in self.calibration)]
+        files["first image"] = [Path(self.sample)]
+        return {role: _joint(paths) for role, paths in files.items()}
+
+
+def _python(place: Path) -> list[Path]:
+    return sorted(place.glob("*.py")) if place.is_dir() else [place]
+
+
+def _joint(paths: Sequence[Path]) -> str:
+    if len(paths) == 1:
+        return digest(paths[0])
+    return sha256("".join(map(digest, paths)).encode()).hexdigest()
+
+
+class Bench:
+    """The networks of a Job, loaded and ready. Raises what loading them raises."""
+
+    def __init__(self, job: Job) -> None:
+        from .. import plugins
+
+        job.check()
+        for place in job.custom:
+            plugins.load_custom(place)
+        mean = images.read_mean(job.mean) if job.mean else job.preprocess["mean"]
+        self.job = job
+        self.preprocess = images.Preprocess(**{**_tuples(job.preprocess), "mean": mean})
+        shapes = {blob: tuple(shape) for blob, shape in job.common["shapes"].items()}
+        common: dict[str, Any] = {**job.common, "shapes": shapes, "batch": job.batch}
+        keep = [job.names[1]]
+        compiled = is_compiled(job.network[0])  # for batches of its own, which it fills as it must
+        fixed = {**common, "batch": None} if compiled else common
+        with ExitStack() as opened:
+            self.nets: dict[str, Net] = {}
+            if job.reference is not None:
+                exact = Net(job.reference[0], job.reference[1], "float", keep=keep, **common)
+                self.nets["float"] = opened.enter_context(exact)
+            for device in job.devices:
+                made = Net(job.network[0], job.network[1], device, keep=keep, **fixed, **job.offload)
+                self.nets[device] = opened.enter_context(made)
+            self._calibrate()
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Let go of everything, a board too."""
+        self._opened.close()
+
+    def run(self, places: Sequence[Place]) -> list[Record]:
+        """A Record per image; {"image": index, "error": words} of one that cannot be read."""
+        records: list[Record] = []
+        inputs: dict[tuple[int, ...], dict[int, Array]] = {}
+        for index, file, item in places:
+            array, error = self._try(file, item)
+            if array is None:
+                records.append({"image": index, "error": error})
+            else:
+                inputs.setdefault(array.shape, {})[index] = array
+        for found in inputs.values():
+            records += self._compare(found)
+        return sorted(records, key=lambda r: int(r["image"]))
+
+    def _compare(self, found: Mapping[int, Array]) -> list[Record]:
+        rows = {index % self.job.batch: array for index, array in found.items()}
+        spare = next(iter(rows.values()))
+        feed = {self.job.input: np.stack([rows.get(slot, spare) for slot in range(self.job.batch)])}
+        first, *others = self.nets
+        exact, logits = answers(self.nets[first], self.job.names, feed)
+        seen = {side: answers(self.nets[side], self.job.names, feed) for side in others}
+        records = []
+        for index in found:
+            i = index % self.job.batch
+            columns = {s: compare(exact[i], codes[i], (logits[i], behind[i])) for s, (codes, behind) in seen.items()}
+            records.append({"image": index, first: best(exact[i]), **columns})
+        return records
+
+    def _try(self, file: str, item: int | None) -> tuple[Array | None, str]:
+        """An image, or why there is none."""
+        try:
+            return self._read(file, item), ""
+        except (ParseError, OSError) as error:
+            return None, error.message if isinstance(error, ParseError) else error.strerror or str(error)
+
+    def _read(self, file: str, item: int | None) -> Array:
+        if not file.lower().endswith(".npy"):
+            return self.preprocess(images.read(file), self.job.shape)
+        array = images.map_array(file)
+        return np.array(array if item is None else array[item], np.float32)
+
+    def _calibrate(self) -> None:
+        found = [self._try(file, item)[0] for _, file, item in self.job.calibration]
+        inputs = [array for array in found if array is not None]
+        if self.job.calibration and not inputs:
+            raise ParseError(
+                "none of the images that formats are to be taken from can be read",
+                path=self.job.calibration[0][1],
+                hint="--calibration DIR",
+            )
+        if len({x.shape for x in inputs}) > 1:
+            shapes = " and ".join(sorted({show(x.shape) for x in inputs}))
+            raise UsageError(f"inputs of {shapes}: formats are taken from inputs of one size", hint="--calibration DIR")
+        for net in map(self.nets.__getitem__, self.job.devices):
+            if inputs:
+                net.calibrate(**{self.job.input: np.stack(inputs)})
+                net.reshape(**{self.job.input: (self.job.batch, *inputs[0].shape)})
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+
+
+_lock = Lock()  # a dask worker may have several threads; the networks are one
+_bench: list[tuple[str, Bench]] = []
+
+
+def answer(job: Mapping[str, Any], part: Sequence[Place]) -> Answer:
+    """Run a batch, loading the networks if they are not those of the last one. Raises nothing that is an Exception.
+
+    ``refused`` concerns all images (a ChaiError, to be raised by ``refusal``), ``lost`` those of this batch.
+    """
+    with _lock:
+        try:
+            bench = _ready(job)
+        except ChaiError as error:
+            return {"refused": {**vars(error), "kind": type(error).__name__}}
+        except Exception as error:
+            return {"refused": {"kind": "ChaiError", **vars(ChaiError(f"{type(error).__name__}: {error}"))}}
+        try:
+            return {"records": bench.run(part)}
+        except UsageError as error:
+            return {"refused": {**vars(error), "kind": type(error).__name__}}
+        except ChaiError as error:
+            return {"lost": error.headline}
+        except Exception as error:
+            return {"lost": f"{type(error).__name__}: {error}"}
+
+
+def release() -> None:
+    """Close the networks, if there are any."""
+    with _lock:
+        while _bench:
+            _bench.pop()[1].close()
+
+
+def refusal(found: Mapping[str, Any]) -> ChaiError:
+    """The error that a worker refused with, to be raised here."""
+    kind = getattr(errors, found["kind"])
+    error: ChaiError = kind.__new__(kind, found["message"])
+    vars(error).update({k: v for k, v in found.items() if k != "kind"})
+    return error
+
+
+def _ready(job: Mapping[str, Any]) -> Bench:
+    key = json.dumps(job, sort_keys=True)
+    if not _bench or _bench[0][0] != key:
+        while _bench:
+            _bench.pop()[1].close()
+        _bench.append((key, Bench(Job(**_tuples(job)))))
+    return _bench[0][1]
+
+
+def places(files: Iterable[Path], rank: int) -> list[Place]:
+    """Every image of these files, numbered; a .npy of at least ``rank`` axes, the input blob's, holds several."""
+    found: list[Place] = []
+    for file in files:
+        items: Sequence[int | None] = _items(file, rank) if file.suffix.lower() == ".npy" else [None]
+        found += [(len(found) + i, str(file), item) for i, item in enumerate(items)]
+    return found
+
+
+def _items(file: Path, rank: int) -> Sequence[int | None]:
+    try:
+        array = images.map_array(file)
+    except (ParseError, OSError):
+        return [None]  # whoever reads it will say what is wrong
+    return range(len(array)) if array.ndim >= rank else [None]

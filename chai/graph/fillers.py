@@ -1,0 +1,46 @@
+"""Trained parameters for networks that come without them: random, but the same on every run."""
+
+from __future__ import annotations
+
+from math import prod, sqrt
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from ..util.lazy_numpy import np
+from .params import Filler
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+
+EXACT = "exact"  # for a layer's own use: a constant that random weights may not stand for, as a variance
+
+
+def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ...]) -> list[Array]:
+    """One float32 blob per shape.
+
+    Weights (two axes or more) are drawn as Caffe's xavier does, uniform in +-sqrt(3 / fan_in), so that signals keep
+    their size from layer to layer; a bilinear filler is obeyed; everything else, and what has a filler of the type
+    EXACT, gets its filler's constant, or 0.
+    """
+    random = np.random.default_rng(crc32(layer.encode()))
+    blobs = []
+    for i, shape in enumerate(shapes):
+        filler = fillers[i] if i < len(fillers) else None
+        if filler is not None and filler.type == "bilinear" and len(shape) == 4:
+            blobs.append(bilinear(shape))
+        elif len(shape) >= 2 and (filler is None or filler.type != EXACT):
+            limit = sqrt(3 / max(1, prod(shape[1:])))
+            blobs.append(random.uniform(-limit, limit, shape).astype(np.float32))
+        else:
+            blobs.append(np.full(shape, filler.value if filler else 0, np.float32))
+    return blobs
+
+
+def bilinear(shape: Shape) -> Array:
+    """The upsampling kernel (M, C, k, k) of Caffe's BilinearFiller."""
+    kernel = shape[3]
+    factor = -(-kernel // 2)
+    center = (2 * factor - 1 - factor % 2) / (2 * factor)
+    x = 1 - np.abs(np.arange(kernel) / factor - center)
+    y = 1 - np.abs(np.arange(shape[2]) / factor - center)
+    return np.broadcast_to(np.multiply.outer(y, x), shape).astype(np.float32)

@@ -1,0 +1,211 @@
+"""Graph, Layer and the rules every layer shares.
+
+Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
+A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
+Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe name to its last id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..blob import Shape, show
+from ..errors import ModelError, ShapeError
+from ..limits import limits
+from .params import NoParams, Precision
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..overlay import Overlay
+    from ..tasks import Task
+    from ..tasks.target import Target
+
+
+class Layer:
+    """One Caffe layer: its parameters, its shape rule and its float32 forward.
+
+    A subclass lives in the file of ``chai/layers`` that carries its type's name, and holds everything there is to
+    know about that type. ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous).
+    A layer keeps no state between calls and never writes into its bottoms.
+    """
+
+    message: ClassVar[str | None] = None  # the *_param this type reads
+    Params: ClassVar[type] = NoParams
+    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, 1)  # least, most (None: any number)
+    tops_allowed: ClassVar[tuple[int, int | None]] = (1, 1)
+    source: ClassVar[bool] = False  # its tops are the inputs of the network
+    training_only: ClassVar[bool] = False  # dropped in phase TEST: losses and their measures
+    free_weights: ClassVar[bool] = False  # takes whatever trained parameters the caffemodel has
+    dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
+    fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
+    on_device: ClassVar[bool] = False  # what it does is in Tasks alone: a layer of a compiled network
+    clamps: bool = False  # whether its forward applies ``slope`` itself
+    engine: ClassVar[str] = "host"  # how reports call what runs it
+    type: str  # the prototxt's spelling; equals the class name except for custom layers
+
+    def __init__(
+        self,
+        name: str,
+        bottoms: tuple[str, ...] = (),
+        tops: tuple[str, ...] = (),
+        params: Any = None,
+        blobs: list[Array] | None = None,
+        type: str | None = None,
+    ) -> None:
+        self.name = name
+        self.bottoms = bottoms
+        self.tops = tops
+        self.params = self.Params() if params is None else params
+        self.blobs: list[Array] = [] if blobs is None else blobs
+        self.type = type or self.__class__.__name__
+        self.origin: tuple[str, ...] = (name,)  # prototxt layers this one stands for
+        self.precision: Precision | None = None  # its precision_param
+        self.slope: float | None = None  # of a ReLU taken in by a pass: 0 plain, else leaky
+        self.ceiling: float | None = None  # of such a ReLU: its largest value
+        self.place: str | None = None  # path:line of its definition
+
+    def __repr__(self) -> str:
+        return f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        """Shapes of the tops for these bottoms. Raises ShapeError."""
+        return bottoms[:1] * len(self.tops)
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        """Shapes of the trained parameters, in caffemodel order."""
+        return ()
+
+    def fillers(self) -> tuple[Any, ...]:
+        """The fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
+        return ()
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        """Multiply-accumulates of one forward pass; 0 for types that are not matrix products."""
+        return 0
+
+    def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
+        """Work that need not wait for the first image, once the shapes and the trained parameters are known."""
+
+    def changed(self) -> None:
+        """Its trained parameters may have changed: forget what was made of them."""
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        """Float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
+        raise NotImplementedError(self.type)
+
+    # -- on an overlay
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        """Why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
+        return f"no {self.type} unit"
+
+    @staticmethod
+    def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
+        """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if inside."""
+        limits = getattr(overlay.tasks, kind)
+        if limits is None:
+            return f"no {kind} unit"
+        for name, value in values.items():
+            most = getattr(limits, f"{name}_max")
+            if value > most:
+                return f"{name} {value} is more than the overlay's {most}"
+        return None
+
+    def lower(self, target: Target) -> list[Task]:
+        """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
+        raise NotImplementedError(self.type)
+
+    def parts(self, bottom: Shape) -> dict[str, int]:
+        """Tops that are channels of the bottom, from the first that is given on: their readers find them there."""
+        return {}
+
+    def affine(self) -> tuple[Array, Array] | None:
+        """Factor and addend per channel (C,) float64 if that is all this layer does."""
+        return None
+
+    # -- words that every layer's refusals share
+
+    def failure(self, error: ModelError) -> ModelError:
+        """An error met inside this layer, with its name."""
+        return ModelError(f"layer {self.name!r} ({self.type}): {error.message}", layer=self.name, hint=error.hint)
+
+    def wrong(self, message: str, hint: str | None = None) -> ShapeError:
+        """A ShapeError that names this layer: ``raise self.wrong(...)``."""
+        return ShapeError(f"layer {self.name!r} ({self.type}): {message}", layer=self.name, hint=hint)
+
+    def axis(self, value: int, shape: Shape, *, end: bool = False) -> int:
+        """``value`` as a non-negative axis of ``shape`` (up to and including its length if ``end``)."""
+        count = len(shape) + (1 if end else 0)
+        if not -count <= value < count:
+            raise self.wrong(f"axis {value} is outside a blob of {len(shape)} axes {show(shape)}")
+        return value + count if value < 0 else value
+
+    def spatial(self, shape: Shape) -> Shape:
+        """``shape``, checked to be (N, C, H, W)."""
+        if len(shape) != 4:
+            raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(shape)}")
+        return shape
+
+
+def last_readers(layers: list[Layer]) -> list[list[str]]:
+    """For each layer, the blobs nobody reads after it."""
+    done: set[str] = set()
+    ends: list[list[str]] = []
+    for layer in reversed(layers):
+        ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
+        done.update(ends[-1])
+    return ends[::-1]
+
+
+@dataclass
+class Graph:
+    """A network for one phase: layers in the order of the prototxt, which is topological.
+
+    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``notes`` are things a reader
+    should know, one sentence each.
+    """
+
+    name: str
+    layers: list[Layer]
+    inputs: dict[str, Shape | None]
+    outputs: list[str]
+    latest: dict[str, str]  # Caffe name -> id of the last blob of that name
+    path: str = "<network>"
+    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
+    notes: list[str] = field(default_factory=list)
+    weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name; KeyError if there is none."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    def caffe_name(self, blob: str) -> str:
+        """The prototxt's name of a blob id."""
+        return self._names.get(blob, blob)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Of every blob that a layer writes; an id is a name and, for a layer in place, that layer behind an @."""
+        names = {}
+        for layer in self.layers:
+            for top in layer.tops:
+                at = max(top.rfind(f"@{name}") for name in (layer.name, *layer.origin))
+                names[top] = top if top in self.latest or at < 0 else top[:at]
+        return names
+
+
+def check_shape(layer: Layer, shape: Shape) -> None:
+    """Refuse a top that no memory can hold: absurd, negative or overflowing sizes."""
+    bound = limits()
+    if len(shape) > bound.axes:
+        raise layer.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
+    if any(d < 0 for d in shape):
+        raise layer.wrong(f"top of shape {show(shape)}: a size is negative")
+    if prod(shape) > bound.blob_elements:
+        raise layer.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", prod(shape)))

@@ -1,0 +1,1 @@
+"""Turn image files into network inputs, and answers into pictures."""

@@ -1,0 +1,174 @@
+"""Pictures of results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import combining, normalize
+
+from ..util.files import complete
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from ..blob import Array
+
+Colour = tuple[int, int, int]  # red, green, blue, 0..255
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # that pictures are written in
+
+_NEAREST = 0  # PIL.Image.NEAREST, which moved to Resampling in Pillow 9.1
+_CELL, _CAPTION, _GAP = 96, 34, 12
+_RIGHT, _WRONG = "#0072B2", "#D55E00"  # Okabe-Ito: told apart by every eye; the caption says it too
+
+
+def contact_sheet(path: Path, items: Sequence[tuple[Image, str, bool]], columns: int, title: str) -> None:
+    """A PNG of small images, each over its caption: ``items`` are (image, caption, whether it is right).
+
+    The file appears complete or not at all.
+    """
+    from PIL import Image, ImageDraw, ImageFont
+
+    rows = -(-len(items) // columns)
+    size = (_GAP + columns * (_CELL + _GAP), 2 * _GAP + 16 + rows * (_CELL + _CAPTION + _GAP))
+    sheet = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default()
+    draw.text((_GAP, _GAP), title, fill="black", font=font)
+    for i, (image, caption, right) in enumerate(items):
+        x = _GAP + i % columns * (_CELL + _GAP)
+        y = 2 * _GAP + 16 + i // columns * (_CELL + _CAPTION + _GAP)
+        sheet.paste(image.convert("RGB").resize((_CELL, _CELL), _NEAREST), (x, y))
+        colour = _RIGHT if right else _WRONG
+        draw.rectangle((x - 2, y - 2, x + _CELL + 1, y + _CELL + 1), outline=colour, width=2)
+        draw.multiline_text((x, y + _CELL + 5), caption, fill=colour, font=font, spacing=2)
+    save(sheet, path, "PNG")
+
+
+def save(image: Image, path: Path, format: str) -> None:
+    """Write a picture; it appears complete or not at all."""
+    with complete(path) as part:
+        image.save(part, format, **({"quality": 95} if format == "JPEG" else {}))
+
+
+def class_colour(index: int) -> Colour:
+    """The colour that PASCAL VOC gives a class: the bits of its number, dealt out to red, green and blue in turn.
+
+    The lowest three become the highest bits of the channels, the next three the second highest; class 0 is black.
+    """
+    red, green, blue = (sum((index >> 3 * i + channel & 1) << 7 - i for i in range(8)) for channel in range(3))
+    return red, green, blue
+
+
+@dataclass(frozen=True)
+class Box:
+    """Left, top, right and bottom in pixels, which may lie outside the picture, and what stands above."""
+
+    corners: tuple[float, float, float, float]
+    text: str
+    colour: Colour
+
+
+def with_boxes(image: Image, boxes: Sequence[Box]) -> Image:
+    """A copy with a frame and a tag for each box; of frames that overlap the first lies on top.
+
+    Frames are clipped to the picture; a box wholly outside it, or without an inside, is left out.
+    """
+    from PIL import ImageDraw
+
+    image = image.convert("RGB")
+    draw, font = ImageDraw.Draw(image), _font(image)
+    for box in reversed(boxes):
+        frame = _pixels(box.corners, image.size)
+        if frame is None:
+            continue
+        draw.rectangle(frame, outline=box.colour, width=max(2, min(image.size) // 150))
+        text = _drawable(box.text)
+        if not text:
+            continue
+        left, top = frame[:2]
+        width, height = _extent(text, font)
+        above = top - height - 4
+        y = above if above >= 0 else top
+        x = max(0, min(left, image.width - width - 5))
+        draw.rectangle((x, y, x + width + 4, y + height + 3), fill=box.colour)
+        draw.text((x + 2, y + 2), text, fill=_contrast(box.colour), font=font)
+    return image
+
+
+def with_classes(image: Image, classes: Array, window: tuple[float, float, float, float]) -> Image:
+    """A copy half in the colours of ``classes``, int (H, W), which cover the ``window`` (left, top, right, bottom)."""
+    from PIL import Image as Images
+
+    image = image.convert("RGB")
+    frame = _pixels(window, image.size)
+    if frame is None:
+        return image
+    left, top, right, bottom = frame
+    indices, places = np.unique(classes, return_inverse=True)
+    palette = np.array([class_colour(int(i)) for i in indices], np.uint8)
+    colours = Images.fromarray(palette[places.reshape(classes.shape)])
+    part = (left, top, right + 1, bottom + 1)
+    covered = colours.resize((right + 1 - left, bottom + 1 - top), _NEAREST)
+    image.paste(Images.blend(image.crop(part), covered, 0.5), part)
+    return image
+
+
+def with_lines(image: Image, lines: Sequence[tuple[str, Colour | None]]) -> Image:
+    """A copy on a taller canvas with lines of text below the picture, each after a square of its colour if it has one."""
+    from PIL import Image as Images, ImageDraw
+
+    font = _font(image)
+    texts = [(_drawable(text), colour) for text, colour in lines]
+    height = 6 + max((_extent(text, font)[1] for text, _ in texts), default=0)
+    longest = max((_extent(text, font)[0] for text, _ in texts), default=0)
+    sheet = Images.new("RGB", (max(image.width, longest + height + 8), image.height + height * len(texts)), "white")
+    sheet.paste(image.convert("RGB"), (0, 0))
+    draw = ImageDraw.Draw(sheet)
+    for i, (text, colour) in enumerate(texts):
+        y = image.height + i * height
+        if colour is not None:
+            draw.rectangle((4, y + 3, height - 2, y + height - 4), fill=colour)
+        draw.text((4 if colour is None else height + 2, y + 3), text, fill="black", font=font)
+    return sheet
+
+
+def _pixels(corners: tuple[float, float, float, float], size: tuple[int, int]) -> tuple[int, int, int, int] | None:
+    """First and last column and row (left, top, right, bottom) of a box, inside an image of ``size``; None if empty."""
+    if not all(map(isfinite, corners)):
+        return None
+    left, top, right, bottom = corners
+    x0, y0 = round(max(left, 0)), round(max(top, 0))
+    x1, y1 = round(min(right, size[0])) - 1, round(min(bottom, size[1])) - 1
+    return (x0, y0, x1, y1) if x0 <= x1 and y0 <= y1 else None
+
+
+def _font(image: Image) -> Any:
+    """Pillow's own font, in a size to be read in the picture where this Pillow can scale it."""
+    from PIL import ImageFont
+
+    try:
+        return ImageFont.load_default(size=max(11, min(image.size) // 40))
+    except (TypeError, ImportError):  # Pillow before 10.1, or without FreeType
+        return ImageFont.load_default()
+
+
+def _drawable(text: str) -> str:
+    """One line of bounded length in ASCII, which is all that Pillow's own fonts can be trusted to hold."""
+    bare = (c for c in normalize("NFKD", text[:80]) if not combining(c))  # an accent is a character of its own now
+    return "".join(c if " " <= c <= "~" else "?" for c in bare)[:80]
+
+
+def _extent(text: str, font: Any) -> tuple[int, int]:
+    """Width and line height in pixels."""
+    width, height = font.getmask(text or " ").size
+    return width, sum(font.getmetrics()) if hasattr(font, "getmetrics") else height
+
+
+def _contrast(colour: Colour) -> Colour:
+    """Black or white, whichever stands out: by the luma of ITU-R BT.601."""
+    red, green, blue = colour
+    return (0, 0, 0) if 299 * red + 587 * green + 114 * blue > 128_000 else (255, 255, 255)

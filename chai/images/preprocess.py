@@ -1,0 +1,340 @@
+"""From pictures to input blobs, the way Caffe does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ParseError, UsageError
+from ..limits import limits
+from ..util.lazy_numpy import np
+from ..zoo.published import Published, from_table
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from ..blob import Array, Shape
+
+FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
+CHANNELS = ("BGR", "RGB", "gray")
+_KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What happens to an image before it is an input blob, in this order.
+
+    ``resize``     (height, width) in pixels, bilinear without smoothing, as Caffe's; None: the network's input size
+    ``crop``       (height, width) cut from the centre; None: the network's input size if that is smaller
+    ``channels``   "BGR", "RGB" or "gray"; None: what Caffe does, BGR for three channels and gray for one
+    ``raw_scale``  pixels run from 0 to this (pycaffe's name; default 255)
+    ``mean``       taken away: one number, one per channel in that order, or an array (C, H, W)
+    ``scale``      multiplies what is left
+    ``given``      False while nothing but defaults is in force: then an unsure answer deserves a hint
+    """
+
+    resize: tuple[int, int] | None = None
+    crop: tuple[int, int] | None = None
+    channels: str | None = None
+    raw_scale: float = 255.0
+    mean: Any = ()
+    scale: float = 1.0
+    given: bool = False
+
+    def with_options(self, **options: Any) -> Preprocess:
+        """A copy with the options that are not None. Raises UsageError for values that make no sense."""
+        chosen = {k: v for k, v in options.items() if v is not None}
+        if not chosen:
+            return self
+        new = replace(self, **chosen, given=True)
+        if new.channels not in (None, *CHANNELS):
+            raise UsageError(f"channels {new.channels!r}: expected one of {', '.join(CHANNELS)}")
+        for name in ("resize", "crop"):
+            size = getattr(new, name)
+            if size is not None and (len(size) != 2 or min(size) < 1 or max(size) > 65_535):
+                raise UsageError(f"{name} {size}: expected height and width in pixels")
+        return new
+
+    def describe(self, shape: Shape) -> str:
+        """One line: 256x256 -> 224x224 BGR, mean 104 117 123."""
+        resize, crop = self._sizes(shape)
+        size = "x".join(map(str, resize)) + ("" if crop == resize else " -> " + "x".join(map(str, crop)))
+        words = [f"{size} {self._channels(shape)}"]
+        if getattr(self.mean, "ndim", 0) == 3:
+            words.append("mean image")
+        elif len(np.atleast_1d(self.mean)):
+            words.append("mean " + " ".join(f"{m:g}" for m in np.atleast_1d(self.mean)))
+        if self.raw_scale != 255:
+            words.append(f"raw_scale {self.raw_scale:g}")
+        if self.scale != 1:
+            words.append(f"scale {self.scale:g}")
+        return ", ".join(words)
+
+    def __call__(self, image: Image, shape: Shape) -> Array:
+        """The image as one item (C, H, W), float32, of an input blob of ``shape`` (N, C, H, W)."""
+        channels = self._channels(shape)
+        wanted = 1 if channels == "gray" else 3
+        if len(shape) != 4 or shape[1] != wanted:
+            raise UsageError(
+                f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}",
+                hint="--channels gray, BGR or RGB",
+            )
+        pixels = np.asarray(image.convert("L" if wanted == 1 else "RGB"), np.float32)
+        resize, crop = self._sizes(shape)
+        pixels = bilinear(pixels, resize)
+        top, left = ((r - c) // 2 for r, c in zip(resize, crop))
+        pixels = pixels[top : top + crop[0], left : left + crop[1]]
+        item = pixels[None] if wanted == 1 else pixels.transpose(2, 0, 1)
+        if channels == "BGR":
+            item = item[::-1]
+        if self.raw_scale != 255:
+            item = item * np.float32(self.raw_scale / 255)
+        mean = np.asarray(self.mean, np.float32)
+        if mean.size:
+            item = item - self._mean(mean, wanted, crop)
+        if self.scale != 1:
+            item = item * np.float32(self.scale)
+        return np.ascontiguousarray(item, np.float32)
+
+    def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
+        """Left, top, right and bottom, in pixels of an image of ``size`` (width, height), of what becomes the input."""
+        resize, crop = self._sizes(shape)
+        across, down = size[0] / resize[1], size[1] / resize[0]
+        left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
+        return left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down
+
+    def _mean(self, mean: Array, channels: int, size: tuple[int, int]) -> Array:
+        if mean.size in (1, channels) and mean.ndim < 3:
+            return mean.reshape(-1, 1, 1)
+        mean = mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
+        if mean.ndim != 3 or mean.shape[0] != channels or mean.shape[1] < size[0] or mean.shape[2] < size[1]:
+            found = "x".join(map(str, mean.shape))
+            wanted = f"{channels} numbers or an image of {channels}x{size[0]}x{size[1]} or larger"
+            raise UsageError(f"the mean is {found}; expected {wanted}")
+        top, left = ((m - s) // 2 for m, s in zip(mean.shape[1:], size))
+        return mean[:, top : top + size[0], left : left + size[1]]
+
+    def _channels(self, shape: Shape) -> str:
+        return self.channels or ("gray" if len(shape) == 4 and shape[1] == 1 else "BGR")
+
+    def _sizes(self, shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:
+        net = shape[2], shape[3]
+        crop = self.crop or net
+        resize = self.resize or crop
+        if crop != net:
+            raise UsageError(
+                f"images of {crop[0]}x{crop[1]} for an input blob of {net[0]}x{net[1]}",
+                hint="make crop (or resize) the network's input size",
+            )
+        if resize[0] < crop[0] or resize[1] < crop[1]:
+            raise UsageError(
+                f"a crop of {crop[0]}x{crop[1]} does not fit into images resized to {resize[0]}x{resize[1]}"
+            )
+        return resize, crop
+
+
+def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
+    """Pixels (H, W) or (H, W, C) at another size, rounded to whole values as cv::resize(INTER_LINEAR) rounds bytes."""
+    return np.rint(interpolate(pixels, size))
+
+
+def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
+    """Values (H, W) or (H, W, C) at another size, bilinear, float32 for float32.
+
+    Half-pixel centres and no smoothing when shrinking: what Caffe's cv::resize(INTER_LINEAR) does, and what published
+    networks were evaluated with. Beyond the outermost centres the edge is repeated.
+    """
+    for axis, new in enumerate(size):
+        old = pixels.shape[axis]
+        if old == new:
+            continue
+        at = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
+        low = np.minimum(at.astype(np.intp), max(old - 2, 0))
+        weight = (at - low).astype(np.float32).reshape((-1,) + (1,) * (pixels.ndim - 1 - axis))
+        first = pixels.take(low, axis)
+        pixels = first + (pixels.take(np.minimum(low + 1, old - 1), axis) - first) * weight
+    return pixels
+
+
+def read(path: str | Path) -> Image:
+    """A picture, turned upright, of bounded size. Raises ParseError for what is no JPEG, PNG, BMP or PPM."""
+    import warnings
+
+    from PIL import Image, ImageOps
+
+    path = Path(path)
+    if path.stat().st_size > limits().image_bytes:
+        raise ParseError(limits().exceeded("image_bytes", path.stat().st_size), path=str(path))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
+            with Image.open(path, formats=sorted(set(FORMATS.values()))) as image:
+                if image.width * image.height > limits().image_pixels:
+                    raise ParseError(
+                        f"{image.width}x{image.height} pixels: "
+                        + limits().exceeded("image_pixels", image.width * image.height),
+                        path=str(path),
+                    )
+                if image.mode.startswith("I"):  # 16 bits a pixel
+                    return Image.fromarray((np.asarray(image, np.uint32) >> 8).astype(np.uint8))
+                upright = ImageOps.exif_transpose(image)
+                upright.load()
+                return upright
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        if isinstance(error, (FileNotFoundError, PermissionError)):
+            raise
+        raise ParseError(
+            f"this is no readable image ({_reason(error)}); expected {', '.join(sorted(set(FORMATS.values())))}",
+            path=str(path),
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return "unknown format" if "cannot identify" in text else text or type(error).__name__
+
+
+def read_array(path: str | Path) -> Array:
+    """A .npy array as float32. Raises ParseError for anything but plain numbers of bounded size."""
+    return np.array(map_array(path), np.float32)
+
+
+def map_array(path: str | Path) -> Array:
+    """A .npy array where it is, in the file: what is not looked at is not read. Raises ParseError like ``read_array``."""
+    path = Path(path)
+    if path.stat().st_size > limits().array_bytes:
+        raise ParseError(limits().exceeded("array_bytes", path.stat().st_size), path=str(path))
+    with open(path, "rb") as file:
+        if file.read(6) != b"\x93NUMPY":
+            raise ParseError("this is no readable .npy array: it does not begin as one", path=str(path))
+    try:
+        # mapped first: numpy then compares header and size before any memory is asked for
+        with np.errstate(over="raise"):  # of sizes whose product is none for this machine
+            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, ArithmeticError) as error:
+        raise ParseError(f"this is no readable .npy array of numbers ({error})", path=str(path)) from error
+    if array.dtype.kind not in "fiub":
+        raise ParseError(f"expected an array of numbers, found dtype {array.dtype}", path=str(path))
+    return array
+
+
+def read_mean(path: str | Path) -> Array:
+    """A mean image (C, H, W): .npy or Caffe's .binaryproto."""
+    from ..parser.caffemodel import read_blob_file
+
+    mean = read_array(path) if str(path).endswith(".npy") else read_blob_file(path)
+    return mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
+
+
+def find(places: Iterable[str | Path]) -> list[Path]:
+    """Image and .npy files: those named, and those in the folders named, in order of their names.
+
+    Raises UsageError for a name that does not exist or a folder without images.
+    """
+    found: list[Path] = []
+    for place in map(Path, places):
+        if place.is_dir():
+            inside = sorted(p for p in place.iterdir() if p.suffix.lower() in (*FORMATS, ".npy"))
+            if not inside:
+                raise UsageError(
+                    f"there is no image in {str(place)!r}", hint="looked for " + " ".join([*FORMATS, ".npy"])
+                )
+            found += inside
+        elif place.is_file():
+            found.append(place)
+        else:
+            raise UsageError(f"there is no image {str(place)!r}")
+    return found
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a TOML file beside a prototxt says of the network: title, labels, preprocessing, published weights."""
+
+    title: str = ""
+    labels: tuple[str, ...] = ()
+    preprocess: Preprocess = Preprocess()
+    weights: Published | None = None
+
+
+def read_card(prototxt: str | Path) -> Card:
+    """The card of a network, from NAME.toml beside NAME.prototxt; an empty one if there is none. Raises ParseError."""
+    path = Path(prototxt).with_suffix(".toml")
+    if not path.is_file():
+        return Card()
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[no-redef]
+    with open(path, "rb") as file:
+        data = file.read(limits().text_bytes)
+    try:
+        table = tomllib.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
+    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights")]
+    if unknown:
+        raise ParseError(
+            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess] or [weights]", path=str(path)
+        )
+    labels = table.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
+        raise ParseError("labels: expected a list of texts", path=str(path))
+    return Card(
+        str(table.get("title", "")),
+        tuple(labels),
+        _preprocess(table.get("preprocess"), path),
+        from_table(table["weights"], path) if "weights" in table else None,
+    )
+
+
+def _preprocess(table: Any, path: Path) -> Preprocess:
+    if table is None:
+        return Preprocess()
+    if not isinstance(table, Mapping):
+        raise ParseError("preprocess: expected a table, [preprocess]", path=str(path))
+    options: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(_KEYS)}", path=str(path))
+        if key == "channels":
+            if value not in CHANNELS:
+                raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
+            options[key] = value
+            continue
+        numbers = value if isinstance(value, list) else [value]
+        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) for n in numbers):
+            raise ParseError(f"{key}: expected numbers, found {value!r}", path=str(path))
+        if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
+            raise ParseError(f"{key}: expected [height, width], found {value!r}", path=str(path))
+        options[key] = tuple(numbers) if key in ("resize", "crop", "mean") else float(numbers[0])
+    try:
+        return Preprocess().with_options(**options) if options else Preprocess()
+    except UsageError as error:
+        raise ParseError(error.message, path=str(path)) from error
+
+
+def from_transform(transform: Any) -> Preprocess:
+    """Preprocessing from a data layer's transform_param. A mean_file is not opened: it has to be named by the user."""
+    return Preprocess(
+        resize=transform.resize,
+        crop=transform.crop,
+        mean=tuple(transform.mean_value),
+        scale=transform.scale,
+        channels="gray" if transform.force_gray else None,
+        given=True,
+    )
+
+
+def read_labels(path: str | Path) -> list[str]:
+    """One label per line; ImageNet's leading synset id (n01440764) is dropped."""
+    path = Path(path)
+    if path.stat().st_size > limits().text_bytes:
+        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size), path=str(path))
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    return [
+        line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
+        for line in lines
+    ]

@@ -1,0 +1,1 @@
+"""Decide which layers an overlay runs, in which formats and in what order; pure functions, nothing runs here."""

@@ -1,0 +1,62 @@
+"""What a segment costs on the overlay and what its layers would cost on the host: models made of manifest constants.
+
+Only a manifest with a section ``host`` has them: they are the board's, and a guess that moves layers would surprise more
+than it saves. The same network and manifest give the same answer on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..blob import count
+from ..tasks.cycles import cycles
+from .schedule import Convert, DeviceStep, Schedule
+
+if TYPE_CHECKING:
+    from ..blob import Shape
+    from ..graph import Layer
+    from ..overlay import Host, Overlay
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds per pass of a segment, with its conversions, and of the same ``layers`` on the host."""
+
+    layers: tuple[Layer, ...]
+    fpga_ms: float
+    host_ms: float
+
+    def __str__(self) -> str:
+        return f"{self.host_ms:.3g} ms against {self.fpga_ms:.3g} ms on the overlay"
+
+
+def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> Iterator[Cost]:
+    """Of every segment, in order; of none where the manifest does not say what the host can do.
+
+    Overlay: cycles, one call, and the Packs and Unpacks of blobs that cross its edge. Host: multiply-accumulates, or the
+    elements read where there are none, and those written by a ReLU taken in.
+    """
+    host = overlay.host
+    if host is None:
+        return
+    converts = [step for step in schedule.steps if isinstance(step, Convert)]
+    for step in schedule.steps:
+        if isinstance(step, DeviceStep):
+            crossing = [
+                4 * count(shapes[c.blob])
+                for c in converts
+                if c.blob in (step.reads if c.kind == "Pack" else step.writes)
+            ]
+            device = sum(cycles(task, overlay, shapes) for task in step.tasks) / overlay.clock_mhz
+            fpga = device + host.call_us + sum(crossing) / host.convert_bytes_per_us
+            yield Cost(step.layers, fpga / 1000, sum(_on_host(layer, host, shapes) for layer in step.layers) / 1000)
+
+
+def _on_host(layer: Layer, host: Host, shapes: Mapping[str, Shape]) -> float:
+    """Microseconds."""
+    bottoms, tops = (tuple(shapes[b] for b in blobs) for blobs in (layer.bottoms, layer.tops))
+    macs = layer.macs(bottoms, tops)
+    elements = (0 if macs else sum(map(count, bottoms))) + (sum(map(count, tops)) if layer.slope is not None else 0)
+    return macs / host.macs_per_us + elements / host.elements_per_us

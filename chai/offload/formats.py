@@ -1,0 +1,155 @@
+"""Which fixed-point format each blob has on an overlay."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from ..errors import ModelError
+from ..fixed import SCHEMES, Format
+from ..graph import Graph, Layer
+from ..graph.params import SINGLE, Precision
+from ..layers.concat import Concat
+from ..layers.eltwise import Eltwise
+from ..layers.pooling import Pooling
+from ..layers.slice import Slice
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+log = logging.getLogger("chai.formats")
+DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3, th_layer_in=16.0, th_layer_out=16.0)
+
+
+def passes_on(layer: Layer) -> bool:
+    """Whether a layer's output has its input's format: nothing is computed that could need another."""
+    return isinstance(layer, Slice) or (isinstance(layer, Pooling) and layer.params.pool == "MAX")
+
+
+def single(layer: Layer) -> bool:
+    """Whether a layer's precision_param asks for float32 on the host."""
+    return layer.precision is not None and layer.precision.quant_type == SINGLE
+
+
+def calibrated(
+    graph: Graph, ranges: Mapping[str, float], bits: int, scheme: str, host: Collection[str] = ()
+) -> dict[str, Format]:
+    """Formats of all blobs from the largest magnitude each was seen to have.
+
+    All branches of a concat and the concat itself get one range, so that they can be written to their places without
+    rescaling; a max pool and a slice have their input's. Layers of ``host`` run there: their blobs have formats of their own.
+    """
+    if scheme not in SCHEMES:
+        raise ModelError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
+    for layer in graph.layers:
+        for top in layer.tops:
+            if not np.isfinite(ranges.get(top, 0.0)):
+                what = f"layer {layer.name!r} ({layer.type}): blob {graph.caffe_name(top)!r}"
+                raise ModelError(f"{what} has values that are not finite on the calibration images", layer=layer.name)
+    shared = _shared(graph, host)
+    groups: dict[str, float] = {}
+    for blob, value in ranges.items():
+        group = shared.get(blob, blob)
+        groups[group] = max(groups.get(group, 0.0), value)
+    return {blob: covering(groups[shared.get(blob, blob)], bits, scheme) for blob in ranges}
+
+
+def covering(largest: float, bits: int, scheme: str) -> Format:
+    """The finest format in which magnitudes up to ``largest`` lose no more than one code."""
+    if scheme == "Xilinx":
+        return Format(scheme, bits, float(np.float32(largest)) or 1.0)  # a blob of zeros: any threshold will do
+    integer = int(np.ceil(np.log2(largest))) if largest > 0 else 0
+    return Format(scheme, bits, bits - 1 - integer)
+
+
+def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
+    """Blobs that have one format, each under one of their names; layers on the host tie nothing together."""
+    parent: dict[str, str] = {}
+
+    def root(blob: str) -> str:
+        while parent.get(blob, blob) != blob:
+            blob = parent[blob]
+        return blob
+
+    for layer in graph.layers:
+        if layer.name not in host and (passes_on(layer) or isinstance(layer, Concat)):
+            for blob in (*layer.bottoms, *layer.tops):
+                parent[root(blob)] = root(layer.tops[0])
+    return {blob: root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
+
+
+def ranges(values: Mapping[str, Array]) -> dict[str, float]:
+    """Largest magnitude of each blob."""
+    return {blob: float(np.abs(v).max(initial=0)) for blob, v in values.items()}
+
+
+def given(graph: Graph) -> bool:
+    """Whether the network brings formats of its own: a precision_param on a layer that an overlay computes."""
+    return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
+
+
+def from_precision(graph: Graph) -> dict[str, Format]:
+    """Formats of all blobs from the layers' precision_param.
+
+    A blob's format is its producer's layer_out; a network input takes its first reader's layer_in. What is missing is
+    taken from the producer of the bottom, else from CHaiDNN's default (6 bits, fl 3, th 16), with one warning.
+    """
+    found: dict[str, Format] = {}
+    missing: list[str] = []
+    for layer in graph.layers:
+        if layer.source:
+            continue
+        for bottom in layer.bottoms:
+            if bottom not in found:
+                found[bottom] = _precision(layer, "in") or _precision_default(layer, "in", missing)
+        inherited = found[layer.bottoms[0]] if layer.bottoms else None
+        for top in layer.tops:
+            own = None if passes_on(layer) or isinstance(layer, Concat) else _precision(layer, "out")
+            if isinstance(layer, Concat):
+                own = max((found[b] for b in layer.bottoms), key=lambda f: f.step)
+            if own is None and inherited is None:
+                own = _precision_default(layer, "out", missing)
+            found[top] = own or inherited or _precision_default(layer, "out", missing)
+            if (
+                own is None
+                and not passes_on(layer)
+                and not single(layer)
+                and (layer.blobs or isinstance(layer, (Eltwise, Pooling)))
+            ):
+                missing.append(layer.name)
+    if missing:
+        names = list(dict.fromkeys(missing))
+        log.warning(
+            "no complete precision_param: %s; taken from the layer before, or CHaiDNN's default", ", ".join(names)
+        )
+    return found
+
+
+def _precision(layer: Layer, side: str) -> Format | None:
+    p = layer.precision
+    if p is None:
+        return None
+    _check(layer, p)
+    found = p.side(side)
+    return None if found is None else Format(*found)
+
+
+def _check(layer: Layer, p: Precision) -> None:
+    known = (None, *SCHEMES, SINGLE)
+    unknown = [scheme for scheme in (p.quant_type, p.quant_type_out) if scheme not in known]
+    if unknown:
+        problem = f"quant_type {unknown[0]!r}; expected {', '.join(SCHEMES)} or {SINGLE}"
+    elif any(bits not in (None, 6, 8) for bits in (p.bw_layer_in, p.bw_layer_out, p.bw_params)):
+        problem = f"{p.bw_layer_in}, {p.bw_layer_out} and {p.bw_params} bits; expected 8 or 6"
+    else:
+        return
+    raise ModelError(f"layer {layer.name!r} ({layer.type}): precision_param: {problem}", layer=layer.name)
+
+
+def _precision_default(layer: Layer, side: str, missing: list[str]) -> Format:
+    missing.append(layer.name)
+    scheme = layer.precision.quant_type if layer.precision is not None and not single(layer) else "DynamicFixed"
+    value = getattr(DEFAULT, f"{'th' if scheme == 'Xilinx' else 'fl'}_layer_{side}")
+    return Format(scheme, getattr(DEFAULT, f"bw_layer_{side}"), value)

@@ -1,0 +1,110 @@
+"""Which engine runs which layer, and in what order.
+
+Nothing is rewritten here: the answer is a list of segments, each a run of layers on one engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from ..blob import Shape
+from ..errors import UsageError
+from ..graph import Graph, Layer
+from ..graph.params import SINGLE
+from ..overlay import Overlay
+from .formats import single
+
+ENGINES = ("host", "fpga")
+
+
+@dataclass
+class Segment:
+    """Layers that run on one engine without the other in between."""
+
+    engine: str
+    layers: list[Layer] = field(default_factory=list)
+
+
+@dataclass
+class Partition:
+    """``reasons`` says of every host layer why it is there."""
+
+    segments: list[Segment]
+    reasons: dict[str, str]
+
+    def engine(self, layer: str) -> str:
+        """host or fpga; a layer that a pass took into another one runs where that one runs."""
+        for segment in self.segments:
+            if any(layer in known.origin for known in segment.layers):
+                return segment.engine
+        return "host"
+
+
+def partition(
+    graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, chosen: Mapping[str, str], refused: Mapping[str, str]
+) -> Partition:
+    """Decide by each layer's ``unsupported``, the user's choice (``chosen``, layer -> engine) and ``refused``.
+
+    ``refused`` are reasons found later, from numbers that shapes do not show (accumulator bounds, multipliers). Raises
+    UsageError for a choice that cannot be followed.
+    """
+    names = {name for layer in graph.layers for name in layer.origin}
+    for name, engine in chosen.items():
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            raise UsageError(f"engine: there is no layer {name!r}", hint=f"did you mean {near[0]!r}?" if near else None)
+        if engine not in ENGINES:
+            raise UsageError(f"engine of layer {name!r}: expected host or fpga, found {engine!r}")
+    engines: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    open_sizes: set[str] = set()  # blobs of any number of rows: a device's programs are for one
+    for layer in graph.layers:
+        if layer.source:
+            continue
+        asked = f"its precision_param says {SINGLE}" if single(layer) else None
+        reason = refused.get(layer.name) or asked or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
+        if not open_sizes.isdisjoint(layer.bottoms):
+            reason = reason or "how many rows it gets is known only at run time"
+        if layer.dynamic or not open_sizes.isdisjoint(layer.bottoms):
+            open_sizes.update(layer.tops)
+        wishes = {name: chosen[name] for name in layer.origin if name in chosen}
+        if len(set(wishes.values())) > 1:
+            both = ", ".join(f"{name!r} on {engine}" for name, engine in wishes.items())
+            raise UsageError(f"these layers run as one, so on one engine: {both}")
+        wish = next(iter(wishes.values()), None)
+        if wish == "fpga" and reason:
+            raise UsageError(f"layer {layer.name!r} cannot run on the overlay: {reason}")
+        if wish == "host":
+            reason = reason or "chosen by the user"
+        engines[layer.name] = "host" if reason else "fpga"
+        if reason:
+            reasons[layer.name] = reason
+    return Partition(_order(graph, engines), reasons)
+
+
+def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:
+    """Topological, with as few engine changes as going on until an engine has to wait can give, from either start."""
+    return min((_walk(graph, engines, first) for first in ("fpga", "host")), key=len)
+
+
+def _walk(graph: Graph, engines: Mapping[str, str], engine: str) -> list[Segment]:
+    written = {t for layer in graph.layers if layer.source for t in layer.tops}
+    waiting = [layer for layer in graph.layers if not layer.source]
+    segments: list[Segment] = []
+    while waiting:
+        segment = Segment(engine)
+        ready = True
+        while ready:
+            ready = False
+            for layer in list(waiting):
+                if engines[layer.name] == engine and written.issuperset(layer.bottoms):
+                    segment.layers.append(layer)
+                    written.update(layer.tops)
+                    waiting.remove(layer)
+                    ready = True
+        if segment.layers:
+            segments.append(segment)
+        engine = "fpga" if engine == "host" else "host"
+    return segments

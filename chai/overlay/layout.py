@@ -1,0 +1,133 @@
+"""How blobs lie in the memory of an overlay: how many bytes, which of them share some, and where each code is.
+
+Layout ``planes``: a word is ``channels_per_word`` codes of one pixel; a plane is one such group of channels, row by row;
+an image is its planes, a blob its images. Channels beyond the last are zero. Nothing above the devices looks inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+    from .manifest import Layout
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a blob lies, in bytes.
+
+    ``offset``         of the whole blob from the start of the buffer; a part has that of the whole
+    ``bytes``          of all its images, rounded up to the alignment; of a part: what its planes alone would take
+    ``parent``         the outermost blob that it is a part of, or None
+    ``first_channel``  of a part in that blob; its planes lie apart, one run per image
+    """
+
+    offset: int
+    bytes: int
+    parent: str | None = None
+    first_channel: int = 0
+
+
+def blob_bytes(shape: Shape, layout: Layout) -> int:
+    """Bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the alignment."""
+    n, c, *size = (*shape, 1, 1)
+    words = -(-n // layout.images_per_word) * planes(c, layout) * prod(size)
+    return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
+
+
+def planes(channels: int, layout: Layout) -> int:
+    """Planes (groups of channels that share a word) that hold so many channels."""
+    return -(-channels // layout.channels_per_word)
+
+
+def round_up(value: int, step: int) -> int:
+    """The next multiple of ``step``."""
+    return -(-value // step) * step
+
+
+def overlap(a: Placed, b: Placed) -> bool:
+    """Whether two blobs share bytes."""
+    return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
+
+
+# -- sharing
+
+
+def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Offsets of blobs that are alive from a first to a last moment, and the bytes of all: those that are never alive
+    together share bytes."""
+    # no greedy order is best for every network, and both take little time: the smaller buffer wins
+    crowds = _crowds(lives, sizes)
+    largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
+    crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
+    tries = [_in_order(order, lives, sizes) for order in (crowded_first, largest_first)]
+    peaks = [max((found[b] + sizes[b] for b in found), default=0) for found in tries]
+    return tries[peaks.index(min(peaks))], min(peaks)
+
+
+def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """For each blob, the most bytes that are alive at any one moment of its life."""
+    end = max((last for _, last in lives.values()), default=-1)
+    alive = [sum(sizes[b] for b, (first, last) in lives.items() if first <= t <= last) for t in range(end + 1)]
+    return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
+
+
+def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Each blob in turn into the smallest gap that holds it, between those that are alive with it."""
+    offsets: dict[str, int] = {}
+    for blob in order:
+        first, last = lives[blob]
+        taken = sorted((o, o + sizes[b]) for b, o in offsets.items() if lives[b][0] <= last and first <= lives[b][1])
+        best, least, end = -1, 0, 0
+        for start, stop in taken:
+            room = start - end
+            if room >= sizes[blob] and (best < 0 or room < least):
+                best, least = end, room
+            end = max(end, stop)
+        offsets[blob] = end if best < 0 else best
+    return offsets
+
+
+# -- codes
+
+
+def store(codes: Array, memory: Array, layout: Layout, first: int, channels: int) -> None:
+    """Write codes (int8, NCHW) into the memory (uint8) of a blob of so many ``channels``, from channel ``first`` on.
+
+    Only the planes of these codes are written. ``first`` is a plane's first channel.
+    """
+    step = layout.channels_per_word
+    n, c, h, w = codes.shape
+    words = _words(memory, (n, channels, h, w), layout)[:, first // step : first // step + planes(c, layout)]
+    full = c // step
+    words[:, :full] = codes[:, : full * step].reshape(n, full, step, h, w).transpose(0, 1, 3, 4, 2)
+    if c % step:
+        words[:, full, ..., : c % step] = codes[:, full * step :].transpose(0, 2, 3, 1)
+        words[:, full, ..., c % step :] = 0
+
+
+def fetch(memory: Array, out: Array, layout: Layout, first: int, channels: int) -> None:
+    """Read codes ``out`` (int8, NCHW) from the memory of a blob of so many ``channels``, from channel ``first`` on."""
+    step = layout.channels_per_word
+    n, c, h, w = out.shape
+    words = _words(memory, (n, channels, h, w), layout)[:, first // step : first // step + planes(c, layout)]
+    full = c // step
+    out[:, : full * step].reshape(n, full, step, h, w)[...] = words[:, :full].transpose(0, 1, 4, 2, 3)
+    out[:, full * step :] = words[:, full:, ..., : c % step].transpose(0, 1, 4, 2, 3).reshape(n, c % step, h, w)
+
+
+def _words(memory: Array, shape: Shape, layout: Layout) -> Array:
+    """The memory of a blob as codes (N, planes, H, W, channels of a word)."""
+    if layout.images_per_word != 1:
+        raise DeviceError(f"layout of {layout.images_per_word} images per word: none but 1 is known here")
+    n, c, h, w = shape
+    sizes = n, planes(c, layout), h, w, layout.channels_per_word
+    view: Array = memory[: prod(sizes)].view(np.int8).reshape(sizes)
+    return view

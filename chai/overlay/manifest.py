@@ -1,0 +1,541 @@
+"""Overlays: what an accelerator is made of and what it can do, read from its ``overlay.json``.
+
+The manifest is the one source for partitioning, the emulator, the cycle model, the RTL and the driver: no other file
+knows an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` says what each number means.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import DeviceError
+from ..util import jsonfile
+from ..util.jsonfile import Document, Pointer
+from ..util.paths import resource
+
+default = "pynq-z2"
+
+# a bitstream and a compiled network stay valid when these change
+_PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board by its usual name, and its chip by Vivado's."""
+
+    name: str
+    part: str
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What the part has: DSP slices, RAMB36, URAM288."""
+
+    dsp: int
+    block_ram: int
+    ultra_ram: int
+
+
+@dataclass(frozen=True)
+class Array:
+    """``inputs`` x ``outputs`` channels for ``lanes`` pixels in each cycle.
+
+    A DSP multiplies one input by two weights that stand ``pack_shift`` bits apart; ``chain`` of them add up before
+    the two sums are parted.
+    """
+
+    inputs: int
+    outputs: int
+    lanes: int
+    chain: int
+    pack_shift: int
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates per cycle."""
+        return self.inputs * self.outputs * self.lanes
+
+
+@dataclass(frozen=True)
+class Dsp:
+    """DSP slices used."""
+
+    array: int
+    requant: int
+
+
+@dataclass(frozen=True)
+class Requant:
+    """Width of the unsigned multipliers in bits, largest shift in bits, results per cycle and lane of the array."""
+
+    mult_bits: int
+    shift_max: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Cycles that are not work."""
+
+    task_cycles: int
+    tile_cycles: int
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the board's processor does in a microsecond of one thread, and what starting a segment takes it.
+
+    ``macs_per_us`` of matrix products, ``elements_per_us`` that any other layer reads, ``convert_bytes_per_us`` of
+    float32 packed or unpacked, ``call_us`` from the first register written to the end being seen.
+    """
+
+    macs_per_us: float
+    elements_per_us: float
+    convert_bytes_per_us: float
+    call_us: float
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A memory on the chip: ``copies`` times ``banks`` times ``depth`` words of ``word_bits``."""
+
+    word_bits: int
+    depth: int
+    banks: int
+    copies: int
+    memory: str
+
+    @property
+    def bytes(self) -> int:
+        """All copies and banks together."""
+        return self.word_bits * self.depth * self.banks * self.copies // 8
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Rows of the input, weights, accumulators, and unfinished windows of a pooling."""
+
+    input: Buffer
+    weights: Buffer
+    accumulators: Buffer
+    pool: Buffer
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What every kind of Task is limited by. Sizes are heights and widths in pixels.
+
+    ``channel_step``  the first channel of a slice, in a blob that is read or written, is a multiple of it
+    """
+
+    opcode: int
+    channels_max: int
+    size_max: int
+    channel_step: int
+
+
+@dataclass(frozen=True)
+class ConvLimits(Limits):
+    """Each ``_max`` holds for both axes."""
+
+    kernel_max: int
+    stride_max: int
+    dilation_max: int
+    pad_max: int
+    group_max: int
+    depthwise: bool
+    leaky: bool
+
+
+@dataclass(frozen=True)
+class PoolLimits(Limits):
+    """``global_max`` takes the place of ``kernel_max`` where one window is the whole image."""
+
+    methods: tuple[str, ...]
+    kernel_max: int
+    stride_max: int
+    pad_max: int
+    global_max: int
+
+
+@dataclass(frozen=True)
+class EltwiseLimits(Limits):
+    """Caffe's operations, and how many blobs one Task takes."""
+
+    operations: tuple[str, ...]
+    inputs: int
+    leaky: bool
+
+
+@dataclass(frozen=True)
+class AffineLimits(Limits):
+    """Of one multiplication and one addition per element."""
+
+    leaky: bool
+
+
+@dataclass(frozen=True)
+class CopyLimits(Limits):
+    """Of a blob written into another."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The kinds of Task the overlay runs; None where it lacks one."""
+
+    conv: ConvLimits
+    pool: PoolLimits | None = None
+    eltwise: EltwiseLimits | None = None
+    affine: AffineLimits | None = None
+    copy: CopyLimits | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How blobs lie in DDR. Only devices look inside; ``alignment`` is in bytes."""
+
+    kind: str
+    channels_per_word: int
+    images_per_word: int
+    alignment: int
+
+
+@dataclass(frozen=True)
+class Bits:
+    """A part of a register."""
+
+    name: str
+    bit: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Register:
+    """32 bits at ``offset`` bytes. ``access`` is r, w, rw or w1c; ``value`` what a constant reads as, or None."""
+
+    name: str
+    offset: int
+    access: str
+    about: str
+    value: int | None = None
+    bits: tuple[Bits, ...] = ()
+
+    def mask(self, name: str) -> int:
+        """The bits of that name, set. KeyError if there are none."""
+        for bits in self.bits:
+            if bits.name == name:
+                return ((1 << bits.width) - 1) << bits.bit
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The AXI-Lite window, in bytes; what the causes of an error mean; the registers by name."""
+
+    window: int
+    errors: tuple[str, ...]
+    list: tuple[Register, ...]
+
+    def __getitem__(self, name: str) -> Register:
+        for register in self.list:
+            if register.name == name:
+                return register
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Field:
+    """``width`` bits from ``bit`` of 32-bit ``word`` on; more than 32 go on into the next word.
+
+    ``multiple``  every value is a multiple of it (an alignment); values are stored as they are
+    """
+
+    name: str
+    word: int
+    bit: int
+    width: int
+    signed: bool
+    about: str
+    multiple: int = 1
+
+    @cached_property
+    def position(self) -> int:
+        """The lowest bit, counted from the start of the record."""
+        return 32 * self.word + self.bit
+
+    @cached_property
+    def mask(self) -> int:
+        """As many ones as it has bits."""
+        return (1 << self.width) - 1
+
+    @cached_property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest value."""
+        if self.signed:
+            return -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
+        return 0, (1 << self.width) - 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """The layout of ``bytes`` bytes in DDR: little-endian 32-bit words, bits that no field has are zero."""
+
+    name: str
+    version: int
+    bytes: int
+    endian: str
+    fields: tuple[Field, ...]
+
+    @cached_property
+    def unused(self) -> int:
+        """Ones where no field has a bit."""
+        return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One manifest. ``assumed`` names the figures that nobody has measured: times made of them must say so."""
+
+    path: Path
+    name: str
+    title: str
+    part: str
+    boards: tuple[Board, ...]
+    family: str
+    vlnv: str
+    clock_mhz: float
+    memory_mb_per_s: float
+    assumed: tuple[str, ...]
+    resources: Resources
+    array: Array
+    macs_per_dsp: int
+    dsp: Dsp
+    bits: tuple[int, ...]
+    schemes: tuple[str, ...]
+    accumulator_bits: int
+    requant: Requant
+    batch_max: int
+    overhead: Overhead
+    buffers: Buffers
+    tasks: Tasks
+    layout: Layout
+    registers: Registers
+    descriptor: Record
+    table: Record
+    digest: str  # sha256 of all that a bitstream or a compiled network depends on, hexadecimal
+    host: Host | None = None  # None: nobody has said, and no layer is moved for its cost
+
+    @property
+    def build(self) -> int:
+        """What the register BUILD reads: the first 32 bits of the digest."""
+        return int(self.digest[:8], 16)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates per clock cycle."""
+        return self.array.inputs * self.array.outputs * self.array.lanes
+
+    @property
+    def accumulator_bound(self) -> int:
+        """Sums stay below this in magnitude."""
+        return 1 << (self.accumulator_bits - 1)
+
+
+def names() -> list[str]:
+    """Names of the shipped overlays."""
+    return sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
+
+
+def load(name_or_path: str | Path = default) -> Overlay:
+    """The shipped overlay of that name, or the manifest at a path (a Path, or text with a slash or ``.json``).
+
+    Raises DeviceError for an unknown name, ParseError (with line) for a wrong manifest; OSError passes.
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith(".json"):
+        path = Path(name_or_path)
+        path = path / "overlay.json" if path.is_dir() else path
+    elif text in names():
+        path = resource("hw_overlays", text, "overlay.json")
+    else:
+        near = get_close_matches(text.lower(), names(), 1)
+        raise DeviceError(
+            f"there is no overlay {text!r}",
+            hint=(f"did you mean {near[0]!r}? " if near else "") + "overlays: " + ", ".join(names()),
+        )
+    document = jsonfile.load(path)
+    jsonfile.validate(document, _schema())
+    for section in ("descriptor", "table"):
+        _check_record(document, section)
+    _check_registers(document)
+    _check_array(document)
+    return _build(path, document.value)
+
+
+@lru_cache(maxsize=1)
+def _schema() -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = jsonfile.load(resource("hw_overlays", "overlay.schema.json")).value
+    return schema
+
+
+# -- what a schema cannot say
+
+
+def _check_record(document: Document, section: str) -> None:
+    record = document.value[section]
+    if record["bytes"] % 4:
+        raise document.error(f"{section}: a record is made of 32-bit words", (section, "bytes"))
+    _check_names(document, (section, "fields"))
+    spans = []
+    for i, field in enumerate(record["fields"]):
+        place = (section, "fields", i)
+        start, width = 32 * field["word"] + field["bit"], field["width"]
+        if start + width > 8 * record["bytes"]:
+            raise document.error(f"{section}: field {field['name']!r} lies beyond {record['bytes']} bytes", place)
+        if field["bit"] and field["bit"] + width > 32:
+            raise document.error(f"{section}: field {field['name']!r} runs over the end of its word", place)
+        spans.append((start, width, field["name"], place))
+    _check_overlap(document, section, spans)
+    if section == "descriptor":
+        found = [f for f in record["fields"] if f["name"] == "version"]
+        if not found or found[0]["signed"] or found[0]["width"] < 8 or found[0].get("multiple", 1) != 1:
+            message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
+            raise document.error(message, (section, "fields"))
+
+
+def _check_registers(document: Document) -> None:
+    registers = document.value["registers"]
+    place: Pointer = ("registers", "list")
+    _check_names(document, place)
+    for i, register in enumerate(registers["list"]):
+        name, offset = register["name"], register["offset"]
+        if offset % 4:
+            raise document.error(f"register {name}: offset {offset} is not a multiple of 4", (*place, i, "offset"))
+        if offset + 4 > registers["window"]:
+            message = f"register {name}: offset {offset} is outside the window of {registers['window']} bytes"
+            raise document.error(message, (*place, i, "offset"))
+        bits = [
+            (b["bit"], b["width"], b["name"], (*place, i, "bits", j)) for j, b in enumerate(register.get("bits", ()))
+        ]
+        for bit, width, part, where in bits:
+            if bit + width > 32:
+                raise document.error(f"register {name}: {part!r} lies beyond 32 bits", where)
+        if bits:
+            _check_names(document, (*place, i, "bits"))
+        _check_overlap(document, f"register {name}", bits)
+    spans = [(r["offset"], 4, r["name"], (*place, i, "offset")) for i, r in enumerate(registers["list"])]
+    _check_overlap(document, "registers", spans)
+
+
+def _check_array(document: Document) -> None:
+    value = document.value
+    array, dsp, has = value["array"], value["dsp"], value["resources"]
+    macs = array["inputs"] * array["outputs"] * array["lanes"]
+    if macs != dsp["array"] * value["macs_per_dsp"]:
+        message = f"dsp.array: {macs} products a cycle take {macs / value['macs_per_dsp']:g} DSPs, found {dsp['array']}"
+        raise document.error(message, ("dsp", "array"))
+    if dsp["array"] + dsp["requant"] > has["dsp"]:
+        raise document.error(f"dsp: {dsp['array']} + {dsp['requant']} DSPs, the part has {has['dsp']}", ("dsp",))
+    if array["inputs"] % array["chain"]:
+        message = f"array.chain: {array['inputs']} inputs are not whole chains of {array['chain']}"
+        raise document.error(message, ("array", "chain"))
+    # the lower sum must not reach into the upper: weights are within +-127, codes within -128..127
+    if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
+        message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
+        raise document.error(message, ("array", "chain"))
+    opcodes: dict[int, str] = {}
+    for kind, limits in value["tasks"].items():
+        if limits["opcode"] in opcodes:
+            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {opcodes[limits['opcode']]}"
+            raise document.error(message, ("tasks", kind, "opcode"))
+        opcodes[limits["opcode"]] = kind
+
+
+def _check_names(document: Document, place: Pointer) -> None:
+    items: Any = document.value
+    for key in place:
+        items = items[key]
+    seen = set()
+    for i, item in enumerate(items):
+        if item["name"] in seen:
+            raise document.error(f"{place[0]}: the name {item['name']!r} is here twice", (*place, i, "name"))
+        seen.add(item["name"])
+
+
+def _check_overlap(document: Document, what: str, spans: Iterable[tuple[int, int, str, Pointer]]) -> None:
+    """Spans are (start, length, name, place)."""
+    end, last = 0, ""
+    for start, length, name, place in sorted(spans, key=lambda s: s[0]):
+        if start < end:
+            raise document.error(f"{what}: {name!r} overlaps {last!r}", place)
+        end, last = start + length, name
+
+
+# -- from JSON to dataclasses; the schema has seen to the keys and types
+
+
+def _build(path: Path, value: Mapping[str, Any]) -> Overlay:
+    def record(name: str) -> Record:
+        fields = tuple(Field(**f) for f in value[name]["fields"])
+        return Record(**{**value[name], "name": name, "fields": fields})
+
+    def limits(kind: str, cls: type) -> Any:
+        found = value["tasks"].get(kind)
+        return found and cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
+
+    registers = value["registers"]
+    return Overlay(
+        path=path,
+        name=value["name"],
+        title=value["title"],
+        part=value["part"],
+        boards=tuple(Board(**b) for b in value["boards"]),
+        family=value["family"],
+        vlnv=value["vlnv"],
+        clock_mhz=float(value["clock_mhz"]),
+        memory_mb_per_s=float(value["memory_mb_per_s"]),
+        assumed=tuple(value["assumed"]),
+        resources=Resources(**value["resources"]),
+        array=Array(**value["array"]),
+        macs_per_dsp=value["macs_per_dsp"],
+        dsp=Dsp(**value["dsp"]),
+        bits=tuple(value["bits"]),
+        schemes=tuple(value["schemes"]),
+        accumulator_bits=value["accumulator_bits"],
+        requant=Requant(**value["requant"]),
+        batch_max=value["batch_max"],
+        overhead=Overhead(**value["overhead"]),
+        buffers=Buffers(**{k: Buffer(**b) for k, b in value["buffers"].items()}),
+        tasks=Tasks(
+            conv=limits("conv", ConvLimits),
+            pool=limits("pool", PoolLimits),
+            eltwise=limits("eltwise", EltwiseLimits),
+            affine=limits("affine", AffineLimits),
+            copy=limits("copy", CopyLimits),
+        ),
+        layout=Layout(**value["layout"]),
+        registers=Registers(
+            window=registers["window"],
+            errors=tuple(registers["errors"]),
+            list=tuple(
+                Register(**{**r, "bits": tuple(Bits(**b) for b in r.get("bits", ()))}) for r in registers["list"]
+            ),
+        ),
+        descriptor=record("descriptor"),
+        table=record("table"),
+        host=Host(**{k: float(v) for k, v in value["host"].items()}) if "host" in value else None,
+        digest=hashlib.sha256(json.dumps(_facts(value), sort_keys=True).encode()).hexdigest(),
+    )
+
+
+def _facts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _facts(v) for k, v in value.items() if k not in _PROSE}
+    return [_facts(v) for v in value] if isinstance(value, list) else value

@@ -1,0 +1,159 @@
+"""Descriptors: named values to bytes and back, by the field tables of a manifest alone.
+
+The same two functions serve every record of an overlay: ``overlay.descriptor`` (one Task) and ``overlay.table``
+(requantisation of one channel). A field named ``version`` is not a value: packing writes it, unpacking compares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from operator import index
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError
+from ..util.lazy_numpy import np
+from .manifest import Field, Record
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+_VERSION = "version"
+
+
+def pack(record: Record, values: Mapping[str, int]) -> bytes:
+    """The bytes of a record; every field needs a value. Raises DeviceError."""
+    _check_names(record, values)
+    total = 0
+    for field in record.fields:
+        value = record.version if field.name == _VERSION else index(values[field.name])
+        low, high = field.range
+        if not low <= value <= high or value % field.multiple:
+            _check_value(record, field, value)
+        total |= (value & field.mask) << field.position
+    return total.to_bytes(record.bytes, "little")
+
+
+def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, int]:
+    """The values in the bytes of a record. Raises DeviceError unless packing them gives the same bytes."""
+    if len(data) != record.bytes:
+        raise DeviceError(f"{record.name}: expected {record.bytes} bytes, found {len(data)}")
+    total = int.from_bytes(data, "little")
+    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 4)]  # and the word behind each
+    values: dict[str, int] = {}
+    for field in record.fields:
+        value = words[field.word] >> field.bit & field.mask
+        if field.signed and value >> (field.width - 1):
+            value -= 1 << field.width
+        if field.name != _VERSION:
+            if value % field.multiple:  # any other value of so many bits can be
+                _check_value(record, field, value)
+            values[field.name] = value
+        elif value != record.version:
+            raise DeviceError(
+                f"{record.name}: expected version {record.version}, found {value}",
+                hint="it was made for another overlay; compile the network again",
+            )
+    total &= record.unused
+    if total:
+        bit = (total & -total).bit_length() - 1
+        raise DeviceError(f"{record.name}: bit {bit % 32} of word {bit // 32} is set, but belongs to no field")
+    return values
+
+
+def value(record: Record, data: bytes, name: str) -> int:
+    """One unsigned field of a record that has been checked."""
+    field = next(f for f in record.fields if f.name == name)
+    return int.from_bytes(data, "little") >> field.position & field.mask
+
+
+def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
+    """Many records at once: int64 columns (n,), one per field. The same bytes and errors as ``pack`` for each row."""
+    _check_names(record, columns)
+    count = len(next(iter(columns.values())))
+    words = np.zeros((count, record.bytes // 4), np.uint64)
+    for field in record.fields:
+        if field.name == _VERSION:
+            column = np.full(count, record.version, np.int64)
+        else:
+            column = np.asarray(columns[field.name], np.int64)
+        _check_column(record, field, column)
+        bits = column.astype(np.uint64) & np.uint64(field.mask)
+        for word, shift in _words(field):
+            words[:, word] |= _shifted(bits, -shift) & np.uint64(0xFFFFFFFF)
+    return words.astype("<u4").tobytes()
+
+
+def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
+    """int64 columns (n,) of many records. The same checks as ``unpack`` for each row."""
+    if len(data) % record.bytes:
+        raise DeviceError(f"{record.name}: {len(data)} bytes are no whole number of records of {record.bytes}")
+    words = np.frombuffer(data, "<u4").reshape(-1, record.bytes // 4).astype(np.uint64)
+    left = words.copy()
+    columns: dict[str, Array] = {}
+    for field in record.fields:
+        bits = np.zeros(len(words), np.uint64)
+        for word, shift in _words(field):
+            bits |= _shifted(words[:, word], shift)
+            left[:, word] &= ~(_shifted(np.full(1, field.mask, np.uint64), -shift) & np.uint64(0xFFFFFFFF))
+        bits &= np.uint64(field.mask)
+        column = bits.astype(np.int64)
+        if field.signed:
+            column -= (column >> (field.width - 1) & 1) << field.width
+        if field.name == _VERSION:
+            left[:, 0] |= (column != record.version).astype(np.uint64)
+            continue
+        _check_column(record, field, column)
+        columns[field.name] = column
+    strange = left.any(1)
+    if strange.any():
+        i = int(strange.argmax())
+        try:
+            unpack(record, data[i * record.bytes : (i + 1) * record.bytes])  # which says what is wrong
+        except DeviceError as error:
+            raise DeviceError(f"record {i} of the {error.message}", hint=error.hint) from error
+    return columns
+
+
+def _words(field: Field) -> list[tuple[int, int]]:
+    """(word, shift) of the words that a field lies in: its value has their bits from ``shift`` on, up if negative."""
+    last = (field.position + field.width - 1) // 32
+    return [(word, field.position - 32 * word) for word in range(field.word, last + 1)]
+
+
+def _shifted(bits: Array, right: int) -> Array:
+    moved: Array = bits >> np.uint64(right) if right >= 0 else bits << np.uint64(-right)
+    return moved
+
+
+def _check_column(record: Record, field: Field, column: Array) -> None:
+    low, high = field.range
+    wrong = (column < low) | (column > high) | (column % field.multiple != 0)
+    if wrong.any():
+        i = int(wrong.argmax())
+        try:
+            _check_value(record, field, int(column[i]))
+        except DeviceError as error:
+            raise DeviceError(f"record {i} of the {error.message}") from error
+
+
+def _check_names(record: Record, values: Collection[str]) -> None:
+    known = [f.name for f in record.fields if f.name != _VERSION]
+    for name in values:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = (f"did you mean {near[0]!r}? " if near else "") + "fields: " + ", ".join(known)
+            raise DeviceError(f"{record.name}: there is no field {name!r}", hint=hint)
+    missing = [n for n in known if n not in values]
+    if missing:
+        raise DeviceError(f"{record.name}: no value for {', '.join(missing)}")
+
+
+def _check_value(record: Record, field: Field, value: int) -> None:
+    low, high = field.range
+    if not low <= value <= high:
+        sign = "signed" if field.signed else "unsigned"
+        bits = f"{field.width} bit{'s' if field.width > 1 else ''}, {sign}"
+        raise DeviceError(f"{record.name}: {field.name} = {value} is outside {low}..{high} ({bits}): {field.about}")
+    if value % field.multiple:
+        raise DeviceError(f"{record.name}: {field.name} = {value:#x} is not a multiple of {field.multiple}")

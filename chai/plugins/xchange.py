@@ -1,0 +1,126 @@
+"""xChangeLayer: what a custom layer is given, with CHaiDNN's names."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+
+# One per call; all others stay the same from call to call.
+BUFFERS = ("in_ptrs", "out_ptrs", "bottom", "top")
+COMPILED = (
+    *BUFFERS,
+    "input_dims",
+    "output_dims",
+    "output_dim",
+    "float_args",
+    "string_args",
+    "custom_float_params",
+    "params_dims",
+    "n_params",
+    "wts_ptrs",
+    "bias_ptr",
+    "custom_reluflag",
+    "custom_layer_type",
+    "layername",
+    "qf_format",
+    "float_params",
+    "kernType",
+    "prev_kernType",
+    "kernMode",
+    "prev_kernMode",
+    "kernexecType",
+    "input_sizebytes",
+    "output_sizebytes",
+    "output_size",
+    "params",
+    "mean",
+    "resize_h",
+    "resize_w",
+    "en_batch_size_one",
+    "pitches",
+    "offset",
+)
+HOST_ONLY = ("data", "startclk", "endclk", "layer_done", "previous", "next", "xtra_ptrs", "ref_path", "out_path")
+FIELDS = (*COMPILED, *HOST_ONLY)
+
+# CHaiDNN's qf_format: bits and fraction bits of input, output, weights and bias.
+qformat = namedtuple("qformat", "ip_bw ip_fbits op_bw op_fbits wt_bw wt_fbits bs_bw bs_fbits")
+
+
+class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
+    """One call of one custom layer.
+
+    ``in_ptrs[i]``, ``out_ptrs[i]``   flat, one per bottom and top, in prototxt order: float32 in NCHW order unless the
+                       decorator says otherwise (``ports=2``: bottom i at in_ptrs[2*i], as CHaiDNN has it)
+    ``bottom[i]``, ``top[i]``   the same memory, shaped
+    ``input_dims[i]``, ``output_dims[i]``   int64 vectors; element 0 is the batch of this call
+    ``output_dim``   output_dims[0]
+    ``float_args``, ``string_args``   float32 vector and tuple of str, in prototxt order
+    ``custom_float_params[i]``, ``params_dims[i]``   trained parameters, flat float32, and their dims (caffemodel order);
+                       ``n_params`` is their number
+    ``wts_ptrs``, ``bias_ptr``   all of custom_float_params but the last, and the last; empty where there are none
+    ``custom_reluflag``   1: the function shall apply a ReLU (only with ``fuse=("ReLU",)``)
+    ``layername``, ``custom_layer_type``   str
+    ``qf_format``      ip_bw, ip_fbits, op_bw, op_fbits, wt_bw, wt_fbits, bs_bw, bs_fbits; 0 where precision_param is silent
+    ``float_params``   th_in, th_out, and the steps of input and output, float32; 0 where there are none
+    ``kernMode``, ``prev_kernMode``   0 Xilinx, 1 DynamicFixed: quantisation of the layer and of its input
+    ``kernType``, ``prev_kernType``, ``kernexecType``   11 (custom), the type of the layer before as CHaiDNN numbers it or -1,
+                       "software"
+    ``input_sizebytes``, ``output_sizebytes``, ``output_size``   int64: bytes per bottom and top; elements of top 0 per image
+    ``params``, ``mean``, ``resize_h``, ``resize_w``, ``en_batch_size_one``   of CHaiDNN's built-in layers; zeros here
+    ``pitches[i]``, ``offset[i]``   elements between neighbours on each axis of bottom i, and before its first: dense, 0
+
+    Plain Python has besides: ``data`` (what setup put there), ``param(i)`` (trained parameter i, shaped), ``startclk``
+    and ``endclk`` (seconds, of the last call), ``layer_done``, ``previous`` and ``next`` (neighbours' names),
+    ``xtra_ptrs``, ``ref_path`` and ``out_path`` (empty).
+
+    Inputs and parameters are read-only; outputs are zero before the call, or the input's copy with ``inplace``. The same
+    object is given to compiled and to plain Python functions.
+    """
+
+    in_ptrs: tuple[Array, ...]
+    out_ptrs: tuple[Array, ...]
+    bottom: tuple[Array, ...]
+    top: tuple[Array, ...]
+    input_dims: tuple[Array, ...]
+    output_dims: tuple[Array, ...]
+    float_args: Array
+    string_args: tuple[str, ...]
+    custom_float_params: tuple[Array, ...]
+    params_dims: tuple[Array, ...]
+    custom_reluflag: int
+    custom_layer_type: str
+    layername: str
+    data: dict[str, Any]
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self.__dict__.update(fields)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"xChangeLayer has no field {name!r}", name=name, obj=self)
+
+    def param(self, index: int) -> Array:
+        """Trained parameter ``index`` in its own shape. Plain Python only."""
+        shaped: Array = self.custom_float_params[index].reshape(tuple(self.params_dims[index]))
+        return shaped
+
+    def __repr__(self) -> str:
+        return f"<xChangeLayer {self.layername!r} ({self.custom_layer_type})>"
+
+
+def dims(shape: Shape) -> Array:
+    """A shape as int64 vector: blobs of any number of axes then have one type in compiled code."""
+    return np.array(shape, np.int64)
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,82 @@
+"""xChangeLayer inside numba.
+
+A compiled function sees one struct whose only member is a tuple of fields; an attribute is a slot of it. Unlike a
+namedtuple with strings in it this costs microseconds per call: the type is computed once and the compiled code is
+called directly. Only the fields that a function can name are handed over, since each costs some time to unwrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+from numba.core import cgutils, imputils, types
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    lower_getattr_generic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+
+from .xchange import COMPILED, xChangeLayer
+
+
+class XChangeType(types.Type):
+    """Numba's type of an xChangeLayer: the names of its fields and their types."""
+
+    def __init__(self, names: tuple[str, ...], fields: Any) -> None:
+        self.names = names
+        self.fields = fields
+        super().__init__(name=f"xChangeLayer({', '.join(names)}: {fields})")
+
+    @property
+    def key(self) -> Any:
+        return self.names, self.fields
+
+
+def type_of(x: xChangeLayer, names: Sequence[str]) -> XChangeType:
+    """The numba type of an object that is handed over with these fields."""
+    return XChangeType(tuple(names), numba.typeof(tuple(x.__dict__[n] for n in names)))
+
+
+@typeof_impl.register(xChangeLayer)
+def _typeof(x: xChangeLayer, _context: Any) -> XChangeType:
+    """For plain Python that calls a compiled helper with x: all fields, since nobody knows which it names."""
+    x.__dict__["_fields"] = tuple(x.__dict__[name] for name in COMPILED)
+    return type_of(x, COMPILED)
+
+
+@register_model(XChangeType)
+class _Model(models.StructModel):
+    def __init__(self, manager: Any, type: XChangeType) -> None:
+        super().__init__(manager, type, [("fields", type.fields)])
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):
+    key = XChangeType
+
+    def generic_resolve(self, type: XChangeType, name: str) -> Any:
+        return type.fields[type.names.index(name)] if name in type.names else None
+
+
+@lower_getattr_generic(XChangeType)
+def _getattr(context: Any, builder: Any, type: XChangeType, value: Any, name: str) -> Any:
+    struct = cgutils.create_struct_proxy(type)(context, builder, value=value)
+    slot = type.names.index(name)
+    return imputils.impl_ret_borrowed(context, builder, type.fields[slot], builder.extract_value(struct.fields, slot))
+
+
+@unbox(XChangeType)
+def _unbox(type: XChangeType, value: Any, c: Any) -> NativeValue:
+    packed = c.pyapi.object_getattr_string(value, "_fields")  # a tuple in the order of type.names
+    native = c.unbox(type.fields, packed)
+    struct = cgutils.create_struct_proxy(type)(c.context, c.builder)
+    struct.fields = native.value
+    c.pyapi.decref(packed)  # the arrays themselves live on in x
+    return NativeValue(struct._getvalue(), is_error=native.is_error, cleanup=native.cleanup)

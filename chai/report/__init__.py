@@ -1,0 +1,1 @@
+"""Show networks to people: rows of layers and HTML pages."""

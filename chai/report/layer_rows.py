@@ -1,0 +1,158 @@
+"""Which layer of a network runs where, on what numbers, and why: a row for each layer of the prototxt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..blob import show
+from ..fixed import Format
+from ..graph import Graph
+from ..offload.formats import from_precision, given
+from ..offload.plan import Offload
+from ..offload.schedule import Convert, DeviceStep, HostStep
+from ..tasks.cycles import cycles
+from ..util.table import Table, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..blob import Shape
+    from ..graph import Layer
+    from ..net import Net
+    from ..runtime.execution import Execution
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One layer. One that a pass took into another is where the other is, with no cycles of its own.
+
+    ``shapes``    of its tops; empty while input sizes are not known
+    ``engine``    fpga, host, custom, input, or "-" for a layer that runs nowhere
+    ``format``    of what the layers that run as one write; "at first batch" while it is not known
+    ``layer_in``  the format of its input that its precision_param asks for and does not get
+    ``reason``    why it is not on the overlay
+    """
+
+    name: str
+    type: str
+    shapes: tuple[Shape, ...]
+    macs: int
+    cycles: int
+    engine: str
+    format: str
+    layer_in: str | None = None
+    reason: str | None = None
+
+
+def placed(net: Net) -> list[Placement]:
+    """Every layer of a network, as its input sizes and formats are now. Nothing is computed that a pass would not."""
+    if net.overlay is None or not net.shapes:
+        return [_unplaced(net, layer) for layer in net.graph.layers]
+    offload: Execution = net.offload
+    times, products = _of_tasks(offload)
+    engines, reasons = _engines(offload)
+    standing = {name: layer for layer in engines for name in layer.origin}
+    fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
+    packed = {step.blob for step in offload.schedule.steps if isinstance(step, Convert) and step.kind == "Pack"}
+    own = given(offload.graph)
+    formats = offload.formats if net.calibrated else from_precision(offload.graph) if own else None
+    found = []
+    for layer in net.graph.layers:
+        stands = standing.get(layer.name, layer)
+        where = "input" if layer.source else engines.get(stands, "-")
+        engine = layer.engine if where == "host" else where
+        found.append(
+            Placement(
+                layer.name,
+                layer.type,
+                _tops(net, layer),
+                products[layer.name] if layer.on_device else _macs(net, layer),
+                times[layer.name],
+                engine,
+                _format(formats, stands, where, packed),
+                _not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
+                reasons.get(layer.name),
+            )
+        )
+    return found
+
+
+def table(net: Net) -> Table:
+    """Layer, type, output shape, engine and format."""
+    rows = [(p.name, p.type, " ".join(map(show, p.shapes)) or "-", p.engine, p.format) for p in placed(net)]
+    return Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
+
+
+def summary(net: Net) -> str:
+    """One line: how many layers and multiply-accumulates the overlay has, and how many layers the host."""
+    layers = placed(net)
+    engines = Counter(p.engine for p in layers)
+    macs = sum(p.macs for p in layers)
+    if net.overlay is None:
+        return f"{len(layers)} layers in float32, {quantity(macs)} MACs"
+    share = 100 * sum(p.macs for p in layers if p.engine == "fpga") / (macs or 1)
+    host = engines["host"] + engines["custom"]
+    return f"{engines['fpga']} layers fpga ({share:.1f} % of {quantity(macs)} MACs), {host} host"
+
+
+def _unplaced(net: Net, layer: Layer) -> Placement:
+    engine, format = (layer.engine, "float32") if net.overlay is None else ("-", "-")
+    macs = _macs(net, layer) if net.shapes else 0
+    return Placement(layer.name, layer.type, _tops(net, layer), macs, 0, "input" if layer.source else engine, format)
+
+
+def _tops(net: Net, layer: Layer) -> tuple[Shape, ...]:
+    found = []
+    for top in layer.tops:
+        with suppress(KeyError):  # known only at run time
+            found.append(net.shapes_of(top))
+    return tuple(found)
+
+
+def _macs(net: Net, layer: Layer) -> int:
+    return layer.macs(tuple(net.shapes_of(b) for b in layer.bottoms), _tops(net, layer))
+
+
+def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
+    """fpga or host of every layer that runs, and the reasons of those on the host."""
+    if isinstance(offload, Offload):  # known before there is a schedule
+        segments = offload.partition.segments
+        return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
+    engines: dict[Layer, str] = {}
+    reasons = {}
+    for step in offload.schedule.steps:
+        if isinstance(step, HostStep):
+            engines[step.layer], reasons[step.layer.name] = "host", step.reason
+        elif isinstance(step, DeviceStep):
+            engines.update(dict.fromkeys(step.layers, "fpga"))
+    return engines, reasons
+
+
+def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
+    """Cycles and multiply-accumulates of Tasks, under the layer that each begins with."""
+    times: Counter[str] = Counter()
+    products: Counter[str] = Counter()
+    for step in offload.schedule.steps:
+        for task in step.tasks if isinstance(step, DeviceStep) else ():
+            times[task.origin[0]] += cycles(task, offload.overlay, offload.shapes)
+            products[task.origin[0]] += task.macs(*(offload.shapes[b] for b in task.inputs))
+    return times, products
+
+
+def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, packed: set[str]) -> str:
+    """How the overlay holds what a layer writes; a network input as it is packed."""
+    if where == "-":
+        return "-"
+    if where != "fpga" and packed.isdisjoint(layer.tops if where == "input" else ()):
+        return "float32"
+    return "at first batch" if formats is None else str(formats[layer.tops[0]])
+
+
+def _not_obeyed(graph: Graph, layer: Layer, formats: Mapping[str, Format]) -> str | None:
+    wanted = layer.precision.side("in") if layer.precision is not None else None
+    if wanted is None or Format(*wanted) == formats[graph.layer(layer.name).bottoms[0]]:
+        return None
+    return str(Format(*wanted))

@@ -1,0 +1,181 @@
+"""Reports to look at: one self-contained HTML file, or a PNG of its bars.
+
+The HTML needs no script and no network, and carries its data as JSON. Names come from files and are never trusted:
+every text is escaped, and the page forbids itself everything but its own style.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..util.files import complete
+from ..util.html import COLOURS, markup, text
+from ..util.table import Table
+
+BAD = "#D55E00"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_NAMES, _FULL, _LINE, _WIDTH = 290, 300, 16, 760  # pixels: end of the names, a whole bar, a line, the picture
+_LONGEST = 42  # characters of a name that fit
+_MOST = 1000  # bars of a PNG
+
+_STYLE = """
+:root{color-scheme:light dark;--back:#fff;--text:#1a1a1a;--faint:#d0d0d0;--bad:#b34a00}
+@media(prefers-color-scheme:dark){:root{--back:#16181c;--text:#e8e8e8;--faint:#4a4d52;--bad:#ff8a3d}}
+body{background:var(--back);color:var(--text);font:14px/1.4 system-ui,sans-serif;margin:2em auto;max-width:62em;
+padding:0 1em}
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1em 1em}dt{font-weight:600}dd{margin:0}
+.wide{overflow-x:auto}svg{font:11px monospace;max-width:100%}svg text{fill:var(--text)}
+rect{stroke:var(--text);stroke-width:.5}svg .bad,.no{fill:var(--bad);color:var(--bad);font-weight:600}
+.axis{stroke:var(--faint)}.bound{stroke:var(--bad);stroke-dasharray:3 3}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+th,td{padding:.1em .7em;border-bottom:1px solid var(--faint);text-align:left}.r{text-align:right}
+"""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar. ``value`` may be infinite (a whole bar); ``text`` is how it is written; ``engine`` chooses the colour."""
+
+    name: str
+    value: float
+    text: str
+    engine: str
+    bad: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Bars from 0 to ``full``; ``bound`` is a value that all of them should reach."""
+
+    title: str
+    bars: Sequence[Bar]
+    full: float
+    bound: float | None = None
+
+    def pixels(self, value: float) -> float:
+        """Length of a bar."""
+        return _FULL * min(1.0, max(0.0, value / self.full))
+
+
+def html(
+    title: str,
+    facts: Mapping[str, str],
+    verdict: Sequence[str],
+    missed: Sequence[str],
+    chart: Chart,
+    table: Table,
+    data: Mapping[str, Any],
+) -> str:
+    """The page: facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN) to compute on with."""
+    pairs = "".join(f"<dt>{text(k)}<dd>{text(v)}" for k, v in facts.items())
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            '<meta name="viewport" content="width=device-width">',
+            f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+            f"<h1>{text(title)}</h1>\n<dl>{pairs}</dl>",
+            *(f"<p>{text(line)}</p>" for line in verdict),
+            *(f'<p class="no">missed: {text(line)}</p>' for line in missed),
+            f'<h2>{text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
+            f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
+            f'<script type="application/json" id="data">{_json(data)}</script>',
+            "</body>\n</html>\n",
+        ]
+    )
+
+
+def svg(chart: Chart) -> str:
+    """The chart as an inline SVG of the page that ``html`` makes."""
+    height = _LINE * (len(chart.bars) + 2)
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{text(chart.title)}">',
+        "<defs><style>"
+        + "".join(f".{name}{{fill:{_fill(name)}}}" for name in COLOURS)
+        + '</style><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        f'<path d="M1 0V5" stroke="{COLOURS["host"]}" stroke-width="3"/></pattern></defs>',
+    ]
+    for tick in range(5):
+        x = _NAMES + _FULL * tick / 4
+        parts.append(f'<path class="axis" d="M{x:g} {_LINE}V{height}"/>')
+        parts.append(f'<text x="{x:g}" y="11" text-anchor="middle">{chart.full * tick / 4:g}</text>')
+    for i, bar in enumerate(chart.bars):
+        y, width = _LINE * (i + 1), chart.pixels(bar.value)
+        engine = bar.engine if bar.engine in COLOURS else "host"
+        parts.append(
+            f'<text x="{_NAMES - 6}" y="{y + 12}" text-anchor="end"{_MARK * bar.bad}>{text(_tail(bar.name))}</text>'
+            f'<rect class="{engine}" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="11"/>'
+            f'<text x="{_NAMES + _FULL + 8}" y="{y + 12}"{_MARK * bar.bad}>{text(_beside(bar))}</text>'
+        )
+    if chart.bound is not None:
+        parts.append(f'<path class="bound" d="M{_NAMES + chart.pixels(chart.bound):g} {_LINE}V{height}"/>')
+    return "".join(parts) + "</svg>"
+
+
+def save(path: str | Path, page: str) -> None:
+    """Write a page; the file appears complete or not at all."""
+    with complete(path) as part:
+        part.write_bytes(page.encode("utf-8"))
+
+
+def save_png(path: str | Path, chart: Chart) -> None:
+    """The chart as a picture, up to 1000 bars; the file appears complete or not at all."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    bars = chart.bars[:_MOST]
+    image = Image.new("RGB", (_WIDTH, _LINE * (len(bars) + 4)), "white")
+    draw = ImageDraw.Draw(image)
+    font = ImageFont.load_default()
+    more = f" (the first {_MOST} of {len(chart.bars)})" if len(bars) < len(chart.bars) else ""
+    draw.text((8, 4), _ascii(chart.title + more), fill="black", font=font)
+    bottom = _LINE * (len(bars) + 3)
+    for tick in range(5):
+        x = _NAMES + _FULL * tick // 4
+        draw.line((x, 2 * _LINE, x, bottom), fill="#d0d0d0")
+        draw.text((x - 6, _LINE + 4), f"{chart.full * tick / 4:g}", fill="black", font=font)
+    for i, bar in enumerate(bars):
+        y, end = _LINE * (i + 2), _NAMES + int(chart.pixels(bar.value))
+        colour, ink = COLOURS.get(bar.engine, COLOURS["host"]), BAD if bar.bad else "black"
+        draw.text((8, y + 2), _ascii(_tail(bar.name)), fill=ink, font=font)
+        if bar.engine == "host":
+            for x in range(_NAMES, end, 5):
+                draw.line((x, y + 13, min(x + 10, end), y + 3), fill=colour, width=2)
+        else:
+            draw.rectangle((_NAMES, y + 3, end, y + 13), fill=colour)
+        draw.rectangle((_NAMES, y + 3, end, y + 13), outline="black")
+        draw.text((_NAMES + _FULL + 8, y + 2), _ascii(_beside(bar)), fill=ink, font=font)
+    if chart.bound is not None:
+        x = _NAMES + int(chart.pixels(chart.bound))
+        draw.line((x, 2 * _LINE, x, bottom), fill=BAD)
+    with complete(path) as part:
+        image.quantize(64).save(part, "PNG")
+
+
+_MARK = ' class="bad"'
+
+
+def _beside(bar: Bar) -> str:
+    return f"{bar.text}  {bar.engine}" + ("  below the bound" if bar.bad else "")
+
+
+def _fill(engine: str) -> str:
+    return "url(#hatch)" if engine == "host" else COLOURS[engine]
+
+
+def _tail(name: str) -> str:
+    """The end of a long name: that is where layers of one block differ."""
+    return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
+
+
+def _ascii(text: str) -> str:
+    """Text for Pillow's own font, which has no other letters in old versions."""
+    return text.encode("ascii", "backslashreplace").decode()
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    """JSON inside a script element: no "</" and no "<!--" may end or change it."""
+    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

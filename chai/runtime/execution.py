@@ -1,0 +1,310 @@
+"""A Schedule at work: batches through its steps, on a device and on the host."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from math import fsum, prod
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..codegen.chain import codes_of
+from ..devices.base import Device, Program, Work
+from ..env import env
+from ..errors import DeviceError, ModelError
+from ..fixed import Format
+from ..graph import Graph, Layer
+from ..kernels.codes import pack, unpack
+from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule
+from ..overlay import Overlay
+from ..plugins import CustomLayer
+from ..util.lazy_numpy import np
+from .dump import dump
+from .host import alive, run_layer
+from .lanes import Pipeline, Stage
+from .perf import PerfInfo, StepTime
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..tasks import Task
+
+
+@dataclass
+class Slot:
+    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
+
+    A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts the readers that are to come.
+    """
+
+    host: dict[str, Array]
+    keep: Collection[str]
+    left: Counter[tuple[str, str]]
+    started: float
+    codes: dict[str, Array] = field(default_factory=dict)
+    times: list[StepTime] = field(default_factory=list)
+    peak: int = 0  # bytes of blobs alive at once
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
+        self.fed = sum(f.nbytes for f in self.host.values())
+
+    def done(self, blobs: Iterable[tuple[str, str]]) -> None:
+        """A step is done: measure the blobs there are, count the (side, blob) it has read."""
+        with self.lock:  # host and device steps of one batch may end at the same time
+            self.peak = max(self.peak, alive([*self.host.values(), *self.codes.values()]))
+            for side, blob in blobs:
+                self.left[side, blob] -= 1
+                if self.left[side, blob] == 0 and blob not in self.keep:
+                    (self.host if side == "host" else self.codes).pop(blob, None)
+
+
+class Execution:
+    """The Programs of a Schedule for one set of input sizes, and how batches run through them.
+
+    ``graph``    after the passes; blobs are its ids
+    ``formats``  of every blob that is on the device
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Mapping[str, Shape],
+        overlay: Overlay,
+        device: Device,
+        schedule: Schedule,
+        formats: Mapping[str, Format],
+    ) -> None:
+        self.graph = graph
+        self.shapes = {**shapes, **schedule.shapes}
+        self.overlay = overlay
+        self.device = device
+        self.schedule = schedule
+        self.formats = formats
+        self._programs: dict[tuple[int, tuple[str, ...]], list[Program]] = {}
+        for i, step in enumerate(schedule.steps):
+            if isinstance(step, DeviceStep):
+                self._compiled(i, step, ())
+            elif isinstance(step, HostStep) and step.codes:
+                self._on_codes(step.layer)  # compiled now, not at the first image
+
+    def close(self) -> None:
+        """Give back what its Programs hold on the device."""
+        for programs in self._programs.values():
+            for program in programs:
+                program.close()
+
+    def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
+        """The Programs of a step; ``kept`` are blobs inside it that are asked for too."""
+        key = i, tuple(sorted(kept)) if self.device.hidden else ()
+        if key not in self._programs:
+            work = Work(
+                self.overlay, step.tasks, self.shapes, self.schedule.places, step.reads, step.writes, step.chain
+            )
+            if env().check or env().dump:  # which look at every Task on its own
+                parts = [
+                    replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
+                    for task in step.tasks
+                ]
+            elif key[1]:
+                parts = [replace(work, writes=(*step.writes, *key[1]), chain=None)]
+            else:
+                parts = [work]
+            self._programs[key] = [self.device.compile(part) for part in parts]
+        return self._programs[key]
+
+    def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
+        """The blobs of ``keep`` (ids) in float32, and what the pass took.
+
+        Branches of the host run beside those of the device; where there are none, nothing is worth a thread.
+        """
+        slot = self._slot(feeds, keep, perf_counter())
+        if self._branches:
+            for _ in Pipeline(self._stages, 1).stream([slot]):
+                pass
+        else:
+            for i in range(len(self.schedule.steps)):
+                self.step(i, slot)
+        return self.result(slot)
+
+    def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
+        return Slot(dict(feeds), keep, Counter(r for reads in self._reads for r in reads), started)
+
+    @cached_property
+    def _reads(self) -> list[list[tuple[str, str]]]:
+        """What each step reads: (host or device, blob)."""
+        found = []
+        for step in self.schedule.steps:
+            if isinstance(step, Convert):
+                found.append([("host" if step.kind == "Pack" else "device", step.blob)])
+            elif isinstance(step, HostStep):
+                side = "device" if step.codes else "host"
+                found.append([(side, b) for b in dict.fromkeys(step.layer.bottoms)])
+            else:
+                found.append([("device", b) for b in step.reads])
+        return found
+
+    def stream(
+        self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
+    ) -> Iterator[tuple[dict[str, Array], PerfInfo]]:
+        """``run`` for many batches, in order, host and device at work at the same time."""
+        started = perf_counter()
+        slots = (self._slot(feed, keep, started) for feed in feeds)
+        depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
+        images = 0
+        for slot in Pipeline(self._stages, depth).stream(slots):
+            blobs, perf = self.result(slot)
+            images += slot.batch
+            yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
+
+    @cached_property
+    def _stages(self) -> list[Stage]:
+        return [Stage(lane, needs, partial(self.step, i)) for i, (lane, needs) in enumerate(self._dependencies())]
+
+    @cached_property
+    def _branches(self) -> bool:
+        """Whether some layer on the host and some segment do not depend on one another."""
+        steps, before = self.schedule.steps, list[frozenset[int]]()  # all steps that each depends on
+        for stage in self._stages:
+            before.append(stage.needs.union(*(before[need] for need in stage.needs)))
+        host = [i for i, step in enumerate(steps) if isinstance(step, HostStep)]
+        device = [i for i, step in enumerate(steps) if isinstance(step, DeviceStep)]
+        return any(h not in before[d] and d not in before[h] for h in host for d in device)
+
+    def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
+        """Lane of every step, and the steps it waits for: those that write what it reads, on its side."""
+        host: dict[str, int] = {}
+        device: dict[str, int] = {}
+        for i, step in enumerate(self.schedule.steps):
+            if isinstance(step, Convert):
+                source, target = (host, device) if step.kind == "Pack" else (device, host)
+                yield "host", frozenset({source[step.blob]} if step.blob in source else ())
+                target[step.blob] = i
+            elif isinstance(step, HostStep):
+                side = device if step.codes else host
+                yield "host", frozenset(side[b] for b in step.layer.bottoms if b in side)
+                side.update(dict.fromkeys(step.layer.tops, i))
+            else:
+                yield "fpga", frozenset(device[b] for b in step.reads if b in device)
+                device.update(dict.fromkeys((t for layer in step.layers for t in layer.tops), i))
+
+    def step(self, i: int, slot: Slot) -> None:
+        """Run one step on a batch's blobs."""
+        step = self.schedule.steps[i]
+        begin = (perf_counter() - slot.started) * 1000
+        with np.errstate(all="ignore"):
+            if isinstance(step, Convert):
+                made = [self._convert(step, slot.host, slot.codes)]
+            elif isinstance(step, HostStep):
+                made = [self._host(step, slot)]
+            else:
+                inside = {top for layer in step.layers for top in layer.tops}
+                kept = inside.intersection(slot.keep).difference(step.writes)
+                made = self._device(step, self._compiled(i, step, kept), slot.codes)
+        for timed in made:
+            slot.times.append(replace(timed, begin=begin))
+            begin += timed.ms
+        slot.done(self._reads[i])
+        if isinstance(step, DeviceStep):
+            inside = {top for layer in step.layers for top in layer.tops} | {task.output for task in step.tasks}
+            for blob in inside - {*step.writes, *slot.keep}:  # nobody outside the segment reads it
+                slot.codes.pop(blob, None)
+
+    def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
+        """Kept blobs of a batch whose steps are done, in float32."""
+        wall = (perf_counter() - slot.started) * 1000
+        blobs = {}
+        for blob in slot.keep:
+            if blob in slot.host:
+                blobs[blob] = slot.host[blob]
+            elif blob in slot.codes:
+                blobs[blob] = self.formats[blob].dequantize(slot.codes[blob])
+        times = tuple(sorted(slot.times, key=lambda t: t.begin))
+        return blobs, PerfInfo(times, wall, slot.batch, slot.peak, slot.fed + sum(t.bytes for t in times))
+
+    def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
+        begin = perf_counter()
+        if step.kind == "Pack":
+            made = codes[step.blob] = self._pack(step, host[step.blob])
+        else:
+            made = host[step.blob] = unpack(codes[step.blob], step.format)
+        ms = (perf_counter() - begin) * 1000
+        name = f"{step.kind} {self.graph.caffe_name(step.blob)}"
+        return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,))
+
+    def _pack(self, step: Convert, values: Array) -> Array:
+        try:
+            return pack(values, step.format)
+        except ModelError as error:
+            writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
+            what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
+            raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
+
+    def _host(self, step: HostStep, slot: Slot) -> StepTime:
+        layer, side = step.layer, slot.codes if step.codes else slot.host
+        compute = self._on_codes(layer) if step.codes else None
+        tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
+        side.update(zip(layer.tops, tops))
+        return timed
+
+    def _on_codes(self, layer: Layer) -> Callable[..., tuple[Array, ...]]:
+        """A custom layer's forward from codes to codes."""
+        assert isinstance(layer, CustomLayer)
+        formats = tuple(tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
+        frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))
+        return lambda *bottoms: frame.run(bottoms)
+
+    def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
+        ran = []
+        whole = 0.0  # of the device alone: looking at what it did is no part of it
+        for i, program in enumerate(programs):
+            begin = perf_counter()
+            ran.append(program.run(codes))
+            whole += (perf_counter() - begin) * 1000
+            if env().check:
+                self._check(step.tasks[i], codes)
+        for layer in step.layers:
+            for top in layer.tops:
+                of, _ = self.schedule.places.get(top, (top, 0))
+                if top in codes or of in codes:  # of what is hidden there is nothing to be seen
+                    dump(top, layer.origin[0], self._codes(top, codes))
+        own = [part.device for part in ran]
+        if all(part.tasks is not None for part in ran):
+            times = [ms for part in ran for ms in part.tasks or ()]
+            counted = own if len(own) == len(times) else [None] * len(times)
+            found = zip(step.tasks, times, counted, strict=True)
+            return [replace(self._task(t), ms=ms, device_ms=device) for t, ms, device in found]
+        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
+        inside = [self._task(t) for t in step.tasks]
+        macs, written = sum(s.macs for s in inside), sum(s.bytes for s in inside)
+        device = None if None in own else fsum(ms for ms in own if ms is not None)
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes, device_ms=device)]
+
+    def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
+        return codes_of(blob, codes, self.shapes, self.schedule.places)
+
+    def _task(self, task: Task) -> StepTime:
+        macs = task.macs(*(self.shapes[b] for b in task.inputs))
+        written = prod(self.shapes[task.output])  # a code is a byte
+        joint = task.output in self.schedule.shapes  # several layers as one Task
+        parts = {blob for blob, (whole, _) in self.schedule.places.items() if joint and whole == task.output}
+        together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
+        name = " & ".join(together) or task.origin[0]
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
+
+    def _check(self, task: Task, codes: dict[str, Array]) -> None:
+        """Compare a Task's codes with its definition; DeviceError at the first that differs."""
+        wanted = task.define(*(self._codes(b, codes) for b in task.inputs))
+        found = task.written(self._codes(task.output, codes), wanted.shape[1])
+        wrong = np.argwhere(found != wanted)
+        if len(wrong):
+            at = tuple(int(i) for i in wrong[0])
+            raise DeviceError(
+                f"layer {task.origin[0]!r}: the device's code at {at} is {found[at]}, by definition {wanted[at]} "
+                f"({len(wrong):,} of {wanted.size:,} differ)",
+                layer=task.origin[0],
+            )

@@ -1,0 +1,111 @@
+"""One forward pass on the host."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ..blob import Shape, show
+from ..errors import ModelError
+from ..graph import Graph, Layer, last_readers
+from ..util.lazy_numpy import np
+from .dump import dump
+from .perf import PerfInfo, StepTime
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+CLAIMED = 24 << 20  # bytes at most
+
+
+def run_layer(
+    layer: Layer,
+    bottoms: Sequence[Array],
+    shapes: Mapping[str, Shape],
+    started: float,
+    compute: Callable[..., tuple[Array, ...]] | None = None,
+) -> tuple[tuple[Array, ...], StepTime]:
+    """A layer's tops, float32, and what it took; with the ReLU that a pass may have put into it.
+
+    ``compute`` stands in for the layer's forward where its blobs are codes: then so are the tops. ``started`` is when the
+    pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory runs out, and what the
+    layer raises.
+    """
+    begin = perf_counter()
+    try:
+        tops = compute(*bottoms) if compute is not None else _forward(layer, bottoms)
+    except MemoryError as error:
+        what = f"layer {layer.name!r} ({layer.type}): not enough memory"
+        raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
+    ms = (perf_counter() - begin) * 1000
+    given = tuple(b.shape for b in bottoms)
+    wanted = tuple(shapes[t] for t in layer.tops)
+    if given != tuple(shapes[b] for b in layer.bottoms):  # behind a layer whose tops have any number of rows
+        wanted = layer.shapes(*given)
+    for blob, top, shape in zip(layer.tops, tops, wanted):
+        if top.shape != shape and not layer.dynamic:
+            raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shape)}")
+        dump(blob, layer.name, top)
+    macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
+    written = sum(t.nbytes for t in tops)
+    at = (begin - started) * 1000
+    return tops, StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops, at)
+
+
+def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
+    # numpy 1 makes float64 of scalars; a blob is float32 whatever its size
+    tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
+    if layer.slope is not None and not layer.clamps:
+        slope = np.float32(layer.slope)
+        tops = tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+    if layer.ceiling is not None:
+        tops = tuple(np.minimum(t, np.float32(layer.ceiling)) for t in tops)
+    return tops
+
+
+def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
+    """Take memory from the system before the first pass, which else spends a tenth of its time on that.
+
+    The allocator keeps what is given back to it; glibc's does so from a block's second time on, and up to 32 MB.
+    """
+    blobs = ((*layer.bottoms, *layer.tops) for layer in graph.layers)
+    largest = max((sum(prod(shapes[b]) for b in around if b in shapes) for around in blobs), default=0)
+    size = min(2 * 4 * largest, CLAIMED)  # a kernel needs about as much again for itself
+    for _ in range(2):
+        np.empty(size, np.uint8)[:: mmap.PAGESIZE] = 0
+
+
+def alive(blobs: Iterable[Array]) -> int:
+    """Bytes that these arrays hold; views of one array count once."""
+    owners = {id(v if v.base is None else v.base): v for v in blobs}
+    return sum(v.nbytes for v in owners.values())
+
+
+def run(
+    graph: Graph, shapes: Mapping[str, Shape], feeds: Mapping[str, Array], keep: Collection[str]
+) -> tuple[dict[str, Array], PerfInfo]:
+    """The blobs of ``keep`` (ids) and what the pass took. Blobs are dropped after their last reader.
+
+    Layers run one by one in prototxt order. Raises PluginError for a failing custom layer, ModelError when memory runs out.
+    """
+    values: dict[str, Array] = dict(feeds)
+    steps: list[StepTime] = []
+    peak = 0
+    started = perf_counter()
+    with np.errstate(all="ignore"):  # as Caffe: an overflow is inf, not a message
+        for layer, finished in zip(graph.layers, last_readers(graph.layers)):
+            if not layer.source:
+                tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started)
+                values.update(zip(layer.tops, tops))
+                steps.append(step)
+            peak = max(peak, alive(values.values()))
+            for blob in finished:
+                if blob not in keep:
+                    values.pop(blob, None)
+    wall = (perf_counter() - started) * 1000
+    total = sum(s.bytes for s in steps) + sum(f.nbytes for f in feeds.values())
+    batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+    return values, PerfInfo(tuple(steps), wall, batch, peak, total)

@@ -1,0 +1,114 @@
+"""What a layer needs to know to become Tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import frexp
+from typing import TYPE_CHECKING
+
+from ..fixed import (
+    ACCUMULATOR,
+    Format,
+    Requantization,
+    accumulator_bound,
+    multipliers,
+    quantize_bias,
+    quantize_weights,
+    round_half_away,
+    weight_steps,
+)
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+    from ..graph import Layer
+    from ..overlay import Overlay
+
+
+class Unsupported(Exception):
+    """A layer whose numbers do not fit the overlay's arithmetic: its text is the reason it runs on the host."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """An overlay, and the shape and format of every blob it may hold (by blob id)."""
+
+    overlay: Overlay
+    formats: Mapping[str, Format]
+    shapes: Mapping[str, Shape]
+
+    def weight_format(self, layer: Layer, weights: Array) -> tuple[Format, Array | None]:
+        """Format and thresholds of a layer's weights: its precision_param's, else what covers the weights.
+
+        Without thresholds a Xilinx format takes each channel's maximum.
+        """
+        p = layer.precision
+        scheme = self.formats[layer.tops[0]].scheme
+        if p is not None and p.bw_params:  # its own type: a layer that a pass took in may have given the output another
+            scheme = p.quant_type
+        bits = p.bw_params if p is not None and p.bw_params else self.formats[layer.tops[0]].bits
+        if scheme == "DynamicFixed":
+            given = p.fl_params if p is not None else None
+            return Format(scheme, bits, fraction(bits, weights) if given is None else given), None
+        thresholds = np.array(p.th_params, np.float32) if p is not None and p.th_params else None
+        return Format(scheme, bits, 0.0), thresholds
+
+    def weights(self, layer: Layer, weights: Array, bias: Array | None) -> tuple[Array, Array, Array]:
+        """Codes of weights (M, ...) and bias (M,), and the step of each channel's accumulator.
+
+        Raises Unsupported when an accumulator could leave its 25 bits.
+        """
+        source = self._source(layer)
+        format, thresholds = self.weight_format(layer, weights)
+        if thresholds is not None and len(thresholds) not in (1, len(weights)):
+            raise Unsupported(f"{len(thresholds)} th_params for {len(weights)} output channels")
+        if thresholds is not None and len(thresholds) == 1:
+            thresholds = np.repeat(thresholds, len(weights))
+        steps = weight_steps(weights, format, thresholds, source.step)
+        codes = quantize_weights(weights, steps, format.bits)
+        return self.checked(codes, bias, steps * source.step, source)
+
+    def _source(self, layer: Layer) -> Format:
+        source = self.formats[layer.bottoms[0]]
+        if not source.step:
+            raise Unsupported(f"its input's format is {source}: every value is 0")
+        return source
+
+    def checked(self, codes: Array, bias: Array | None, steps: Array, source: Format) -> tuple[Array, Array, Array]:
+        """``codes``, the bias in units of ``steps``, and ``steps``, when no accumulator can overflow."""
+        added = np.zeros(len(codes), np.int64) if bias is None else quantize_bias(bias.astype(np.float64), steps)
+        bound = accumulator_bound(codes, added, source.bits)
+        if bound >= ACCUMULATOR:
+            raise Unsupported(f"a sum could reach {bound:,}, beyond the accumulator's {ACCUMULATOR:,}")
+        return codes, added, steps
+
+    def requantization(
+        self, steps: Array, top: str, slope: float | None, ceiling: float | None = None
+    ) -> Requantization:
+        """From accumulators of these steps to the codes of blob ``top``, with a ReLU of this slope if not None.
+
+        ``ceiling`` is the ReLU's largest value: codes stop at its code.
+        """
+        format = self.formats[top]
+        if not format.step:
+            raise Unsupported(f"its output's format is {format}: every value is 0")
+        low, high = format.range
+        if ceiling is not None:
+            high = min(high, int(round_half_away(np.array(ceiling / format.step))))
+        requant = self.overlay.requant
+        ratios = np.asarray(steps, np.float64) / format.step
+        found = multipliers(ratios, requant.mult_bits, requant.shift_max)
+        if found is None:
+            raise Unsupported(f"its output steps ({format}) are too fine for {requant.mult_bits}-bit multipliers")
+        m, shift = found
+        if slope is None or slope == 0:
+            return Requantization(m, shift, 0 if slope == 0 else low, high)
+        negative = round_half_away(slope * ratios * 2.0**shift).astype(np.int64)
+        return Requantization(m, shift, low, high, negative)
+
+
+def fraction(bits: int, values: Array) -> int:
+    """The largest fraction length at which the largest of these values is in range of its codes."""
+    largest = float(np.abs(values).max(initial=0))
+    return bits - 1 - frexp(largest)[1] if largest else bits - 1

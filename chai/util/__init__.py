@@ -1,0 +1,1 @@
+"""Tools that know nothing of networks: files, tables, HTML, JSON, numpy on first use."""

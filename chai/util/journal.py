@@ -1,0 +1,124 @@
+"""What is done, for who is killed: a line each, on the disk within a second."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from ..errors import ParseError, UsageError
+
+Record = dict[str, Any]
+SCHEMA = "chai.journal/1"
+BEGIN = b'{"schema": "chai.journal/'
+SYNC = 1.0  # seconds between two waits for the disk
+
+
+class Journal:
+    """A file of JSON lines: first what the run is, then Records in the order in which they came, one for each ``key``.
+
+    ``run``      what all numbers depend on, part by part. Raises UsageError if the file is another run's, or is being
+                 written by another process
+    ``restart``  begin anew whatever is in it
+    ``records``  those found, by their key. The last line may be torn: that is then not done
+    """
+
+    def __init__(self, path: str | Path, run: Mapping[str, Any], restart: bool = False, key: str = "image") -> None:
+        self.path, self.key = path, key
+        self.records: dict[Any, Record] = {}
+        self._synced = monotonic()
+        self._file = open(path, "a+b")  # noqa: SIM115
+        try:
+            self._lock()
+            self._known()
+            if restart:
+                self._file.truncate(0)
+            self._read(json.loads(json.dumps(run)))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Write what was found; on the disk within a second, or when the Journal is closed."""
+        self._file.write(b"".join(json.dumps(record).encode() + b"\n" for record in records))
+        self._file.flush()
+        if monotonic() - self._synced > SYNC:
+            self._sync()
+
+    def close(self) -> None:
+        """Have everything on the disk."""
+        self._sync()
+        self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._synced = monotonic()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"journal {self.path}: another process is writing it") from None
+
+    def _known(self) -> None:
+        """Whether this file is ours to cut or empty."""
+        self._file.seek(0)
+        head = self._file.read(len(BEGIN))
+        if not BEGIN.startswith(head):
+            raise ParseError(
+                "this is no journal of chai", path=str(self.path), line=1, column=1, hint="name another file"
+            )
+
+    def _read(self, run: Mapping[str, Any]) -> None:
+        self._file.seek(0)
+        end = number = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                break  # torn
+            end += len(line)
+            content = self._parse(line, number)
+            if number == 1:
+                self._check(content, run)
+            elif content[self.key] in self.records:
+                raise self._error(f"{self.key} {content[self.key]} is here twice", number)
+            else:
+                self.records[content[self.key]] = content
+        self._file.truncate(end)
+        if end == 0:
+            self._file.write(json.dumps({"schema": SCHEMA, **run}).encode() + b"\n")
+            self._file.flush()
+
+    def _parse(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            content = json.loads(line)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict) or (number > 1 and not isinstance(content.get(self.key), (int, str))):
+            raise self._error("this is no line of a journal", number)
+        return content
+
+    def _check(self, found: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+        if found.get("schema") != SCHEMA:
+            raise self._error(f"expected schema {SCHEMA}, found {found.get('schema')!r}", 1)
+        differ = sorted(part for part in {*found, *run} - {"schema"} if found.get(part) != run.get(part))
+        if differ:
+            raise UsageError(
+                f"journal {self.path} is of another run: its {', '.join(differ)} differ",
+                hint="name another file, or begin this one anew with --restart",
+            )
+
+    def _error(self, message: str, line: int) -> ParseError:
+        return ParseError(message, path=str(self.path), line=line, column=1, hint="--restart begins it anew")

@@ -1,0 +1,39 @@
+"""The text of a file, and places in it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+from ..errors import ParseError
+
+
+class Source:
+    """The text of one file and what to call it."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text = text
+        self.path = path
+        self._lines: list[int] | None = None
+
+    def where(self, offset: int) -> tuple[int, int]:
+        """Line and column of an offset, both from 1."""
+        if self._lines is None:
+            self._lines = [0] + [m.end() for m in re.finditer("\n", self.text)]
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
+
+    def error(
+        self, message: str, start: int, end: int | None = None, hint: str | None = None, layer: str | None = None
+    ) -> ParseError:
+        """A ParseError that shows the place from ``start`` to ``end``."""
+        line, column = self.where(min(start, len(self.text)))
+        assert self._lines is not None
+        first = self._lines[line - 1]
+        text = self.text[first:].split("\n", 1)[0].rstrip("\r")
+        shift = max(0, column - 60)  # long lines: keep the place in view
+        shown = re.sub(r"[^ -~]", "?", text[shift : shift + 76].replace("\t", " "))
+        width = max(1, min((end or start + 1) - start, len(shown) - (column - 1 - shift)))
+        gutter = f"{line:5d} | "
+        excerpt = f"{gutter}{shown}\n{' ' * (len(gutter) - 2)}| {' ' * (column - 1 - shift)}{'^' * width}"
+        return ParseError(message, path=self.path, line=line, column=column, excerpt=excerpt, hint=hint, layer=layer)

@@ -1,0 +1,1 @@
+"""Find networks: shipped ones, published weights, and files that a user names."""

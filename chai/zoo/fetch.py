@@ -1,0 +1,336 @@
+"""Published weights into the user's cache: resumed, checked, and there completely or not at all.
+
+A file is received as NAME.part, under a lock, and gets its name only when its digest is the published one. What came
+over the network is not trusted before: addresses are http or https however often they are redirected, sizes are
+bounded, and nothing but the card that is shipped says where a file goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+from ..env import env
+from ..errors import FetchError, UsageError
+from ..images.preprocess import read_card
+from ..limits import limits
+from . import networks
+from .published import Published
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from urllib.request import OpenerDirector, Request
+
+log = logging.getLogger("chai.fetch")
+Tell = Callable[[int, "int | None"], object]  # bytes that are here, bytes in all if they are known
+
+TRIES = 5  # connections in a row to one address that bring nothing
+CONNECTIONS = 50  # to one address, whatever they bring
+PAUSE = 0.5  # seconds before the second, doubled each time
+TIMEOUT = 30.0  # seconds without a byte
+_CHUNK = 1 << 16
+_RETRY = (408, 425, 429, 500, 502, 503, 504)
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
+
+
+class _Again(Exception):
+    """This connection came to nothing; another one to the same address may do better."""
+
+
+class _Refused(Exception):
+    """This address has nothing for us."""
+
+
+def entry(name: str) -> Published | None:
+    """What is published for a shipped network. Raises UsageError for a name that is none."""
+    prototxt = networks.prototxt(name)
+    if prototxt is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, networks.names(), 1)
+        hint = f"did you mean {near[0]}?" if near else "shipped: " + ", ".join(networks.names())
+        raise UsageError(f"there is no shipped network {name!r}", hint=hint)
+    found = read_card(prototxt).weights
+    return entry(found.of) if found is not None and found.of else found
+
+
+def fetched(name: str) -> Path | None:
+    """The published weights of a shipped network, if they are in the cache."""
+    published = entry(name)
+    path = env().cache / published.file if published else None
+    return path if path is not None and path.is_file() else None
+
+
+def how_to_get(name: str) -> str:
+    """One line for somebody whose network has no weights, or nothing if chai knows no better."""
+    published = entry(name) if networks.prototxt(name) else None
+    if published is None:
+        return ""
+    if published.urls:
+        return f"chai fetch {name}"
+    return _by_hand(published, env().cache / published.file)
+
+
+def _by_hand(published: Published, target: Path) -> str:
+    return f"place the file at {target}; where it comes from: {published.where}"
+
+
+def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell | None = None) -> Path:
+    """The file in ``folder``, fetched unless it is there and right. Raises FetchError, and OSError for the disk.
+
+    ``force`` fetches it even so. ``tell`` hears of every piece. A file that is there but wrong is never overwritten
+    without ``force``.
+    """
+    target = folder / published.file
+    if not published.urls:
+        if target.is_file():
+            return target
+        raise FetchError(
+            f"{published.file} is not fetched: no address of it with a digest is established",
+            hint=_by_hand(published, target),
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(target):
+        if target.exists() and not force:
+            if (found := _digest(target, published.algorithm)) != published.digest:
+                raise FetchError(
+                    f"{target} is another file: its {published.algorithm} is {found}, published is {published.digest}",
+                    hint="--force fetches the published one in its place",
+                )
+            return target
+        _fetch(published, target, tell)
+    return target
+
+
+def _fetch(published: Published, target: Path, tell: Tell | None) -> None:
+    reasons: list[str] = []
+    opener = _opener()
+    for url in published.urls:
+        if reasons:
+            log.warning("%s; trying the next address", reasons[-1])
+        reason = _fetch_from(url, published, target, opener, tell)
+        if not reason:
+            return
+        reasons.append(f"{url}: {reason}")
+    known = f" ({published.describe()})" if published.describe() else ""
+    raise FetchError(
+        f"{published.file} could not be fetched: " + "; ".join(reasons),
+        hint="is there a network, and do http_proxy and https_proxy name the right proxy? "
+        f"Or place the file at {target}{known}",
+    )
+
+
+def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDirector, tell: Tell | None) -> str:
+    """Why one address was no good, or nothing when the file is there."""
+    part = _Part(target)
+    try:
+        _receive_all(url, part, published, opener, tell)
+        _check(part, published, target)
+    except (_Again, _Refused) as error:
+        return "".join(c if c.isprintable() else "?" for c in str(error))  # some words are the server's
+    part.finish()
+    return ""
+
+
+def _receive_all(url: str, part: _Part, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
+    """All bytes into the part, in as many connections as it takes."""
+    fruitless = 0
+    for connection in range(1, CONNECTIONS + 1):
+        before = part.begun(url)[0]
+        try:
+            if before != published.size:
+                _receive(url, part, published, opener, tell)
+            return
+        except _Again as error:
+            log.info("%s: %s", url, error)
+            fruitless = 0 if part.begun(url)[0] > before else fruitless + 1
+            if fruitless == TRIES or connection == CONNECTIONS:
+                raise
+        sleep(PAUSE * 2**fruitless)
+
+
+def _receive(url: str, part: _Part, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
+    """One connection. Raises _Again where a further one goes on, or begins anew because the part was dropped."""
+    have, validator = part.begun(url)
+    with _answer(url, have, validator, part, opener) as response:
+        start, total = _extent(response, have, validator, part)
+        bound = published.size or limits().weight_bytes
+        if total is not None and (total > bound or published.size not in (None, total)):
+            raise _Refused(f"a file of {total:,} bytes, expected {'' if published.size else 'at most '}{bound:,}")
+        with part.write(url, _validator(response), start) as file:
+            done = start
+            while piece := _read(response):
+                done += len(piece)
+                if done > (bound if total is None else total):
+                    raise _Refused(f"more than the {bound if total is None else total:,} bytes expected")
+                file.write(piece)
+                if tell:
+                    tell(done, total or published.size)
+        if done < (total or published.size or 0):
+            raise _Again(f"the connection ended after {done:,} of {total or published.size:,} bytes")
+
+
+@contextmanager
+def _answer(url: str, have: int, validator: str, part: _Part, opener: OpenerDirector) -> Iterator[HTTPResponse]:
+    from http.client import HTTPException
+    from socket import gaierror
+    from ssl import SSLError
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request
+
+    headers = {"User-Agent": "chai", "Accept-Encoding": "identity"}
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+    try:
+        response = opener.open(Request(url, headers=headers), timeout=TIMEOUT)
+    except HTTPError as error:
+        error.close()
+        if error.code == 416:  # the part is longer than what the server has
+            part.drop()
+        again = error.code in _RETRY or error.code == 416
+        raise (_Again if again else _Refused)(f"HTTP status {error.code} {error.reason}") from error
+    except (HTTPException, OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, URLError) else error
+        hopeless = isinstance(reason, (ValueError, gaierror, SSLError, ConnectionRefusedError))
+        raise (_Refused if hopeless else _Again)(str(reason) or type(reason).__name__) from error
+    with response:
+        yield response
+
+
+def _read(response: HTTPResponse) -> bytes:
+    from http.client import HTTPException
+
+    try:
+        return response.read(_CHUNK)
+    except (HTTPException, OSError) as error:
+        raise _Again(str(error) or type(error).__name__) from error
+
+
+def _extent(response: HTTPResponse, have: int, validator: str, part: _Part) -> tuple[int, int | None]:
+    """Where in the file the answer's bytes begin, and the size of the file if it is said."""
+    if response.status == 206 and have:
+        said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        changed = _validator(response) not in ("", validator)
+        if said is None or int(said[1]) != have or changed:
+            part.drop()
+            raise _Again("the server goes on with another file, or elsewhere in it")
+        return have, int(said[2])
+    if response.status != 200:
+        raise _Refused(f"HTTP status {response.status}")
+    length = response.headers.get("Content-Length", "")
+    return 0, int(length) if length.isdecimal() else None
+
+
+def _validator(response: HTTPResponse) -> str:
+    """What If-Range takes: a strong ETag, else a date; nothing if the server gives neither."""
+    tag = str(response.headers.get("ETag", ""))
+    return tag if tag.startswith('"') else str(response.headers.get("Last-Modified", ""))
+
+
+class _Part:
+    """NAME.part, and NAME.part.json beside it: which address and which version of its file the bytes are from."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.path = target.with_name(target.name + ".part")
+        self.note = target.with_name(target.name + ".part.json")
+
+    def begun(self, url: str) -> tuple[int, str]:
+        """Bytes that can be gone on from, and their validator; (0, "") if there are none from this address."""
+        import json
+
+        try:
+            note = json.loads(self.note.read_text("utf-8"))
+            if note["url"] == url and isinstance(note["validator"], str) and note["validator"]:
+                return self.path.stat().st_size, note["validator"]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # no note, or none of ours
+        return 0, ""
+
+    @contextmanager
+    def write(self, url: str, validator: str, start: int) -> Iterator[Any]:
+        if start == 0:
+            import json
+
+            self.drop()
+            self.note.write_text(json.dumps({"url": url, "validator": validator}), "utf-8")
+        with open(self.path, "ab") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+    def drop(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.note.unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        os.replace(self.path, self.target)
+        self.note.unlink(missing_ok=True)
+
+
+def _check(part: _Part, published: Published, target: Path) -> None:
+    found = _digest(part.path, published.algorithm)
+    if found != published.digest:
+        aside = target.with_name(target.name + ".wrong")
+        os.replace(part.path, aside)
+        part.drop()
+        raise _Refused(f"its {published.algorithm} is {found}, published is {published.digest}; kept as {aside.name}")
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    import hashlib
+
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """One process at a time; the system lets go of the lock however that process ends. The empty file stays."""
+    import fcntl
+
+    with open(target.with_name(target.name + ".lock"), "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("another process fetches %s; waiting for it", target.name)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _opener() -> OpenerDirector:
+    """http and https, through the proxies that the environment names, and nothing else: no file, ftp or data."""
+    from urllib import request
+    from urllib.error import HTTPError
+    from urllib.parse import urlsplit
+
+    class Redirects(request.HTTPRedirectHandler):
+        def redirect_request(
+            self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        ) -> Request | None:
+            old, new = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
+            if new not in ("http", "https") or (old, new) == ("https", "http"):
+                raise HTTPError(newurl, code, f"{msg}: it redirects from {old} to {newurl!r}", headers, fp)
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    opener = request.OpenerDirector()
+    for handler in (
+        request.ProxyHandler(),
+        request.HTTPHandler(),
+        request.HTTPSHandler(),
+        request.HTTPDefaultErrorHandler(),
+        Redirects(),
+        request.HTTPErrorProcessor(),
+        request.UnknownHandler(),
+    ):
+        opener.add_handler(handler)
+    return opener

@@ -1,0 +1,71 @@
+"""From what a user types to a Graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..env import env
+from ..errors import UsageError
+from ..graph import Graph
+from ..parser import load_graph
+from ..plugins import registry
+from . import networks
+
+
+def is_compiled(path: str | Path) -> bool:
+    """Whether a path is that of a compiled network."""
+    return str(path).endswith(".chai")
+
+
+def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False) -> tuple[Path, Path | None]:
+    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing, or when it
+    is a compiled one and may not be.
+
+    A shipped network without ``caffemodel`` has the weights that are shipped with it, else those that were fetched.
+    """
+    path, weights = Path(prototxt), None if caffemodel is None else Path(caffemodel)
+    if is_compiled(path) and not compiled:
+        raise UsageError(
+            f"{path} is compiled, expected a prototxt",
+            hint="name what it was compiled from; run, show, bench and evaluate take it as it is",
+        )
+    if weights is not None and not weights.is_file():
+        raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
+    shipped = None if path.is_file() else networks.prototxt(str(prototxt))
+    if shipped is not None:
+        own = shipped.with_suffix(".caffemodel")
+        return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
+    if path.is_dir():
+        raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
+    if not path.exists():
+        raise UsageError(
+            f"there is no file {str(prototxt)!r} and no shipped network of that name",
+            hint="shipped: " + ", ".join(networks.names()),
+        )
+    return path, weights
+
+
+def _fetched(name: str) -> Path | None:
+    if not any(env().cache.glob("*.caffemodel")):  # then nothing of it need be loaded
+        return None
+    from .fetch import fetched
+
+    return fetched(name)
+
+
+def read_graph(
+    path: Path,
+    custom: Mapping[str, Callable[..., Any]] | None = None,
+    phase: str = "TEST",
+    level: int = 0,
+    stages: Sequence[str] = (),
+    strict: bool = False,
+) -> Graph:
+    """The Graph of a prototxt, with the custom layers of all standing places known; ``strict``: see Net."""
+    if env().custom:
+        from ..plugins.loading import load_named
+
+        load_named()
+    return load_graph(path, registry.Registry(custom, registry.REGISTRY, strict), phase, level, stages, strict)

@@ -1,0 +1,17 @@
+"""The networks that are shipped with chai."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..util.paths import resource
+
+
+def names() -> list[str]:
+    """Names of the shipped networks."""
+    return sorted(p.stem for p in resource("prototxt").glob("*.prototxt"))
+
+
+def prototxt(name: str) -> Path | None:
+    """The prototxt of a shipped network, or None if there is none of that name."""
+    return resource("prototxt", f"{name}.prototxt") if name in names() else None

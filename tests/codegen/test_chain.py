@@ -1,0 +1,197 @@
+"""What a board is given for a segment: the layout of blobs to the byte, memory that two blobs never share in time,
+descriptors that say the Tasks at any address, and tokens that keep the two engines in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from chai import overlay as overlays
+from chai.codegen.chain import Chain, chain
+from chai.codegen.encoding import decode, equal
+from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
+from chai.errors import DeviceError
+from chai.offload.schedule import DeviceStep
+from chai.overlay.layout import Placed, blob_bytes, fetch, store
+from chai.overlay.records import unpack
+from chai.tasks.copy import Copy
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from tests.codegen.test_memory_map import network
+
+Z2 = overlays.load("pynq-z2")
+RANDOM = settings(max_examples=100, derandomize=True, deadline=None)
+ONE = Window((1, 1), (1, 1), (0, 0))
+
+
+def pool(source: str, target: str, size: tuple[int, int] = (5, 7)) -> Pool:
+    return Pool((source,), target, (target,), ONE, size, None)
+
+
+# -- the layout
+
+
+@RANDOM
+@given(
+    st.integers(1, 3), st.integers(1, 40), st.integers(1, 5), st.integers(1, 7), st.integers(0, 2), st.integers(0, 20),
+    st.sampled_from([16, 4]), st.integers(0, 2**32),
+)  # fmt: skip
+def test_every_code_lies_where_the_words_say(
+    n: int, c: int, h: int, w: int, planes: int, more: int, word: int, seed: int
+) -> None:
+    """Against a loop over README's sentence: a word is so many channels of one pixel, a plane is row by row, an image
+    its planes in order, a blob its images; channels beyond the last are zero."""
+    layout = replace(Z2.layout, channels_per_word=word)
+    first, channels = word * planes, word * planes + c + more
+    random = np.random.default_rng(seed)
+    codes = random.integers(-128, 128, (n, c, h, w)).astype(np.int8)
+    memory = random.integers(0, 256, blob_bytes((n, channels, h, w), layout) + 64).astype(np.uint8)
+    wanted = memory.copy()
+    per_image = -(-channels // word)
+    for i, k, y, x in np.ndindex(n, -(-c // word) * word, h, w):
+        plane = (first + k) // word
+        byte = (((i * per_image + plane) * h + y) * w + x) * word + k % word
+        wanted[byte] = int(codes[i, k, y, x]) & 255 if k < c else 0
+    store(codes, memory, layout, first, channels)
+    assert np.array_equal(memory, wanted)  # and no byte beside
+    out = np.zeros((n, c + 3, h, w), np.int8)
+    fetch(memory, out[:, 1 : c + 1], layout, first, channels)  # into a part of another array
+    assert np.array_equal(out[:, 1 : c + 1], codes)
+    assert not out[:, :1].any() and not out[:, c + 1 :].any()
+
+
+def test_a_layout_that_nobody_knows_is_refused() -> None:
+    layout = replace(Z2.layout, images_per_word=2)
+    with pytest.raises(DeviceError, match="layout of 2 images per word"):
+        store(np.zeros((2, 3, 5, 7), np.int8), np.zeros(9999, np.uint8), layout, 0, 3)
+
+
+# -- regions
+
+SHAPES = dict.fromkeys("abcdef", (2, 16, 5, 7)) | {"whole": (2, 48, 5, 7), "odd": (2, 3, 5, 7)}
+
+
+def region(made: Chain, blob: str) -> int:
+    return made.regions.blobs[blob].offset >> REGION
+
+
+def test_what_the_host_never_sees_lies_apart_and_shares_bytes() -> None:
+    tasks = [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")]
+    made = chain(Z2, tasks, SHAPES, {}, ["a"], ["e"])
+    size = blob_bytes(SHAPES["a"], Z2.layout)
+    assert [region(made, blob) for blob in "abcde"] == [INPUT, WORK, WORK, WORK, OUTPUT]
+    assert {r: made.sizes[r] for r in (INPUT, WORK, OUTPUT)} == {INPUT: size, WORK: 2 * size, OUTPUT: size}
+    assert made.regions.given == ["a"] and made.wanted == [("e", 0, 16)]
+    assert (made.written, made.read) == ([INPUT], [OUTPUT])
+
+
+def test_a_blob_that_is_kept_is_read() -> None:
+    made = chain(Z2, [pool("a", "b"), pool("b", "c")], SHAPES, {}, ["a"], ["c", "b"])
+    assert [region(made, blob) for blob in "abc"] == [INPUT, OUTPUT, OUTPUT]
+    assert [w[0] for w in made.wanted] == ["c", "b"]
+
+
+def test_parts_lie_in_their_whole_where_somebody_has_a_use_for_it() -> None:
+    places = {"b": ("whole", 0), "c": ("whole", 16), "d": ("whole", 32)}
+    tasks = [pool("a", "b"), pool("a", "c"), pool("a", "d"), pool("whole", "f")]
+    made = chain(Z2, tasks, {**SHAPES, "f": (2, 48, 5, 7)}, places, ["a"], ["f"])
+    begin = made.regions.blobs["whole"].offset
+    assert [made.regions.blobs[b] for b in "bcd"] == [
+        Placed(begin, made.regions.blobs["b"].bytes, "whole", first) for first in (0, 16, 32)
+    ]
+    alone = chain(Z2, [pool("a", "b")], SHAPES, places, ["a"], ["b"])
+    assert alone.regions.blobs["b"].parent is None and "whole" not in alone.regions.blobs
+
+
+def test_a_branch_that_was_made_elsewhere_is_given_into_its_whole() -> None:
+    places = {"b": ("whole", 0), "c": ("whole", 16)}
+    shapes = {**SHAPES, "whole": (2, 32, 5, 7)}
+    made = chain(Z2, [pool("a", "c")], shapes, places, ["b", "a"], ["whole"])
+    assert made.regions.given == ["b", "a"] and region(made, "whole") == BOTH
+    assert made.wanted == [("whole", 0, 32)]
+    assert made.written == [INPUT, BOTH] or set(made.written) == {INPUT, BOTH}
+    assert made.read == [BOTH]
+
+
+def test_only_what_was_written_is_read_back() -> None:
+    """A Copy into a concat on its own: the other branches are not its."""
+    task = Copy(("odd",), "whole", ("copy",), 16, None)
+    made = chain(Z2, [task], SHAPES, {}, ["odd"], ["whole"])
+    assert made.wanted == [("whole", 16, 3)]
+
+
+def test_a_segment_without_tasks_moves_codes() -> None:
+    places = {"b": ("whole", 0), "c": ("whole", 16), "d": ("whole", 32)}
+    made = chain(Z2, [], SHAPES, places, ["b", "c", "d"], ["whole"])
+    assert made.regions.given == ["b", "c", "d"] and made.wanted == [("whole", 0, 48)] and not made.descriptors
+
+
+# -- descriptors
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar_resnet20", "googlenet", "squeezenet_v1.1"])
+def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
+    offload = network(name)
+    base = {r: 0x1000 * 7**r + (r << 33) & ~63 for r in range(1, 6)}  # beyond 32 bits too
+    for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
+        places = offload.schedule.places
+        made = chain(offload.overlay, step.tasks, offload.shapes, places, step.reads, step.writes)
+        memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)  # as it was left by somebody else
+        made.fix(base, memory)
+        fixed = memory.tobytes()
+        size = offload.overlay.descriptor.bytes
+        for i, task in enumerate(step.tasks):
+            found = fixed[i * size : (i + 1) * size]
+            assert unpack(offload.overlay.descriptor, found)["tag"] == i
+            address = {b: made.regions.blobs[b] for b in (*task.inputs, task.output)}
+            address |= {p.parent: made.regions.blobs[p.parent] for p in address.values() if p.parent}
+            real = {
+                b: replace(p, offset=base[p.offset >> REGION] + (p.offset & (1 << REGION) - 1))
+                for b, p in address.items()
+            }
+            again = decode(found, fixed, offload.overlay, real, offload.shapes, base[FIXED])
+            assert equal(again, task)
+
+
+@pytest.mark.parametrize("name", ["digits", "googlenet"])
+def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
+    """A memory of bytes that remembers whose they are."""
+    offload = network(name)
+    for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
+        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.places, step.reads, step.writes)
+        owner = {r: np.zeros(size, np.int32) for r, size in made.sizes.items()}
+        names = {b: i + 1 for i, b in enumerate(made.regions.blobs)}
+
+        def span(blob: str, made: Chain = made, owner: dict[int, np.ndarray] = owner) -> tuple[np.ndarray, str]:
+            whole = made.regions.blobs[blob].parent or blob
+            placed = made.regions.blobs[whole]
+            offset = placed.offset & (1 << REGION) - 1
+            return owner[placed.offset >> REGION][offset : offset + placed.bytes], whole
+
+        for blob in made.regions.given:
+            bytes, whole = span(blob)
+            bytes[:] = names[whole]
+        for task in step.tasks:
+            for blob in task.inputs:
+                bytes, whole = span(blob)
+                assert (bytes == names[whole]).all(), f"{blob} is gone when {task.output} needs it"
+            bytes, whole = span(task.output)
+            bytes[:] = names[whole]
+        for blob, _, _ in made.wanted:
+            bytes, whole = span(blob)
+            assert (bytes == names[whole]).all()
+        assert set(made.read) <= set(READ)
+
+
+def test_tokens_pass_where_the_engine_changes() -> None:
+    offload = network("googlenet")
+    for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
+        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.places, step.reads, step.writes)
+        values = [unpack(offload.overlay.descriptor, d) for d in made.descriptors]
+        array = [task.kind in ("conv", "affine") for task in step.tasks]
+        for i in range(len(values)):
+            before, behind = i > 0 and array[i - 1] != array[i], i + 1 < len(array) and array[i] != array[i + 1]
+            assert (values[i]["wait"], values[i]["signal"]) == (before, behind)

@@ -1,0 +1,577 @@
+"""What an accelerator is given: decoding gives back the Task, and nothing that does not fit is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from chai import overlay as overlays
+from chai.blob import Shape
+from chai.codegen.encoding import decode, encode, equal
+from chai.errors import DeviceError
+from chai.fixed import Requantization
+from chai.offload.plan import Offload
+from chai.offload.schedule import DeviceStep
+from chai.overlay import Overlay, weights as packing
+from chai.overlay.layout import Placed
+from chai.overlay.records import pack, unpack
+from chai.overlay.weights import Held, Packed, joined, pack_weights, weight_bytes
+from chai.tasks import Task
+from chai.tasks.conv import Affine, Conv
+from chai.tasks.copy import Copy
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from tests.codegen.test_memory_map import Segment, network, segments
+from tests.conftest import report
+from tests.passes.common import CONV, MAX, network as small_network
+
+Z2 = overlays.load("pynq-z2")
+OVERLAYS = [Z2, overlays.load("ultra96")]
+WHERE = 0x1_2345_6780 & ~63
+RANDOM = settings(max_examples=200, derandomize=True, deadline=None)
+
+
+def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:
+    """Descriptor, and constants in one piece."""
+    descriptor, pieces = encode(*given, **chain)
+    return descriptor, joined(pieces)
+
+
+@dataclass
+class Case:
+    """A Task, where its blobs lie, and codes for its inputs."""
+
+    task: Task
+    address: dict[str, Placed]
+    shapes: dict[str, Shape]
+    codes: list[np.ndarray]
+
+    def encode(self, overlay: Overlay = Z2, where: int = WHERE, **chain: Any) -> tuple[bytes, bytes]:
+        return encoded(self.task, overlay, self.address, self.shapes, where, **chain)
+
+    def decode(self, descriptor: bytes, constants: bytes, overlay: Overlay = Z2, where: int = WHERE) -> Task:
+        return decode(descriptor, constants, overlay, self.address, self.shapes, where)
+
+    def values(self, **chain: Any) -> dict[str, int]:
+        return unpack(Z2.descriptor, self.encode(**chain)[0])
+
+
+# -- random Tasks
+
+SHIFTS = st.integers(0, 40) | st.sampled_from([0, 40])
+FACTORS = st.integers(-(1 << 17) + 1, (1 << 17) - 1) | st.sampled_from([0, 1, -(1 << 17) + 1, (1 << 17) - 1])
+
+
+def pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.integers(least, most), st.integers(least, most))
+
+
+@st.composite
+def requantizations(draw: st.DrawFn, shape: Shape) -> Requantization:
+    """8 or 6 bits, plain, with a ReLU, or leaky; the largest multipliers among the rest."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    above = random.integers(0, 1 << 17, shape, endpoint=False)
+    above.flat[:1] = (1 << 17) - 1
+    largest = draw(st.sampled_from([127, 31]))
+    low = draw(st.sampled_from([0, -largest - 1]))
+    below = random.integers(0, 1 << 17, shape) if low and draw(st.booleans()) else None
+    return Requantization(above, draw(SHIFTS), low, largest, below)
+
+
+@st.composite
+def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
+    kind = kind or draw(st.sampled_from(["conv", "depthwise", "affine", "max", "average", "eltwise", "copy"]))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n, (h, w) = draw(st.integers(1, 3)), draw(pairs(1, 9))
+    address: dict[str, Placed] = {}
+    shapes: dict[str, Shape] = {}
+
+    def place(blob: str, *shape: int) -> None:
+        """A blob of its own, or a part of a larger one."""
+        shapes[blob] = shape
+        offset = 64 * (8 * draw(st.integers(0, (1 << 55) - 1)) + len(shapes))  # no two at one place
+        if draw(st.booleans()):
+            first = 16 * draw(st.integers(0, 5))
+            whole = f"around {blob}"
+            address[whole] = Placed(offset, 64)
+            shapes[whole] = (shape[0], first + shape[1] + draw(st.integers(1, 40)), *shape[2:])
+            address[blob] = Placed(offset, 64, whole, first)
+        else:
+            address[blob] = Placed(offset, 64)
+
+    task: Task
+    if kind in ("conv", "depthwise", "affine"):
+        window = Window(draw(pairs(1, 4)), draw(pairs(1, 3)), draw(pairs(0, 3)), draw(pairs(1, 3)))
+        group, per_in, per_out = draw(st.integers(1, 4)), draw(st.integers(1, 40)), draw(st.integers(1, 60))
+        if kind != "conv":
+            group, per_in, per_out = draw(st.integers(1, 70)), 1, 1
+        if kind == "affine":
+            window = Window((1, 1), (1, 1), (0, 0))
+        c, m = group * per_in, group * per_out
+        h, w = (max(size, window.extent(i) - 2 * window.pad[i]) for i, size in enumerate((h, w)))
+        weights = random.integers(-127, 128, (m, per_in, *window.kernel)).astype(np.int8)
+        weights.flat[:2] = -127, 127
+        bias = random.integers(-(1 << 24), 1 << 24, m)
+        bias[:1] = draw(st.sampled_from([-(1 << 24), (1 << 24) - 1, 0]))
+        place("in", n, c, h, w)
+        place("out", n, m, *window.sizes((h, w)))
+        r = draw(requantizations((m, 1, 1)))
+        task = (Affine if kind == "affine" else Conv)(("in",), "out", ("o",), weights, bias, window, group, r)
+    elif kind in ("max", "average"):
+        window = Window(draw(pairs(1, 5)), draw(pairs(1, 4)), (0, 0))
+        window = window._replace(pad=tuple(draw(st.integers(0, k - 1)) for k in window.kernel))
+        h, w = (max(size, window.kernel[i] - window.pad[i]) for i, size in enumerate((h, w)))
+        out = window.sizes((h, w))
+        c = draw(st.integers(1, 40))
+        place("in", n, c, h, w)
+        place("out", n, c, *out)
+        task = Pool(("in",), "out", ("o",), window, out, draw(requantizations(out)) if kind == "average" else None)
+    elif kind == "eltwise":
+        c = draw(st.integers(1, 40))
+        inputs = draw(st.sampled_from([("in", "other"), ("other", "in"), ("in", "in")]))
+        for blob in {*inputs, "out"}:
+            place(blob, n, c, h, w)
+        two = st.tuples(FACTORS, FACTORS)
+        r = replace(draw(requantizations(())), multiplier=np.array(1), negative=None)
+        task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r)
+    else:
+        c, first = draw(st.integers(1, 40)), 16 * draw(st.integers(0, 3))
+        place("in", n, c, h, w)
+        place("out", n, first + c + draw(st.sampled_from([0, 0, 1, 40])), h, w)
+        r = draw(st.none() | requantizations(()))
+        task = Copy(("in",), "out", ("o",), first, r)
+    codes = [random.integers(-128, 128, shapes[b]).astype(np.int8) for b in task.inputs]
+    return Case(task, address, shapes, codes)
+
+
+@pytest.mark.parametrize("kind", ["conv", "depthwise", "affine", "max", "average", "eltwise", "copy"])
+@RANDOM
+@given(data=st.data())
+def test_decoding_gives_back_the_task(kind: str, data: st.DataObject) -> None:
+    case, overlay = data.draw(cases(kind)), data.draw(st.sampled_from(OVERLAYS))
+    descriptor, constants = case.encode(overlay)
+    assert len(descriptor) == overlay.descriptor.bytes
+    again = case.decode(descriptor, constants, overlay)
+    assert equal(again, case.task)
+    assert type(again) is type(case.task)
+    assert again.origin == ()
+    assert np.array_equal(again.define(*case.codes), case.task.define(*case.codes))
+
+
+@RANDOM
+@given(case=cases(), tag=st.integers(0, 65535), wait=st.booleans(), signal=st.booleans())
+def test_a_descriptors_place_in_a_chain_does_not_change_the_task(
+    case: Case, tag: int, wait: bool, signal: bool
+) -> None:
+    descriptor, constants = case.encode(tag=tag, wait=wait, signal=signal)
+    values = unpack(Z2.descriptor, descriptor)
+    assert (values["tag"], values["wait"], values["signal"]) == (tag, wait, signal)
+    assert equal(case.decode(descriptor, constants), case.task)
+
+
+@RANDOM
+@given(case=cases(), before=st.binary(max_size=200), after=st.binary(max_size=200))
+def test_constants_are_found_within_those_of_many_tasks(case: Case, before: bytes, after: bytes) -> None:
+    before += bytes(-len(before) % 64)
+    descriptor, constants = case.encode(where=WHERE + len(before))
+    assert equal(case.decode(descriptor, before + constants + after), case.task)
+
+
+@RANDOM
+@given(case=cases(), data=st.data())
+def test_whatever_is_accepted_is_what_encoding_writes(case: Case, data: st.DataObject) -> None:
+    descriptor, constants = case.encode()
+    damaged = bytearray(descriptor + constants)
+    for _ in range(data.draw(st.integers(1, 2))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1) | st.integers(0, 99))] ^= 1 << data.draw(st.integers(0, 7))
+    descriptor, constants = bytes(damaged[: len(descriptor)]), bytes(damaged[len(descriptor) :])
+    try:
+        task = case.decode(descriptor, constants)
+    except DeviceError:
+        return
+    values = unpack(Z2.descriptor, descriptor)
+    changed = Case(task, case.address, case.shapes, case.codes)
+    chain = {name: values[name] for name in ("tag", "wait", "signal")}
+    begin = values["weights"] or values["table"] or WHERE
+    again = changed.encode(where=begin, **chain)
+    assert again[0] == descriptor
+    assert again[1] == constants[begin - WHERE :][: len(again[1])]
+
+
+@RANDOM
+@given(case=cases(), data=st.data())
+def test_any_values_in_the_fields_are_refused_or_understood(case: Case, data: st.DataObject) -> None:
+    descriptor, constants = case.encode()
+    values = unpack(Z2.descriptor, descriptor)
+    field = data.draw(st.sampled_from([f for f in Z2.descriptor.fields if f.name != "version"]))
+    low, high = field.range
+    wild = data.draw(st.sampled_from([low, high, 0, 1, 2]) | st.integers(low, high))
+    values[field.name] = wild // field.multiple * field.multiple
+    try:
+        case.decode(pack(Z2.descriptor, values), constants)
+    except DeviceError:
+        return
+
+
+def test_a_shift_beyond_the_overlays_is_not_decoded() -> None:
+    """Its field would hold one of 255 bits, which no arithmetic here is meant for."""
+    case = conv(requantization=Requantization(np.array(1), 40, 0, 1))
+    descriptor, constants = case.encode()
+    values = unpack(Z2.descriptor, descriptor)
+    assert case.decode(descriptor, constants).requantization.shift == 40
+    with pytest.raises(DeviceError, match="shift: 41, expected at most 40"):
+        case.decode(pack(Z2.descriptor, {**values, "shift": 41}), constants)
+
+
+# -- the Tasks of real networks
+
+
+def apart(offload: Offload) -> Mapping[str, Placed]:
+    """Every blob of a network in bytes of its own, so that its name can be told by its address."""
+    parts = list(segments(offload))
+    moves = [move for part in parts for move in part.moves]
+    blobs = {b: None for sources, target in moves for b in (*sources, target)}
+    return Segment(parts[0].shapes, parts[0].places, moves, [], list(blobs)).lay().blobs
+
+
+@pytest.mark.parametrize("name", ["digits", "googlenet", "cifar_resnet20", "synth_alexnet_group_lrn", "wechat_qr_sr"])
+def test_every_task_of_a_network(name: str) -> None:
+    offload = network(name)
+    tasks = [t for step in offload.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
+    address = apart(offload)
+    where, size = 0x3000_0000, 0
+    for i, task in enumerate(tasks):
+        descriptor, constants = encoded(task, Z2, address, offload.shapes, where + size, tag=i)
+        again = decode(descriptor, constants, Z2, address, offload.shapes, where + size)
+        assert equal(again, task), task.origin
+        if name == "digits":
+            random = np.random.default_rng(i)
+            codes = [random.integers(-128, 128, offload.shapes[b]).astype(np.int8) for b in task.inputs]
+            assert np.array_equal(again.define(*codes), task.define(*codes))
+        size += len(constants) + -len(constants) % Z2.layout.alignment
+    weights = sum(t.weights.size for t in tasks if isinstance(t, Conv))
+    report(f"{name}: {len(tasks)} Tasks, constants {size / 1e6:.2f} MB for {weights / 1e6:.2f} MB of weights")
+
+
+@pytest.mark.parametrize("name", ["digits", "googlenet", "wechat_qr_sr"])
+def test_tasks_whose_blobs_share_bytes(name: str) -> None:
+    offload = network(name)
+    steps = [step for step in offload.schedule.steps if isinstance(step, DeviceStep)]
+    for step, segment in zip(steps, segments(offload)):
+        address = segment.lay().blobs
+        for task in step.tasks:
+            used = {b: address[b] for b in (*task.inputs, task.output)}
+            used |= {p.parent: address[p.parent] for p in used.values() if p.parent}
+            descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
+            assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
+
+
+def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
+    wide = "convolution_param { num_output: 70 kernel_size: 1 }"
+    lines = f"""
+        wide Convolution data -> w : {wide}
+        cut Slice w -> a b c : slice_param {{ slice_point: 16 slice_point: 48 }}
+        pool Pooling a -> p : {MAX}
+        conv Convolution b -> y : {CONV}
+        more Slice b -> d e
+        sum Eltwise d a -> s
+        both Concat e d -> z
+        """
+    net = small_network(tmp_path, lines, device="emulator", calibrate=np.ones((2, 3, 5, 7)))
+    offload = net.offload
+    address = apart(offload)
+    tasks = {t.origin[0]: t for s in offload.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks}
+    used = {b: address[b] for t in tasks.values() for b in (*t.inputs, t.output)}
+    read = {}
+    for name, task in tasks.items():
+        descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
+        assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
+        read[name] = unpack(Z2.descriptor, descriptor)
+    planes = {name: (v["input_plane"], v["input_planes"], v["input_channels"]) for name, v in read.items()}
+    assert planes["pool"] == (0, 5, 16)
+    assert planes["conv"] == (1, 5, 32)
+    assert (planes["sum"], read["sum"]["second_plane"]) == ((1, 5, 16), 0)
+    assert read["conv"]["input"] == read["pool"]["input"] == read["wide"]["output"]
+
+
+# -- by hand
+
+
+def conv(**changes: Any) -> Case:
+    weights = np.arange(-6, 6, dtype=np.int8).reshape(2, 3, 2, 1)
+    r = Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 31)
+    bias, window = np.array([100, -100]), Window((2, 1), (1, 2), (1, 0), (3, 1))
+    task = replace(Conv(("in",), "out", ("conv1", "relu1"), weights, bias, window, 1, r), **changes)
+    address = {"in": Placed(0x1000, 64), "out": Placed(0x2000, 64, "concat", 32), "concat": Placed(0x2000, 64)}
+    shapes = {"in": (2, 3, 5, 7), "out": (2, 2, 4, 4), "concat": (2, 40, 4, 4)}
+    return Case(task, address, shapes, [])
+
+
+def eltwise(**changes: Any) -> Case:
+    r = Requantization(np.array(1), 16, 0, 127)
+    task = replace(Eltwise(("a", "b"), "c", ("sum",), (1 << 16, -3), None, r), **changes)
+    address = {"a": Placed(0x1000, 64), "b": Placed(0x2000, 64), "c": Placed(0x3000, 64)}
+    return Case(task, address, dict.fromkeys("abc", (1, 20, 2, 3)), [])
+
+
+def copy(**changes: Any) -> Case:
+    task = replace(Copy(("a",), "c", ("concat",), 16, None), **changes)
+    address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
+    return Case(task, address, {"a": (1, 20, 2, 3), "c": (1, 40, 2, 3)}, [])
+
+
+def average(**changes: Any) -> Case:
+    r = Requantization(np.arange(6).reshape(2, 3), 9, -128, 127)
+    task = replace(Pool(("a",), "c", ("pool",), Window((2, 2), (2, 2), (0, 0)), (2, 3), r), **changes)
+    address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
+    return Case(task, address, {"a": (1, 20, 4, 6), "c": (1, 20, 2, 3)}, [])
+
+
+def test_the_fields_of_a_convolution() -> None:
+    found = conv().values(tag=3, signal=True)
+    wanted = {"opcode": 1, "tag": 3, "signal": 1, "shift": 7, "low": -32, "high": 31, "batch": 2, "group": 1}
+    wanted |= {"input": 0x1000, "input_plane": 0, "input_planes": 1, "input_channels": 3}
+    wanted |= {"input_height": 5, "input_width": 7, "output_height": 4, "output_width": 4}
+    wanted |= {"output": 0x2000, "output_plane": 2, "output_planes": 3, "output_channels": 2}
+    wanted |= {"kernel_h": 2, "kernel_w": 1, "stride_h": 1, "stride_w": 2}
+    wanted |= {"pad_h": 1, "pad_w": 0, "dilation_h": 3, "dilation_w": 1}
+    wanted |= {"weights": WHERE, "table": WHERE + 2 * 16 * 24}
+    assert {name: value for name, value in found.items() if value or name in wanted} == wanted
+
+
+def test_the_fields_of_the_other_kinds() -> None:
+    found = eltwise(negative=(4, -5)).values()
+    assert (found["second"], found["factor"], found["second_factor"]) == (0x2000, 1 << 16, -3)
+    assert (found["leaky"], found["negative"], found["second_negative"]) == (1, 4, -5)
+    found = copy().values()
+    assert (found["input_channels"], found["output_channels"], found["output_plane"]) == (20, 20, 1)
+    assert (found["factor"], found["shift"], found["low"], found["high"]) == (1, 0, -128, 127)
+    found = average().values()
+    assert (found["average"], found["table"], found["weights"]) == (1, WHERE, 0)
+    found = average(requantization=None).values()
+    assert (found["average"], found["table"], found["low"], found["high"]) == (0, 0, -128, 127)
+
+
+def test_the_table_has_a_record_per_channel_or_window() -> None:
+    size = Z2.table.bytes
+    table = conv().encode()[1][2 * 16 * 24 :]
+    rows = [unpack(Z2.table, table[i : i + size]) for i in range(0, len(table), size)]
+    assert rows == [{"bias": b, "multiplier": m, "negative": 0} for b, m in ((100, 5), (-100, 6))]
+    table = average().encode()[1]
+    rows = [unpack(Z2.table, table[i : i + size]) for i in range(0, len(table), size)]
+    assert rows == [{"bias": 0, "multiplier": m, "negative": 0} for m in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "group"),
+    [((50, 37, 3, 2), 1), ((52, 20, 2, 3), 2), ((40, 1, 3, 2), 40), ((40, 1, 3, 2), 20), ((1, 1, 1, 1), 1)],
+)
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda o: o.name)
+def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> None:
+    """Every byte by the words of the docstring, with plain loops."""
+    array = overlay.array
+    weights = np.random.default_rng(5).integers(-127, 128, shape).astype(np.int8)
+    found = np.frombuffer(pack_weights(weights, group, array), np.int8)
+    m, c, kh, kw = shape
+    wanted: list[int] = []
+
+    def weight(o: int, i: int, y: int, x: int, g: int = 0) -> int:
+        return int(weights[g * (m // group) + o, i, y, x]) if o < m // group and i < c else 0
+
+    if m == group and c == 1:
+        for block in range(0, m, array.inputs):
+            for y in range(kh):
+                for x in range(kw):
+                    channels = range(block, block + array.inputs)
+                    wanted += [int(weights[k, 0, y, x]) if k < m else 0 for k in channels]
+    else:
+        for g in range(group):
+            for outputs in range(0, m // group, array.outputs):
+                for inputs in range(0, c, array.inputs):
+                    for y in range(kh):
+                        for x in range(kw):
+                            for i in range(inputs, inputs + array.inputs):
+                                wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
+    assert found.tolist() == wanted
+    assert len(found) == weight_bytes(shape, group, array)
+    assert np.array_equal(Packed(Held(found.tobytes()), 0, shape, group, array), weights)
+
+
+def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
+    for name in overlays.names():
+        overlay = overlays.load(name)
+        assert 8 * overlay.array.outputs == overlay.buffers.weights.word_bits
+
+
+# -- equality
+
+
+@pytest.mark.parametrize(
+    ("case", "change"),
+    [
+        (conv, {"weights": np.zeros((2, 3, 2, 1), np.int8)}),
+        (conv, {"bias": np.array([100, -101])}),
+        (conv, {"window": Window((2, 1), (1, 2), (1, 0), (2, 1))}),
+        (conv, {"group": 3}),
+        (conv, {"output": "concat"}),
+        (conv, {"requantization": Requantization(np.array([5, 6]).reshape(2, 1, 1), 8, -32, 31)}),
+        (conv, {"requantization": Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, 0, 31)}),
+        (conv, {"requantization": Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 127)}),
+        (conv, {"requantization": Requantization(np.array([5, 7]).reshape(2, 1, 1), 7, -32, 31)}),
+        (conv, {"requantization": Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 31, np.array(0))}),
+        (conv, {"requantization": Requantization(np.array([5, 6]), 7, -32, 31)}),
+        (eltwise, {"inputs": ("b", "a")}),
+        (eltwise, {"factors": (1 << 16, 3)}),
+        (eltwise, {"negative": (1 << 16, -3)}),
+        (copy, {"first": 0}),
+        (copy, {"requantization": Requantization(np.array(1), 0, -128, 31)}),
+        (average, {"requantization": None}),
+        (average, {"out": (3, 2)}),
+    ],
+)
+def test_tasks_that_differ(case: Callable[..., Case], change: dict[str, Any]) -> None:
+    assert not equal(case().task, case(**change).task)
+    assert not equal(case(**change).task, case().task)
+
+
+def test_tasks_that_do_not_differ() -> None:
+    assert equal(conv().task, conv(origin=("other",)).task)
+    same = Requantization(np.array([[[5]], [[6]]], np.int32), 7, -32, 31)
+    assert equal(conv().task, conv(requantization=same).task)
+    assert equal(copy().task, copy(requantization=Requantization(np.array(1), 0, -128, 127)).task)
+    task = conv().task
+    assert isinstance(task, Conv)
+    affine = Affine(*(getattr(task, field.name) for field in fields(task)))
+    assert not equal(task, affine)
+
+
+def test_multipliers_of_another_shape_differ() -> None:
+    five = np.array([5, 5])
+    channels, columns = (Requantization(m, 7, -32, 31) for m in (five.reshape(2, 1, 1), five))
+    assert not equal(conv(requantization=channels).task, conv(requantization=columns).task)
+
+
+@pytest.mark.parametrize("task", [conv(output="part").task, Copy(("in",), "part", (), 0, None)], ids=lambda t: t.kind)
+def test_a_part_that_fills_its_whole_is_called_by_the_wholes_name(task: Task) -> None:
+    address = {"in": Placed(0, 64), "part": Placed(64, 64, "whole", 0), "whole": Placed(64, 64)}
+    output = (2, 2, 4, 4) if isinstance(task, Conv) else (2, 3, 5, 7)
+    case = Case(task, address, {"in": (2, 3, 5, 7), "part": output, "whole": output}, [])
+    assert equal(case.decode(*case.encode()), replace(task, output="whole"))
+
+
+def test_one_multiplier_stands_for_all_channels() -> None:
+    case = conv(requantization=Requantization(np.array(9), 3, -128, 127))
+    assert equal(case.decode(*case.encode()), case.task)
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (conv(bias=np.array([0, 1 << 24])), "record 1 of the table: bias = 16777216 is outside"),
+        (conv(bias=np.array([0])), "bias: expected (2,), found (1,)"),
+        (conv(requantization=Requantization(np.array(1 << 17), 0, 0, 1)), "record 0 of the table: multiplier = 131072"),
+        (conv(requantization=Requantization(np.array(-1), 0, 0, 1)), "record 0 of the table: multiplier = -1"),
+        (conv(requantization=Requantization(np.array(1), 0, 0, 1, np.array(-1))), "of the table: negative = -1"),
+        (conv(requantization=Requantization(np.array([1, 2]), 0, 0, 1)), "multiplier: expected (2, 1, 1), found (2,)"),
+        (conv(requantization=Requantization(np.array(1), 41, 0, 1)), "shift: 41, expected at most 40"),
+        (conv(requantization=Requantization(np.array(1), 0, -129, 1)), "low = -129 is outside -128..127"),
+        (conv(requantization=Requantization(np.array(1), 0, 0, 128)), "high = 128 is outside -128..127"),
+        (conv(weights=np.full((2, 3, 2, 1), -128, np.int8)), "weights: -128 is outside -127..127"),
+        (conv(weights=np.zeros((2, 2, 2, 1), np.int8)), "weights: (2, 2, 2, 1) with 1 groups do not fit 3 channels"),
+        (conv(group=3), "weights: (2, 3, 2, 1) with 3 groups do not fit"),
+        (conv(window=Window((2, 1), (1, 0), (1, 0), (3, 1))), "stride_w = 0 is less than 1"),
+        (
+            conv(window=Window((2, 1), (1, 2), (2, 0), (3, 1))),
+            "output: expected (2, 2, 6, 4), blob 'out' is (2, 2, 4, 4)",
+        ),
+        (conv(inputs=("nowhere",)), "blob 'nowhere' has no address"),
+        (eltwise(factors=(1 << 17, 0)), "factor = 131072 is outside -131072..131071 (18 bits, signed)"),
+        (eltwise(negative=(0, -(1 << 17) - 1)), "second_negative = -131073 is outside"),
+        (eltwise(inputs=("a", "b", "a"), factors=(1, 2, 3)), "second: expected 2 inputs"),
+        (eltwise(requantization=Requantization(np.array(2), 0, 0, 1)), "factor: an eltwise has no multiplier"),
+        (copy(first=8), "output_plane: channel 8 is not the first of a plane of 16"),
+        (copy(first=32), "output_plane: 20 channels from 32 on, blob 'c' has 40"),
+        (average(window=Window((256, 2), (2, 2), (0, 0))), "kernel_h = 256 is outside 0..255"),
+        (average(window=Window((2, 2), (2, 2), (0, -1))), "pad_w = -1 is outside 0..255"),
+        (average(out=(3, 3)), "output: expected (1, 20, 3, 3), blob 'c' is (1, 20, 2, 3)"),
+    ],
+)
+def test_values_that_do_not_fit_name_the_task_and_the_field(case: Case, message: str) -> None:
+    with pytest.raises(DeviceError) as error:
+        case.encode()
+    assert f"task {'+'.join(case.task.origin)} ({case.task.kind}): " in str(error.value)
+    assert message in str(error.value)
+
+
+def test_places_that_do_not_fit() -> None:
+    case = conv()
+    for address, message in [
+        ({**case.address, "out": Placed(0x2000, 64, "concat", 8)}, "blob 'out' begins at channel 8"),
+        ({**case.address, "in": Placed(0x1001, 64)}, "input = 0x1001 is not a multiple of 64"),
+        ({**case.address, "in": Placed(1 << 64, 64)}, "input = 18446744073709551616 is outside"),
+    ]:
+        with pytest.raises(DeviceError, match=r"task conv1\+relu1 \(conv\): ") as error:
+            encoded(case.task, Z2, address, case.shapes, WHERE)
+        assert message in str(error.value)
+    with pytest.raises(DeviceError, match="expected 4 axes"):
+        encoded(case.task, Z2, case.address, {**case.shapes, "in": (2, 3)}, WHERE)
+    with pytest.raises(DeviceError, match="weights = 0x20 is not a multiple of 64"):
+        case.encode(where=32)
+    with pytest.raises(DeviceError, match=r"batch = 65536 is outside"):
+        replace(case, shapes={b: (65536, *s[1:]) for b, s in case.shapes.items()}).encode()
+    with pytest.raises(DeviceError, match=r"tag = 65536 is outside"):
+        case.encode(tag=65536)
+
+
+def test_an_overlay_without_the_unit() -> None:
+    lacking = replace(Z2, tasks=replace(Z2.tasks, copy=None))
+    with pytest.raises(DeviceError, match=r"task concat \(copy\): opcode: overlay pynq-z2 has no copy unit"):
+        copy().encode(lacking)
+    with pytest.raises(DeviceError, match="opcode = 5 is that of no Task of overlay pynq-z2"):
+        copy().decode(*copy().encode(), lacking)
+
+
+def test_descriptors_that_lead_elsewhere() -> None:
+    case = conv()
+    descriptor, constants = case.encode()
+    with pytest.raises(DeviceError, match=r"descriptor: table: 32 bytes at 0x\w+ are outside the constants"):
+        case.decode(descriptor, constants[:-1])
+    with pytest.raises(DeviceError, match=r"descriptor: weights: 768 bytes at .* are outside the constants"):
+        case.decode(descriptor, constants, where=WHERE + 64)
+    with pytest.raises(DeviceError, match="descriptor: no blob lies at 0x1000"):
+        decode(descriptor, constants, Z2, {"out": case.address["out"]}, case.shapes, WHERE)
+    twice = {**case.address, "twin": case.address["in"]}
+    shapes = {**case.shapes, "twin": case.shapes["in"]}
+    with pytest.raises(DeviceError, match="more than one blob lies at 0x1000: in, twin"):
+        decode(descriptor, constants, Z2, twice, shapes, WHERE)
+    damaged = bytearray(constants)
+    damaged[23] = 1  # the 24th output channel of the first word: there are two
+    with pytest.raises(DeviceError, match="padding of the constants of a conv is not zero"):
+        case.decode(descriptor, bytes(damaged))
+    values = unpack(Z2.descriptor, descriptor)
+    with pytest.raises(DeviceError, match="descriptor: factor = 1, a conv like this has 0"):
+        case.decode(pack(Z2.descriptor, {**values, "factor": 1}), constants)
+
+
+def test_every_field_has_a_use() -> None:
+    """A field that no Task ever fills would be one that the encoding forgot."""
+    filled: set[str] = set()
+    for case in (conv(group=1), eltwise(negative=(1, 2)), copy(), average()):
+        filled |= {name for name, value in case.values(tag=1, wait=True, signal=True).items() if value}
+    never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
+    assert never == {"input_plane", "second_plane", "pad_w"}  # these cases begin at channel 0 and have no such padding
+
+
+def test_the_largest_weight_is_what_the_array_can_hold() -> None:
+    for overlay in map(overlays.load, overlays.names()):
+        assert overlay.array.chain * packing.WEIGHT * 128 < 1 << (overlay.array.pack_shift - 1)

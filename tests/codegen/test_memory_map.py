@@ -1,0 +1,358 @@
+"""Where blobs lie: none is written over before its last reader; checked by running segments on a memory that remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import chai
+from chai.blob import Shape
+from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions, split
+from chai.errors import DeviceError
+from chai.offload.plan import Offload
+from chai.offload.schedule import DeviceStep
+from chai.overlay import Layout, load
+from chai.overlay.layout import Placed, blob_bytes
+from tests.conftest import need_models, report
+
+LAYOUT = load("pynq-z2").layout
+NETWORKS = [
+    "digits",
+    "googlenet",
+    "cifar_resnet20",
+    "squeezenet_v1.1",
+    "synth_fcn8ish",
+    "wechat_qr_sr",
+    "yuface_v1_ssd",
+]
+RANDOM = settings(max_examples=150, derandomize=True, deadline=None)
+
+
+@cache
+def network(name: str) -> Offload:
+    """What a network becomes on the overlay; formats from one image of noise."""
+    if name == "digits":
+        net = chai.Net("digits", device="emulator")
+    else:
+        folder = need_models() / name
+        net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", device="emulator", batch=1)
+    noise = np.random.default_rng(20)
+    net.forward(**{b: (50 * noise.standard_normal(net.shapes[b])).astype(np.float32) for b in net.inputs})
+    return net.offload
+
+
+@dataclass
+class Segment:
+    """What a layout is made for."""
+
+    shapes: dict[str, Shape]
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    moves: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    reads: list[str] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)
+
+    def lay(self, offsets: Mapping[str, int] | None = None) -> Regions:
+        return regions(LAYOUT, self.shapes, self.places, self.moves, self.reads, self.writes, offsets)
+
+
+def segments(offload: Offload) -> Iterator[Segment]:
+    for step in offload.schedule.steps:
+        if isinstance(step, DeviceStep):
+            moves = [(task.inputs, task.output) for task in step.tasks]
+            yield Segment({**offload.shapes}, offload.schedule.places, moves, list(step.reads), list(step.writes))
+
+
+def laid_out(offload: Offload) -> int:
+    """Bytes of a network's blobs on the device."""
+    return sum(sum(segment.lay().sizes.values()) for segment in segments(offload))
+
+
+def line(names: str, shape: Shape = (1, 16, 4, 4)) -> Segment:
+    """Each blob is made of the one before; the first is given, the last is asked for."""
+    moves = [((a,), b) for a, b in pairwise(names)]
+    return Segment(dict.fromkeys(names, shape), {}, moves, [names[0]], [names[-1]])
+
+
+# -- a memory that remembers
+
+
+def words(blob: str, found: Regions, shapes: Mapping[str, Shape]) -> tuple[int, np.ndarray]:
+    """Region, and the number of every word of a blob in it, from the README's description."""
+    placed, (n, c, h, w) = found.blobs[blob], shapes[blob]
+    region, offset = split(placed.offset)
+    assert offset % LAYOUT.alignment == 0
+    step = LAYOUT.channels_per_word
+    per_image = -(-shapes[placed.parent or blob][1] // step)
+    numbers = []
+    for image in range(n):
+        for plane in range(-(-c // step)):
+            row = image * per_image + placed.first_channel // step + plane
+            numbers.append(offset // step + row * h * w + np.arange(h * w))
+    return region, np.concatenate(numbers)
+
+
+def run(segment: Segment, found: Regions) -> None:
+    """Run a segment on words that remember which blob they belong to; every reader has to find its own, whole."""
+    memory = {region: np.zeros(size // LAYOUT.channels_per_word, np.int64) for region, size in found.sizes.items()}
+    families = {blob: i for i, blob in enumerate({found.whole(b)[0]: None for b in found.blobs}, 1)}
+
+    def family(blob: str) -> int:
+        return families[found.whole(blob)[0]]
+
+    def write(blob: str) -> None:
+        region, at = words(blob, found, segment.shapes)
+        memory[region][at] = family(blob)
+
+    def check(blob: str) -> None:
+        region, at = words(blob, found, segment.shapes)
+        assert set(memory[region][at].tolist()) <= {family(blob)}, blob
+
+    for blob in found.given:
+        write(blob)
+    for sources, target in segment.moves:
+        for blob in sources:
+            check(blob)
+        write(target)
+        for blob in sources:  # a Task reads while it writes
+            check(blob)
+    written = {family(b) for b in (*found.given, *(target for _, target in segment.moves))}
+    for blob in segment.writes:
+        if family(blob) in written:
+            check(blob)
+
+
+def least(segment: Segment, found: Regions) -> int:
+    """The most bytes in WORK that are alive at once, which no layout can do without."""
+    hidden = {b for b, p in found.blobs.items() if p.parent is None and split(p.offset)[0] == WORK}
+    used = [{found.whole(b)[0] for b in (*sources, target)} & hidden for sources, target in segment.moves]
+    alive = [set().union(*used[: t + 1]) & set().union(*used[t:]) for t in range(len(used))]
+    return max((sum(found.blobs[b].bytes for b in blobs) for blobs in alive), default=0)
+
+
+# -- real networks
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_blob_of_a_network_is_written_over(name: str) -> None:
+    for i, segment in enumerate(segments(network(name))):
+        found = segment.lay()
+        run(segment, found)
+        needed = least(segment, found)
+        report(
+            f"{name}, segment {i}: {len(found.blobs)} blobs, {found.total / 1e6:.2f} MB side by side, "
+            f"{sum(found.sizes.values()) / 1e6:.2f} MB laid out; {found.sizes.get(WORK, 0) / 1e6:.2f} MB out of sight, "
+            f"where at least {needed / 1e6:.2f} MB are needed"
+        )
+        assert found.sizes.get(WORK, 0) <= 1.1 * needed
+        assert segment.lay(found.offsets) == found
+
+
+def test_parts_of_a_concat_lie_in_it() -> None:
+    offload = network("digits")
+    parts = 0
+    for segment in segments(offload):
+        found = segment.lay()
+        for part, (whole, first) in offload.schedule.places.items():
+            if part in found.blobs and whole in found.blobs:
+                placed = found.blobs[part]
+                assert (placed.parent, placed.first_channel) == (whole, first)
+                assert placed.offset == found.blobs[whole].offset
+                parts += whole not in offload.schedule.shapes
+    assert parts == 8
+
+
+# -- by hand
+
+
+@pytest.mark.parametrize(
+    ("shape", "bytes"),
+    [
+        ((2, 3, 5, 7), 2 * 1 * 35 * 16),
+        ((2, 16, 5, 7), 2 * 1 * 35 * 16),
+        ((2, 17, 5, 7), 2 * 2 * 35 * 16),
+        ((1, 1, 1, 1), 64),
+        ((3, 5), 64),
+    ],
+)
+def test_bytes_of_a_blob(shape: Shape, bytes: int) -> None:
+    assert blob_bytes(shape, LAYOUT) == -(-bytes // 64) * 64
+
+
+def test_image_pairs_take_whole_words() -> None:
+    assert blob_bytes((3, 5, 2, 2), Layout("planes", 8, 2, 64)) == 2 * 2 * 2 * 16
+
+
+def test_a_line_needs_two_blobs_out_of_sight() -> None:
+    segment = line("abcdefgh")
+    found = segment.lay()
+    assert found.sizes == {INPUT: 256, WORK: 2 * 256, OUTPUT: 256}
+    assert found.total == 8 * 256
+    run(segment, found)
+
+
+def test_what_is_asked_for_shares_with_nobody() -> None:
+    segment = replace(line("abcde"), writes=["e", "b"])
+    found = segment.lay()
+    assert found.sizes == {INPUT: 256, WORK: 2 * 256, OUTPUT: 2 * 256}
+    run(segment, found)
+
+
+def test_a_piece_of_a_slice_keeps_its_whole() -> None:
+    """Its bytes are the whole's: they are not given away while any piece has a reader to come."""
+    places = {"front": ("a", 0), "back": ("a", 16)}
+    shapes = dict.fromkeys("xabcd", (2, 32, 2, 3)) | dict.fromkeys(places, (2, 16, 2, 3))
+    moves = [(("x",), "a"), (("front",), "b"), (("b",), "c"), (("back",), "d")]
+    segment = Segment(shapes, places, moves, ["x"], ["d"])
+    found = segment.lay()
+    assert found.blobs["back"] == Placed(found.blobs["a"].offset, found.blobs["back"].bytes, "a", 16)
+    assert found.blobs["c"].offset != found.blobs["a"].offset
+    run(segment, found)
+
+
+def test_a_blob_that_is_given_and_asked_for() -> None:
+    found = replace(line("ab"), writes=["a", "b"]).lay()
+    assert [split(found.blobs[b].offset)[0] for b in "ab"] == [BOTH, OUTPUT]
+
+
+def test_nothing_at_all() -> None:
+    assert Segment({}).lay() == Regions({}, [], [], [], {})
+
+
+# -- offsets from elsewhere
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"c": 0}, "blob 'c' is written over what it is made of"),
+        ({"d": 320}, "blob 'd' is written over what it is made of"),
+        ({"b": 32}, "blob 'b': 256 bytes at 32 do not lie"),
+        ({"b": -64}, "blob 'b': 256 bytes at -64 do not lie"),
+        ({"a": 64}, "blob 'a': 256 bytes at 64 do not lie in 256"),
+        ({"f": 1 << 40}, "blob 'f': 256 bytes at 1,099,511,627,776 do not lie in 256"),
+        ({"x": 0}, "blob 'x' has a place and no use"),
+        ({"b": None}, "blob 'b' has no place"),
+    ],
+)
+def test_offsets_that_no_layout_has(change: dict[str, int | None], words: str) -> None:
+    segment = line("abcdef")
+    good = {"a": 0, "b": 0, "c": 256, "d": 512, "e": 768, "f": 0}
+    run(segment, segment.lay(good))
+    offsets = {blob: at for blob, at in {**good, **change}.items() if at is not None}
+    with pytest.raises(DeviceError, match=words):
+        segment.lay(offsets)
+
+
+def test_a_blob_written_over_while_it_is_still_read() -> None:
+    segment = line("abcde")
+    segment.moves[3] = (("d", "b"), "e")
+    with pytest.raises(DeviceError, match="another blob is written over 'b', which is still read"):
+        segment.lay({"a": 0, "b": 0, "c": 256, "d": 0, "e": 0})
+
+
+def test_a_blob_that_nothing_wrote() -> None:
+    segment = Segment(dict.fromkeys("ab", (1, 1, 1, 1)), {}, [(("a",), "b")], [], ["b"])
+    with pytest.raises(DeviceError, match="blob 'a' is read before anything has written it"):
+        segment.lay({"a": 0, "b": 0})
+
+
+# -- random segments
+
+
+@st.composite
+def random_segments(draw: st.DrawFn) -> Segment:
+    """Tasks in any order; concats, some inside others, with parts of many sizes; slices; blobs given and asked for."""
+    batch = draw(st.integers(1, 3))
+    sizes = st.tuples(st.integers(1, 40), st.integers(1, 6), st.integers(1, 6))
+    segment = Segment({})
+    made: list[str] = []
+
+    def new(shape: tuple[int, ...] | None = None) -> str:
+        name = f"b{len(segment.shapes)}"
+        segment.shapes[name] = (batch, *(shape or draw(sizes)))
+        return name
+
+    def task(output: str, most: int = 2) -> None:
+        inputs = draw(st.lists(st.sampled_from(made), min_size=1, max_size=most))
+        segment.moves.append((tuple(inputs), output))
+
+    def concat() -> None:
+        h, w = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+        counts = draw(st.lists(st.sampled_from([16, 32, 48]), min_size=1, max_size=3))
+        counts += draw(st.lists(st.integers(1, 20), max_size=1))
+        nested = draw(st.booleans())
+        whole = new((sum(counts), h, w))
+        outer = new((sum(counts) + 16, h, w)) if nested else whole
+        first = 0
+        for count in counts:
+            part = new((count, h, w))
+            segment.places[part] = (whole, first)
+            first += count
+            task(part)
+            if draw(st.booleans()):  # something else in between
+                task(new(), 1)
+        if nested:
+            segment.places[whole] = (outer, 16)
+            rest = new((16, h, w))
+            segment.places[rest] = (outer, 0)
+            task(rest, 1)
+        made.append(outer)
+        if draw(st.booleans()):
+            made.append(whole)
+
+    def slice() -> None:
+        whole = draw(st.sampled_from(made))
+        _, c, h, w = segment.shapes[whole]
+        cuts = [0, *sorted(draw(st.sets(st.integers(1, 5), max_size=2))), c]
+        cuts = [0, *(16 * cut for cut in cuts[1:-1] if 16 * cut < c), c]
+        for first, end in pairwise(cuts):
+            piece = new((end - first, h, w))
+            segment.places[piece] = (whole, first)
+            made.append(piece)
+
+    for _ in range(draw(st.integers(1, 3))):
+        segment.reads.append(new())
+    made += segment.reads
+    for _ in range(draw(st.integers(1, 12))):
+        choice = draw(st.integers(0, 5))
+        if choice == 0:
+            concat()
+        elif choice == 1:
+            slice()
+        else:
+            output = new()
+            task(output)
+            made.append(output)
+    segment.writes = draw(st.lists(st.sampled_from(made), max_size=3, unique=True))
+    return segment
+
+
+@RANDOM
+@given(segment=random_segments())
+def test_no_blob_of_a_random_segment_is_written_over(segment: Segment) -> None:
+    found = segment.lay()
+    run(segment, found)
+    assert set(found.blobs) >= {b for sources, target in segment.moves for b in (*sources, target)}
+    assert segment.lay() == found == segment.lay(found.offsets)
+
+
+@RANDOM
+@given(segment=random_segments(), data=st.data())
+def test_offsets_that_would_lose_a_blob_are_refused(segment: Segment, data: Any) -> None:
+    """Whatever is let through runs on the memory that remembers."""
+    found = segment.lay()
+    offsets = found.offsets
+    for blob in data.draw(st.lists(st.sampled_from(sorted(offsets)), min_size=1, max_size=4, unique=True)):
+        offsets[blob] = 64 * data.draw(st.integers(0, 12))
+    try:
+        other = segment.lay(offsets)
+    except DeviceError:
+        return
+    run(segment, other)

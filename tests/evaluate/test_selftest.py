@@ -1,0 +1,230 @@
+"""chai devices --test: it passes what is right, and what is wrong in a single bit fails with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai import devices, overlay as overlays
+from chai.cli import run as chai_command
+from chai.codegen.encoding import encode
+from chai.devices.base import Device, Program, Ran, Work
+from chai.errors import DeviceError, UsageError
+from chai.evaluate import selftest
+from chai.overlay.layout import Placed
+from chai.tasks import Task
+from chai.tasks.conv import Conv
+from tests.tasks.common import defined
+
+Z2 = overlays.load("pynq-z2")
+EMULATOR = devices.open("emulator")
+TASKS = [p for p in selftest.probes(Z2) if isinstance(p, selftest.Probe)]
+FORMATS = {"8 bit Xilinx", "6 bit Xilinx", "8 bit DynamicFixed", "6 bit DynamicFixed"}
+
+
+class Faulty(Device):
+    """The emulator, and something that happens behind each of its Programs: (its Tasks, all blobs)."""
+
+    fixed = True
+
+    def compile(self, work: Work) -> Program:
+        program = EMULATOR.compile(work)
+        real, after = program.run, self.after
+
+        def run(blobs: dict[str, np.ndarray]) -> Ran:
+            times = real(blobs)
+            after(work.tasks, blobs)
+            return times
+
+        program.run = run  # type: ignore[method-assign]
+        return program
+
+    def __init__(self, after: Callable[[Sequence[Task], dict[str, np.ndarray]], None]) -> None:
+        super().__init__("faulty", "wrong on purpose")
+        object.__setattr__(self, "after", after)
+
+
+def failures(after: Callable[[Sequence[Task], dict[str, np.ndarray]], None]) -> dict[str, str]:
+    """Reasons of what fails."""
+    return {r.name: r.reason for r in selftest.run(Faulty(after), Z2) if not r.ok}
+
+
+# -- what is tested
+
+
+def test_every_kind_in_every_format() -> None:
+    found = {(p.task.kind, p.name.partition(", ")[2]) for p in TASKS}
+    assert found == {(kind, form) for kind in ("conv", "affine", "pool", "eltwise", "copy") for form in FORMATS}
+    networks = [p.name for p in selftest.probes(Z2) if isinstance(p, selftest.NetworkProbe)]
+    assert networks == [f"network digits, {bits} bit {scheme}" for scheme in Z2.schemes for bits in Z2.bits]
+    names = [p.name for p in selftest.probes(Z2)]
+    assert len(names) == len(set(names)) == 56
+
+
+@pytest.mark.parametrize("probe", TASKS, ids=lambda p: p.name)
+def test_a_probe_says_something(probe: selftest.Probe) -> None:
+    """Its codes are spread out and saturate where they can; no plane of its blobs is full; a board can be told of it."""
+    bits = 8 if "8 bit" in probe.name else 6
+    given = [probe.codes[b] for b in probe.task.inputs]
+    wanted = probe.task.define(*given)
+    r = getattr(probe.task, "requantization", None)
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if r is None else (r.low, r.high)
+    assert wanted.max() == high or "AVE" in probe.name
+    assert wanted.min() == low or any(word in probe.name for word in ("AVE", "MAX", "leaky"))
+    assert len(np.unique(wanted)) > 0.45 * (high - low)
+    assert (wanted == high).mean() < 0.4
+    assert any(shape[1] % Z2.layout.channels_per_word for shape in probe.shapes.values()) or "grouped" in probe.name
+    assert len({*next(iter(probe.shapes.values()))}) == 4
+    if isinstance(probe.task, Conv):
+        assert int(np.abs(probe.task.weights.astype(int)).max()) == 2 ** (bits - 1) - 1
+    places = {name: Placed(4096 * (i + 1), 1) for i, name in enumerate(probe.shapes)}
+    assert encode(probe.task, Z2, places, probe.shapes, 1 << 20)
+
+
+@pytest.mark.parametrize("probe", TASKS[:13], ids=lambda p: p.name)
+def test_the_definitions_are_those_of_the_reference(probe: selftest.Probe) -> None:
+    given = [probe.codes[b][:1] for b in probe.task.inputs]
+    assert np.array_equal(probe.task.define(*given), defined(probe.task, *given))
+
+
+def test_an_overlay_that_has_little() -> None:
+    conv = replace(Z2.tasks.conv, dilation_max=1, group_max=1, depthwise=False, leaky=False, stride_max=1, kernel_max=2)
+    little = replace(Z2, tasks=overlays.Tasks(conv), bits=(8,), schemes=("Xilinx",), batch_max=1)
+    found = selftest.probes(little)
+    assert [p.name for p in found] == ["conv, 8 bit Xilinx", "conv 1x1, 8 bit Xilinx", "network digits, 8 bit Xilinx"]
+    first = found[0]
+    assert isinstance(first, selftest.Probe) and isinstance(first.task, Conv)
+    assert first.task.window == ((2, 2), (1, 1), (1, 1), (1, 1)) and first.shapes["x"][0] == 1
+
+
+# -- how it passes and fails
+
+
+@pytest.mark.parametrize("name", ["pynq-z2", "zcu102"])
+def test_the_emulator_passes(name: str) -> None:
+    found = list(selftest.run(devices.open("emulator"), overlays.load(name)))
+    assert [r for r in found if not r.ok] == [] and len(found) == 56
+    assert all(r.ms > 0 for r in found)
+
+
+def test_a_single_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flip(tasks: Sequence[Task], blobs: dict[str, np.ndarray]) -> None:
+        if [t.kind for t in tasks] == ["pool"]:
+            blobs["y"][1, 17, 4, 5] ^= 4
+
+    found = failures(flip)
+    assert set(found) == {p.name for p in TASKS if p.task.kind == "pool"} and len(found) == 8
+    probe = next(p for p in TASKS if p.name == "pool MAX, 8 bit Xilinx")
+    right = int(probe.task.define(probe.codes["x"])[1, 17, 4, 5])
+    assert found[probe.name] == f"at (1, 17, 4, 5): expected {right}, found {right ^ 4} (1 of 2,394 differ)"
+
+
+def test_a_bit_that_only_the_network_has_wrong() -> None:
+    """A token that is lost between two Tasks, say."""
+
+    def flip(tasks: Sequence[Task], blobs: dict[str, np.ndarray]) -> None:
+        if len(tasks) > 1:
+            blobs[tasks[-1].output][0, 3] ^= 64
+
+    found = failures(flip)
+    assert set(found) == {f"network digits, {form}" for form in FORMATS}
+    assert all(reason.startswith("blob 'prob' at (0, 0): expected 0.") for reason in found.values())
+
+
+def test_channels_beside_a_copy_are_not_looked_at() -> None:
+    def scribble(tasks: Sequence[Task], blobs: dict[str, np.ndarray]) -> None:
+        if [t.kind for t in tasks] == ["copy"]:
+            blobs["y"][:, 0] = 77
+            blobs["y"][:, -1] = 77
+
+    assert failures(scribble) == {}
+
+
+def test_one_that_times_out_does_not_stop_the_rest() -> None:
+    def late(tasks: Sequence[Task], blobs: Mapping[str, np.ndarray]) -> None:
+        assert blobs
+        if isinstance(tasks[0], Conv) and tasks[0].group == 2:
+            raise DeviceError("layer 'conv' (conv): not done after 1.0 s, 0 of 1 Tasks completed", hint="it was reset")
+
+    found = failures(late)
+    assert set(found) == {f"conv grouped, {form}" for form in FORMATS}
+    assert all("not done after 1.0 s" in reason and "it was reset" in reason for reason in found.values())
+
+
+def test_a_device_that_is_not_there_is_no_failure() -> None:
+    class Absent(Device):
+        fixed = True
+
+        def compile(self, *_: Any, **__: Any) -> Program:
+            raise DeviceError("no board here")
+
+    with pytest.raises(DeviceError, match="no board here"):
+        list(selftest.run(Absent("absent", ""), Z2))
+
+
+def test_float_has_no_definition() -> None:
+    with pytest.raises(UsageError, match="device float computes in float"):
+        list(selftest.run(devices.open("float"), Z2))
+
+
+# -- the command
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_command_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert chai_command(["devices", "--test"]) == 0
+    found = lines(capsys)
+    assert found[-1] == "56 of 56 passed: device emulator, overlay pynq-z2"
+    assert found[0] == "PASS  conv, 8 bit Xilinx" and all(line.startswith("PASS  ") for line in found[:-1])
+
+
+def test_the_command_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "overlay.json").write_bytes(overlays.load("ultra96").path.read_bytes())
+    assert chai_command(["devices", "--test", "--device", "null", "--overlay", str(tmp_path / "overlay.json")]) == 1
+    found = lines(capsys)
+    assert found[-1] == "0 of 56 passed: device null, overlay ultra96"
+    assert found[0].startswith("FAIL  conv, 8 bit Xilinx: at (0, 0, 0, ") and ": expected " in found[0]
+
+
+def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = devices.open
+    monkeypatch.setattr(devices, "open", lambda name: Faulty(_flip) if name == "emulator" else real(name))
+    assert chai_command(["devices", "--test", "--json", "--overlay", "kv260"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["device"], found["overlay"]) == ("chai.selftest/1", "faulty", "kv260")
+    assert found["build"] == f"{overlays.load('kv260').build:08x}" and found["ok"] is False
+    wrong = [t for t in found["tests"] if not t["ok"]]
+    assert len(found["tests"]) == 56 and found["failed"] == len(wrong) == 4
+    assert {t["name"].partition(",")[0] for t in wrong} == {"affine"}
+    assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] > 0 for t in wrong)
+
+
+def _flip(tasks: Sequence[Task], blobs: dict[str, np.ndarray]) -> None:
+    if [t.kind for t in tasks] == ["affine"]:
+        blobs["y"][0, 2, 3, 5] ^= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (["--test", "--device", "float"], 2, "computes in float"),
+        (["--test", "--device", "pnyq"], 69, "there is no device 'pnyq'"),
+        (["--test", "--overlay", "pynq-z3"], 69, "there is no overlay 'pynq-z3'"),
+        (["--device", "emulator"], 2, "say what to test"),
+    ],
+)
+def test_the_command_refuses(
+    options: Collection[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chai_command(["devices", *options]) == code
+    found = capsys.readouterr()
+    assert words in found.err and found.out == ""

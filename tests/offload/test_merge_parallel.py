@@ -1,0 +1,226 @@
+"""Parallel convolutions as one Task: the same codes, fewer cycles, and only where both hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import chai
+from chai import overlay
+from chai.blob import Shape
+from chai.codegen.encoding import decode, equal
+from chai.fixed import Requantization
+from chai.offload import schedule
+from chai.offload.merge_parallel import Merged, merge_parallel
+from chai.offload.schedule import DeviceStep
+from chai.tasks import Task
+from chai.tasks.conv import Affine, Conv
+from chai.tasks.cycles import cycles
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from tests.codegen.test_encoding import encoded
+from tests.codegen.test_memory_map import Segment, laid_out
+from tests.conftest import need_models, report
+from tests.passes.common import CONV, network
+from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds
+
+Z2 = overlay.load("pynq-z2")
+SHAPE = (2, 5, 6, 7)
+ONE = Window((1, 1), (1, 1), (0, 0))
+
+
+def conv(rng: np.random.Generator, name: str, outputs: int, leaky: bool = False, **changes: Any) -> Conv:
+    """A convolution of ``x`` with random numbers; 1x1, shift 20, clamp -128..127 unless it is said otherwise."""
+    window = changes.pop("window", ONE)
+    negative = factors(rng, (outputs, 1, 1), 20) if leaky else None
+    r = Requantization(factors(rng, (outputs, 1, 1), 20), 20, -128, 127, negative)
+    weights = codes(rng, outputs, SHAPE[1], *window.kernel, low=-127)
+    bias = rng.integers(-(1 << 16), 1 << 16, outputs)
+    task = Conv(("x",), name, (name, f"{name}/relu"), weights, bias, window, 1, r)
+    return replace(task, requantization=replace(r, **changes.pop("r", {})), **changes)
+
+
+def shapes(tasks: Iterable[Conv], x: Shape = SHAPE) -> dict[str, Shape]:
+    return {"x": x, **{t.output: (x[0], len(t.bias), *t.window.sizes(x[2:])) for t in tasks}}
+
+
+def merge(*tasks: Conv, x: Shape = SHAPE) -> Merged:
+    return merge_parallel(tasks, {}, shapes(tasks, x), Z2)
+
+
+def total(tasks: Iterable[Task], known: Mapping[str, Shape]) -> int:
+    return sum(cycles(task, Z2, known) for task in tasks)
+
+
+# -- by the codes
+
+
+@EXAMPLES
+@given(
+    outputs=st.lists(st.integers(1, 40), min_size=2, max_size=4),
+    window=st.sampled_from([ONE, Window((3, 2), (2, 1), (1, 0)), Window((1, 1), (2, 2), (0, 0))]),
+    leaky=st.booleans(),
+    seed=seeds,
+)
+def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: bool, seed: int) -> None:
+    """As the emulator computes them, as their readers find them, and as descriptors say them."""
+    rng = np.random.default_rng(seed)
+    tasks = [conv(rng, f"y{i}", n, leaky, window=window) for i, n in enumerate(outputs)]
+    found = merge(*tasks)
+    known = {**shapes(tasks), **found.shapes}
+    assert total(found.tasks, known) <= total(tasks, known)
+    readers = [Pool((t.output,), f"z{i}", (), ONE, known[t.output][2:], None) for i, t in enumerate(tasks)]
+    known.update({reader.output: known[reader.inputs[0]] for reader in readers})
+    x = codes(rng, *SHAPE)
+    run = emulated([*found.tasks, *readers], {"x": x}, known, found.places)
+    for task, reader in zip(tasks, readers):
+        assert np.array_equal(run[reader.output], task.define(x))
+    for whole, shape in found.shapes.items():
+        used = np.zeros(shape[1], bool)
+        for part, first in ((part, first) for part, (of, first) in found.places.items() if of == whole):
+            assert first % Z2.tasks.conv.channel_step == 0
+            assert not used[first : first + known[part][1]].any()
+            used[first : first + known[part][1]] = True
+        assert not run[whole][:, ~used].any()
+    moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
+    address = Segment(known, found.places, moves, ["x"], [output for _, output in moves]).lay().blobs
+    for task in (*found.tasks, *readers):
+        descriptor, constants = encoded(task, Z2, address, known, 0)
+        assert equal(decode(descriptor, constants, Z2, address, known, 0), task)
+
+
+def test_what_a_joint_task_is() -> None:
+    """Parts that fill whole planes go first; the Task stands for all layers of both, where the first one stood."""
+    rng = np.random.default_rng(0)
+    a, b, other = conv(rng, "a", 6), conv(rng, "b", 16), conv(rng, "c", 5, window=Window((3, 3), (1, 1), (1, 1)))
+    found = merge(a, other, b)
+    assert [task.output for task in found.tasks] == ["b & a", "c"]
+    assert found.tasks[0].origin == ("b", "b/relu", "a", "a/relu")
+    assert found.places == {"b": ("b & a", 0), "a": ("b & a", 16)}
+    assert found.shapes == {"b & a": (2, 22, 6, 7)}
+
+
+def test_more_than_two() -> None:
+    rng = np.random.default_rng(0)
+    assert merge(*(conv(rng, name, 8) for name in "abc")).shapes == {"a & b & c": (2, 40, 6, 7)}
+
+
+# -- what stays
+
+APART: dict[str, dict[str, Any]] = {
+    "shift": {"r": {"shift": 19}},
+    "clamp": {"r": {"low": 0}},
+    "width of codes": {"r": {"high": 31}},
+    "leaky": {"leaky": True},
+    "window": {"window": Window((1, 1), (1, 1), (0, 0), (2, 2))},
+    "input": {"inputs": ("z",)},
+}
+
+
+@pytest.mark.parametrize("what", APART)
+def test_tasks_that_differ_stay_apart(what: str) -> None:
+    rng = np.random.default_rng(0)
+    a, b = conv(rng, "a", 8), conv(rng, "b", 8, **APART[what])
+    assert merge_parallel([a, b], {}, {**shapes([a, b]), "z": SHAPE}, Z2) == Merged([a, b], {}, {})
+    assert merge(a, conv(rng, "b", 8)).shapes  # nothing else kept them apart
+
+
+def test_groups_affines_and_branches_of_a_concat_stay() -> None:
+    rng = np.random.default_rng(0)
+    a, b = conv(rng, "a", 5), conv(rng, "b", 5)
+    depthwise = [replace(task, weights=task.weights[:, :1], group=5) for task in (a, b)]
+    assert not merge(*depthwise).shapes
+    assert not merge(*(Affine(**vars(task)) for task in depthwise)).shapes
+    assert not merge_parallel([a, b], {"b": ("whole", 0)}, shapes([a, b]), Z2).shapes
+
+
+def test_nothing_is_merged_at_a_loss() -> None:
+    """17 and 23 channels are a block of 24 each; as 32 + 23, since a part begins with a plane, they would be three."""
+    rng = np.random.default_rng(0)
+    tasks = [conv(rng, "a", 17), conv(rng, "b", 23)]
+    assert not merge(*tasks, x=(1, 5, 60, 70)).shapes
+    assert merge(*tasks, x=(1, 5, 1, 2)).shapes  # a Task less is worth more than so small a block
+
+
+def test_the_overlays_channels_are_enough_or_tasks_stay() -> None:
+    rng = np.random.default_rng(0)
+    tasks = [conv(rng, "a", 8), conv(rng, "b", 8)]
+    narrow = replace(Z2, tasks=replace(Z2.tasks, conv=replace(Z2.tasks.conv, channels_max=23)))
+    assert not merge_parallel(tasks, {}, shapes(tasks), narrow).shapes
+    assert not merge_parallel(tasks, {}, {**shapes(tasks), "a & b": SHAPE}, Z2).shapes  # a blob of that name
+    assert merge(*tasks).shapes
+
+
+# -- in networks
+
+
+def xilinx(threshold: float) -> str:
+    return f"""precision_param {{ quant_type: "Xilinx" bw_layer_in: 8 bw_layer_out: 8 bw_params: 8
+        th_layer_in: 2 th_layer_out: {threshold} }}"""
+
+
+HEADS = f"""
+    stem Convolution data -> s : {CONV} {xilinx(4)}
+    one Convolution s -> a : {CONV.replace("4", "12")} {xilinx(3)}
+    two Convolution s -> b : {CONV.replace("4", "6")} {xilinx(3.125)}
+    big Convolution s -> c : convolution_param {{ num_output: 6 kernel_size: 1 }} {xilinx(3)}
+    sum Eltwise b c -> t : {xilinx(5)}
+    """.replace("\n        th", " th")
+DATA = np.random.default_rng(0).uniform(-2, 2, (2, 3, 5, 7)).astype(np.float32)
+
+
+def apart(tasks: Iterable[Task], *_: Any) -> Merged:
+    return Merged(list(tasks), {}, {})
+
+
+def tasks_of(net: chai.Net) -> list[Task]:
+    return [t for step in net.schedule.steps if isinstance(step, DeviceStep) for t in step.tasks]
+
+
+@pytest.mark.parametrize("keep", ["outputs", "all"])
+def test_a_network_gives_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: str) -> None:
+    """The formats differ: it is the multipliers of each channel that lead to them."""
+    net = network(tmp_path, HEADS, device="emulator", keep=keep)
+    found = net.forward(DATA)
+    assert net.formats is not None and net.formats["a"] != net.formats["b"]
+    assert [t.output for t in tasks_of(net)] == ["s", "a & b", "c", "t"]
+    assert net.schedule.engines().count("fpga:Convolution") == 4  # every layer is still listed
+    assert [s.name for s in net.perf.steps if s.engine == "fpga"] == ["stem", "one & two", "big", "sum"]
+    first = dict(net.blobs)
+    assert all(np.array_equal(out["a"], found["a"]) for out in net.stream([DATA, DATA]))
+    monkeypatch.setattr(schedule, "merge_parallel", apart)
+    plain = network(tmp_path, HEADS, device="emulator", keep=keep)
+    plain.forward(DATA)
+    assert [t.output for t in tasks_of(plain)] == ["s", "a", "b", "c", "t"]
+    assert first.keys() == plain.blobs.keys()
+    for name, blob in plain.blobs.items():
+        assert np.array_equal(first[name], blob), name
+        assert blob.any()
+
+
+def test_googlenet() -> None:
+    """The two reduces of a block, where their shifts are equal; the 1x1 beside them lies in the concat already."""
+    folder = need_models() / "googlenet"
+    with chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", device="emulator", batch=1) as net:
+        data = np.load(folder / "cases" / "camel" / "input.npy")
+        net.calibrate(data)
+        found = net.forward(data)["prob"]
+        merged = [task.origin for task in tasks_of(net) if task.output in net.schedule.shapes]
+        after = total(tasks_of(net), net.offload.shapes)
+        bytes = laid_out(net.offload)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(schedule, "merge_parallel", apart)
+            net.calibrate(data)
+            assert np.array_equal(net.forward(data)["prob"], found)
+            before = total(tasks_of(net), net.offload.shapes)
+            assert laid_out(net.offload) == bytes
+    report(f"googlenet: {len(merged)} pairs of reduces merged, {before:,} cycles before, {after:,} after")
+    assert after < before
+    parts = ("3x3_reduce", "relu_3x3_reduce", "5x5_reduce", "relu_5x5_reduce")
+    assert merged == [tuple(f"inception_{b}/{part}" for part in parts) for b in ("3b", "4b", "4c", "4d", "4e")]

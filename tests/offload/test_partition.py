@@ -1,0 +1,495 @@
+"""Partition: which engine runs what, why, and in what order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import chai
+from chai import overlay
+from chai.blob import Shape
+from chai.graph import Graph
+from chai.offload.partition import Partition, partition
+from chai.offload.schedule import Convert, DeviceStep
+from chai.passes.infer_shapes import infer_shapes
+from chai.util.paths import resource
+from chai.zoo.locate import read_graph
+from tests.conftest import need_models
+from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, make, network, prototxt
+
+SHAPE = (2, 3, 5, 7)
+SAME = "convolution_param { num_output: 3 kernel_size: 1 }"  # channels as they came, for sums of any two blobs
+RULES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+def divide(graph: Graph, chosen: Mapping[str, str] | None = None, manifest: str | Path = overlay.default) -> Partition:
+    """The partition of a graph no pass has seen."""
+    return partition(graph, infer_shapes(graph), overlay.load(manifest), chosen or {}, {})
+
+
+def parts(found: Partition) -> list[tuple[str, str]]:
+    """(engine, its layers in a row) of each segment."""
+    return [(s.engine, " ".join(layer.name for layer in s.layers)) for s in found.segments]
+
+
+# -- reasons
+
+HOST = {
+    "no AbsVal unit": "probe AbsVal data -> y",
+    "no LRN unit": "probe LRN data -> y",
+    "no InnerProduct unit": "probe InnerProduct data -> y : inner_product_param { num_output: 3 }",
+    "nothing before it on the overlay could take it in": "probe ReLU data -> y",
+    "the overlay adds; it has no PROD": "probe Eltwise data data -> y : eltwise_param { operation: PROD }",
+    "the overlay adds; it has no MAX": "probe Eltwise data data -> y : eltwise_param { operation: MAX }",
+    "3 bottoms; the overlay adds 2": "probe Eltwise data data data -> y",
+    "only channels can be concatenated by address": "probe Concat data data -> y : concat_param { axis: 2 }",
+    "a branch would begin at channel 3, not at a multiple of 16": "probe Concat data data -> y",
+    "only channels can be sliced by address": "probe Slice data -> y z : slice_param { axis: 0 }",
+    "a piece would begin at channel 2, not at a multiple of 16": "probe Slice data -> y z : slice_param { slice_point: 2 }",
+    "more than one bottom": f"probe Convolution data data -> y z : {CONV}",
+    "how many rows it gets is known only at run time": (
+        f"sum Reduction data -> s : reduction_param {{ axis: 1 }}\npick Filter data s -> f\nprobe Convolution f -> y : {CONV}"
+    ),
+    "it does more than one factor and one addend per channel": "probe Scale data -> y : scale_param { axis: 3 }",
+    "a blob of 2 axes": (
+        f"fc InnerProduct data -> f : inner_product_param {{ num_output: 4 }}\nprobe BatchNorm f -> y : {GLOBAL}"
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", HOST)
+def test_reasons(tmp_path: Path, reason: str) -> None:
+    found = divide(make(tmp_path, HOST[reason]))
+    assert found.reasons["probe"] == reason
+    assert found.engine("probe") == "host"
+
+
+FPGA = {
+    "Convolution": CONV,
+    "Pooling": AVE,
+    "BatchNorm": GLOBAL,
+    "Scale": AFFINE,
+    "Eltwise": "eltwise_param { coeff: 1 coeff: -2 }",
+}
+
+
+@pytest.mark.parametrize("type", FPGA)
+def test_what_an_overlay_runs(tmp_path: Path, type: str) -> None:
+    bottoms = "data data" if type == "Eltwise" else "data"
+    found = divide(make(tmp_path, f"probe {type} {bottoms} -> y : {FPGA[type]}"))
+    assert (parts(found), found.reasons) == ([("fpga", "probe")], {})
+
+
+def test_a_batchs_own_statistics_stay_on_the_host(tmp_path: Path) -> None:
+    lines = f"conv Convolution data -> c : {CONV}\nbn BatchNorm c -> c : batch_norm_param {{ use_global_stats: false }}"
+    assert divide(make(tmp_path, lines)).reasons == {"bn": "it does more than one factor and one addend per channel"}
+
+
+def test_a_custom_layer_stays_on_the_host(tmp_path: Path) -> None:
+    lines = "probe twist data -> y : user_defined_layer: true xcustom_param { top_dim: [2, 3, 5, 7] }"
+    found = divide(make(tmp_path, lines, custom={"twist": lambda x: None}))
+    assert found.reasons == {"probe": "a custom layer"}
+
+
+CONV_LIMITS = {
+    "kernel 13": "kernel_size: 13 pad: 6",
+    "kernel 12": "kernel_h: 1 kernel_w: 12 pad: 5",
+    "stride 5": "kernel_size: 1 stride_h: 5 stride_w: 1",
+    "pad 11": "kernel_size: 1 pad_h: 0 pad_w: 11",
+    "dilation 9": "kernel_size: 2 dilation: 9 pad: 9",
+}
+
+
+@pytest.mark.parametrize("what", CONV_LIMITS)
+def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
+    fields = f"convolution_param {{ num_output: 4 {CONV_LIMITS[what]} }}"
+    most = getattr(overlay.load().tasks.conv, f"{what.split()[0]}_max")
+    found = divide(make(tmp_path, f"probe Convolution data -> y : {fields}"))
+    assert found.reasons == {"probe": f"{what} is more than the overlay's {most}"}
+
+
+@pytest.mark.parametrize(
+    ("line", "shape", "reason"),
+    [
+        (
+            "Convolution data -> y : convolution_param { num_output: 4097 kernel_size: 1 }",
+            (1, 1, 1, 2),
+            "channels 4097",
+        ),
+        (
+            "Convolution data -> y : convolution_param { num_output: 4097 kernel_size: 1 group: 4097 }",
+            (1, 4097, 1, 2),
+            "group 4097",
+        ),
+        (f"Convolution data -> y : {SAME}", (1, 1, 1, 4096), "size 4096"),
+        (f"BatchNorm data -> y : {GLOBAL}", (1, 4097, 1, 2), "channels 4097"),
+        (f"BatchNorm data -> y : {GLOBAL}", (1, 1, 4096, 1), "size 4096"),
+        ("Eltwise data data -> y", (1, 4097, 1, 2), "channels 4097"),
+        ("Concat data data -> y", (1, 2064, 1, 2), "channels 4128"),
+        ("Slice data -> y z : slice_param { slice_point: 16 }", (1, 4097, 1, 2), "channels 4097"),
+        ("Pooling data -> y : pooling_param { kernel_size: 16 }", (1, 1, 17, 17), "kernel 16"),
+        ("Pooling data -> y : pooling_param { kernel_size: 1 stride: 16 }", (1, 1, 17, 17), "stride 16"),
+        ("Pooling data -> y : pooling_param { global_pooling: true }", (1, 1, 2, 256), "global 256"),
+        (f"Pooling data -> y : {MAX}", (1, 4097, 3, 3), "channels 4097"),
+    ],
+)
+def test_limits_of_every_unit(tmp_path: Path, line: str, shape: Shape, reason: str) -> None:
+    found = divide(make(tmp_path, f"probe {line}", shape))
+    assert found.reasons["probe"].startswith(f"{reason} is more than the overlay's ")
+
+
+@pytest.mark.parametrize(
+    ("line", "shape"),
+    [
+        ("Convolution data -> y : convolution_param { num_output: 2 kernel_size: 11 pad: 10 stride: 4 }", (1, 2, 5, 7)),
+        ("Convolution data -> y : convolution_param { num_output: 4096 kernel_size: 1 group: 4096 }", (1, 4096, 1, 2)),
+        ("Pooling data -> y : pooling_param { kernel_size: 15 pad: 14 stride: 15 }", (1, 2, 17, 17)),
+        ("Pooling data -> y : pooling_param { pool: AVE global_pooling: true }", (1, 2, 255, 3)),
+        ("Concat data data -> y", (1, 2048, 1, 2)),
+    ],
+)
+def test_what_is_exactly_at_a_limit_runs(tmp_path: Path, line: str, shape: Shape) -> None:
+    assert divide(make(tmp_path, f"probe {line}", shape)).reasons == {}
+
+
+def test_an_average_over_too_many_pixels(tmp_path: Path) -> None:
+    """131072 codes of 128 are 2^24: the first sum the accumulator does not hold."""
+    manifest = edited(tmp_path, lambda value: value["tasks"]["pool"].update(global_max=4095))
+    line = "probe Pooling data -> y : pooling_param {{ pool: {} global_pooling: true }}"
+    assert divide(make(tmp_path, line.format("AVE"), (1, 1, 256, 512)), manifest=manifest).reasons == {
+        "probe": "an average over 131072 pixels could leave the accumulator"
+    }
+    assert not divide(make(tmp_path, line.format("MAX"), (1, 1, 256, 512)), manifest=manifest).reasons
+    assert not divide(make(tmp_path, line.format("AVE"), (1, 1, 257, 510)), manifest=manifest).reasons
+
+
+@pytest.mark.parametrize(
+    ("unit", "line"),
+    [
+        ("pool", f"Pooling data -> y : {MAX}"),
+        ("eltwise", "Eltwise data data -> y"),
+        ("affine", f"Scale data -> y : {AFFINE}"),
+        ("copy", "Concat data -> y"),
+        ("copy", "Slice data -> y"),
+    ],
+)
+def test_an_overlay_may_lack_a_unit(tmp_path: Path, unit: str, line: str) -> None:
+    manifest = edited(tmp_path, lambda value: value["tasks"].pop(unit))
+    found = divide(make(tmp_path, f"probe {line}"), manifest=manifest)
+    assert found.reasons == {"probe": f"no {unit} unit"}
+
+
+def edited(folder: Path, change: Any) -> Path:
+    """A changed copy of the default manifest."""
+    value = json.loads(resource("hw_overlays", overlay.default, "overlay.json").read_text())
+    change(value)
+    path = folder / "overlay.json"
+    path.write_text(json.dumps(value))
+    return path
+
+
+# -- the user's choice
+
+CHAIN = f"""
+    conv1 Convolution data -> c1 : {CONV}
+    relu1 ReLU c1 -> c1
+    drop1 Dropout c1 -> c1
+    conv2 Convolution c1 -> c2 : {CONV}
+    abs AbsVal c2 -> y
+    """
+
+
+def test_a_layer_may_be_sent_to_the_host(tmp_path: Path) -> None:
+    for name in ("conv1", "relu1"):  # a layer that another one took in stands for both
+        net = network(tmp_path, CHAIN, device="emulator", engine={name: "host"})
+        assert parts(net.offload.partition) == [("host", "conv1"), ("fpga", "conv2"), ("host", "abs")]
+        assert net.offload.partition.reasons["conv1"] == "chosen by the user"
+        net.forward(np.ones(SHAPE))
+        assert net.schedule.engines() == [
+            *("host:Convolution", "host:Pack", "fpga:Convolution", "host:Unpack", "host:AbsVal"),
+        ]
+
+
+def test_engine_of_a_layer_by_any_of_its_names(tmp_path: Path) -> None:
+    net = network(tmp_path, CHAIN, device="emulator", engine={"conv2": "host", "conv1": "fpga"})
+    engines = {name: net.offload.partition.engine(name) for name in ("conv1", "relu1", "conv2", "abs")}
+    assert engines == {"conv1": "fpga", "relu1": "fpga", "conv2": "host", "abs": "host"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ({"abs": "fpga"}, "layer 'abs' cannot run on the overlay: no AbsVal unit"),
+        ({"cnv1": "host"}, "engine: there is no layer 'cnv1' (hint: did you mean 'conv1'?)"),
+        ({"zzz": "host"}, "engine: there is no layer 'zzz'"),
+        ({"conv1": "gpu"}, "engine of layer 'conv1': expected host or fpga, found 'gpu'"),
+    ],
+)
+def test_choices_that_cannot_be_followed(tmp_path: Path, engine: dict[str, str], message: str) -> None:
+    with pytest.raises(chai.UsageError) as caught:
+        network(tmp_path, CHAIN, device="emulator", engine=engine).forward(np.ones(SHAPE))
+    assert str(caught.value) == message
+
+
+def test_two_engines_for_one_layer_are_not_passed_over(tmp_path: Path) -> None:
+    """ReLU goes where its convolution goes; asking for something else cannot be followed in silence."""
+    net = network(tmp_path, CHAIN, device="emulator", engine={"conv1": "fpga", "relu1": "host"})
+    try:
+        engine = net.offload.partition.engine("relu1")
+    except chai.UsageError as error:
+        assert "relu1" in str(error)
+    else:
+        assert engine == "host"
+
+
+def test_a_layer_that_a_pass_dropped_is_not_called_unknown(tmp_path: Path) -> None:
+    net = network(tmp_path, CHAIN, device="emulator", engine={"drop1": "host"})
+    try:
+        net.offload  # noqa: B018 - the partition is made here
+    except chai.UsageError as error:
+        assert "there is no layer" not in str(error)
+
+
+# -- reasons that only numbers show
+
+
+@pytest.mark.parametrize(
+    ("precision", "reason"),
+    [
+        (
+            "fl_layer_in: 6 fl_layer_out: 60",
+            "its output steps (DynamicFixed(8, fl 60)) are too fine for 17-bit multipliers",
+        ),
+        (
+            'quant_type: "Xilinx" th_layer_in: 2 th_layer_out: 2 th_params: [1, 2, 3]',
+            "3 th_params for 4 output channels",
+        ),
+        ("fl_layer_in: 6 fl_layer_out: 5 fl_params: 30", "a sum could reach "),
+    ],
+)
+def test_numbers_that_do_not_fit_go_to_the_host(tmp_path: Path, precision: str, reason: str) -> None:
+    fields = f"{CONV} precision_param {{ bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 {precision} }}"
+    lines = f"probe Convolution data -> c : {fields}\npool Pooling c -> y : {MAX}"
+    net = network(tmp_path, lines, device="emulator")
+    net.forward(np.ones(SHAPE))
+    assert net.offload.partition.reasons["probe"].startswith(reason)
+    assert net.schedule.engines()[0] == "host:Convolution"
+    asked = network(tmp_path, lines, device="emulator", engine={"probe": "fpga"})
+    with pytest.raises(chai.UsageError, match=r"layer 'probe' cannot run on the overlay: "):
+        asked.forward(np.ones(SHAPE))
+
+
+# -- order
+
+
+@pytest.mark.parametrize(
+    ("lines", "segments"),
+    [
+        (
+            f"""
+            a Convolution data -> a : {SAME}
+            b AbsVal data -> b
+            c Convolution a -> c : {SAME}
+            d AbsVal b -> d
+            e Convolution c -> e : {SAME}
+            """,
+            [("fpga", "a c e"), ("host", "b d")],
+        ),
+        (  # branches that rejoin
+            f"""
+            a Convolution data -> a : {SAME}
+            b Convolution a -> b : {SAME}
+            c Convolution a -> c : {SAME}
+            d Eltwise b c -> d
+            e Eltwise a d -> e
+            """,
+            [("fpga", "a b c d e")],
+        ),
+        (  # a host layer in one branch: the other branch is done before it, not after
+            f"""
+            a Convolution data -> a : {SAME}
+            b AbsVal a -> b
+            c Convolution b -> c : {SAME}
+            d Convolution a -> d : {SAME}
+            e Eltwise c d -> e
+            """,
+            [("fpga", "a d"), ("host", "b"), ("fpga", "c e")],
+        ),
+        (  # host layers of two branches meet in one segment
+            f"""
+            a Convolution data -> a : {SAME}
+            b AbsVal a -> b
+            c Convolution a -> c : {SAME}
+            d AbsVal c -> d
+            e Eltwise b d -> e
+            """,
+            [("fpga", "a c"), ("host", "b d"), ("fpga", "e")],
+        ),
+        (  # the first layer of the file is not always the best beginning
+            f"""
+            a AbsVal data -> a
+            b Convolution data -> b : {SAME}
+            c AbsVal b -> c
+            """,
+            [("fpga", "b"), ("host", "a c")],
+        ),
+    ],
+)
+def test_as_few_changes_as_possible(tmp_path: Path, lines: str, segments: list[tuple[str, str]]) -> None:
+    assert parts(divide(make(tmp_path, lines))) == segments
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> str:
+    """Layers of both engines, each reading one or two blobs above it."""
+    lines, blobs = [], ["data"]
+    for i in range(draw(st.integers(1, 10))):
+        first, second = (blobs[-1 - draw(st.integers(0, min(len(blobs) - 1, 4)))] for _ in range(2))
+        lines.append(
+            draw(
+                st.sampled_from(
+                    [
+                        f"l{i} AbsVal {first} -> b{i}",
+                        f"l{i} Convolution {first} -> b{i} : {SAME}",
+                        f"l{i} Eltwise {first} {second} -> b{i} : eltwise_param {{ operation: SUM }}",
+                        f"l{i} Eltwise {first} {second} -> b{i} : eltwise_param {{ operation: PROD }}",
+                    ]
+                )
+            )
+        )
+        blobs.append(f"b{i}")
+    return "\n".join(lines)
+
+
+def fewest(graph: Graph, host: Mapping[str, str]) -> int:
+    """Segments that no order can do without: each layer in the earliest one that its bottoms and its engine allow."""
+    counts = []
+    for start in ("host", "fpga"):
+        at = {top: 0 for layer in graph.layers if layer.source for top in layer.tops}
+        used = set()
+        for layer in graph.layers:
+            if not layer.source:
+                engine = "host" if layer.name in host else "fpga"
+                index = max(at[b] for b in layer.bottoms)
+                index += (index % 2 == 0) != (engine == start)
+                at.update(dict.fromkeys(layer.tops, index))
+                used.add(index)
+        counts.append(len(used))
+    return min(counts)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("graphs") / "net.prototxt"
+
+
+@RULES
+@given(lines=graphs())
+def test_any_graph(file: Path, lines: str) -> None:
+    """Every layer once, each after what it reads, engines in turn, a reason for each on the host, no path back."""
+    file.write_text(prototxt(lines))
+    graph = read_graph(file)
+    found = divide(graph)
+    wanted = [layer.name for layer in graph.layers if not layer.source]
+    placed = [layer.name for s in found.segments for layer in s.layers]
+    assert sorted(placed) == sorted(wanted)
+    engines = [s.engine for s in found.segments]
+    assert all(a != b for a, b in pairwise(engines))
+    written = set(graph.inputs)
+    for segment in found.segments:
+        for layer in segment.layers:
+            assert written.issuperset(layer.bottoms), layer.name
+            written.update(layer.tops)
+    assert set(found.reasons) == {layer.name for s in found.segments if s.engine == "host" for layer in s.layers}
+    for segment in found.segments:
+        left: set[str] = set()  # what a path has reached outside
+        for layer in graph.layers:
+            if layer in segment.layers:
+                assert left.isdisjoint(layer.bottoms), layer.name
+            elif any(b in left or b in {t for own in segment.layers for t in own.tops} for b in layer.bottoms):
+                left.update(layer.tops)
+
+
+@RULES
+@given(lines=graphs())
+def test_no_graph_changes_engines_more_often_than_it_must(file: Path, lines: str) -> None:
+    file.write_text(prototxt(lines))
+    graph = read_graph(file)
+    found = divide(graph)
+    assert len(found.segments) == fewest(graph, found.reasons)
+
+
+# -- real networks
+
+
+def loaded(name: str) -> chai.Net:
+    folder = need_models() / name
+    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", device="emulator", batch=1)
+    net.forward(np.load(folder / "cases" / "camel" / "input.npy"))
+    return net
+
+
+def conversions(net: chai.Net) -> list[str]:
+    """Pack and Unpack with the blob."""
+    return [f"{s.kind} {s.blob.partition('@')[0]}" for s in net.schedule.steps if isinstance(s, Convert)]
+
+
+def test_googlenet_is_divided_as_a_person_would() -> None:
+    with loaded("googlenet") as net:
+        engines = net.schedule.engines()
+        head = [
+            *("host:Pack", "fpga:Convolution", "fpga:Pooling", "host:Unpack", "host:LRN"),
+            *("host:Pack", "fpga:Convolution", "fpga:Convolution", "host:Unpack", "host:LRN", "host:Pack"),
+        ]
+        tail = ["host:Unpack", "host:InnerProduct", "host:Softmax"]
+        assert engines[: len(head)] == head
+        assert engines[-3:] == tail
+        assert set(engines[len(head) : -3]) == {"fpga:Convolution", "fpga:Pooling", "fpga:Concat"}
+        assert sum(isinstance(step, DeviceStep) for step in net.schedule.steps) == 3
+        assert conversions(net) == [
+            *("Pack data", "Unpack pool1/3x3_s2"),
+            *("Pack pool1/norm1", "Unpack conv2/3x3"),
+            *("Pack conv2/norm2", "Unpack pool5/7x7_s1"),
+        ]
+        found = net.offload.partition
+        host = {"pool1/norm1": "LRN", "conv2/norm2": "LRN", "loss3/classifier": "InnerProduct", "prob": "Softmax"}
+        assert found.reasons == {name: f"no {type} unit" for name, type in host.items()}
+        for layer in net.graph.layers:
+            if layer.type in ("Convolution", "ReLU", "Pooling", "Concat"):
+                assert found.engine(layer.name) == "fpga", layer.name
+
+
+def test_squeezenet_is_one_segment() -> None:
+    with loaded("squeezenet_v1.1") as net:
+        engines = net.schedule.engines()
+        assert engines[0] == "host:Pack"
+        assert engines[-2:] == ["host:Unpack", "host:Softmax"]
+        assert set(engines[1:-2]) == {"fpga:Convolution", "fpga:Pooling", "fpga:Concat"}
+        assert conversions(net) == ["Pack data", "Unpack pool10"]
+        assert list(net.offload.partition.reasons) == ["prob"]
+
+
+def test_one_layer_sent_to_the_host_costs_one_way_there_and_back(tmp_path: Path) -> None:
+    lines = f"a Convolution data -> a : {DEEP}\nb Pooling a -> b : {AVE}\nc Convolution b -> c : {DEEP}"
+    net = network(tmp_path, lines, device="emulator", engine={"b": "host"})
+    net.forward(np.ones(SHAPE))
+    assert conversions(net) == ["Pack data", "Unpack a", "Pack b", "Unpack c"]
+
+
+def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
+    """Eleven rows of 4,000 pixels of 16 channels are 704,000 bytes; an XC7Z020 stages 131,072."""
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: [1, 3, 11, 4000] } } }\n'
+        'layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 kernel_size: 11 } }\n'
+    )
+    small = chai.Net(path, device="null", overlay="pynq-z2").offload.partition
+    assert small.reasons == {"c": "11 input rows take 704,000 bytes, the overlay stages 131,072"}
+    assert chai.Net(path, device="null", overlay="zcu104").offload.partition.reasons == {}

@@ -1,0 +1,57 @@
+"""Blobs of a batch in flight: dropped after their last reader, kept where they are asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import chai
+from chai.offload.plan import Offload
+from chai.runtime.execution import Slot
+
+DATA = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
+    """The slots of every pass, as they are when its last step is done."""
+    seen: list[Slot] = []
+    result = Offload.result
+    monkeypatch.setattr(Offload, "result", lambda self, slot: (seen.append(slot), result(self, slot))[1])
+    return seen
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_only_outputs_are_left(slots: list[Slot], stream: bool) -> None:
+    net = chai.Net("digits", device="emulator")
+    if stream:
+        list(net.stream([DATA] * 3))
+    else:
+        net.forward(DATA)
+    for slot in slots:
+        assert set(slot.host) == {"prob"}
+        assert set(slot.codes) == set()
+        assert not +slot.left
+
+
+def test_what_is_kept_is_left(slots: list[Slot]) -> None:
+    net = chai.Net("digits", device="emulator", keep=["inception_a/output", "pool/4x4", "data"])
+    net.forward(DATA)
+    blobs = net.blobs
+    assert set(blobs) == {"inception_a/output", "pool/4x4", "data", "prob"}
+    whole = chai.Net("digits", device="emulator", keep="all")
+    whole.calibrate(DATA)
+    whole.forward(DATA)
+    for name, value in blobs.items():
+        assert np.array_equal(value, whole.blobs[name])
+    assert set(slots[0].codes) >= {"inception_a/output"}
+
+
+def test_memory_is_measured_on_an_overlay_too() -> None:
+    net = chai.Net("digits", device="emulator")
+    net.forward(DATA)
+    one, wide = net.perf, np.concatenate([DATA, DATA])
+    assert DATA.nbytes < one.peak_bytes < one.blob_bytes
+    net.forward(wide)
+    assert net.perf.peak_bytes == 2 * one.peak_bytes
+    assert net.perf.blob_bytes == 2 * one.blob_bytes

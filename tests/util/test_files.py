@@ -1,0 +1,36 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chai.util.files import complete
+
+
+def test_the_name_is_taken_when_all_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("before")
+    with complete(str(path)) as part:
+        part.write_text("after")
+        assert path.read_text() == "before"
+    assert path.read_text() == "after"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt])
+def test_what_stops_half_way_leaves_the_old_file(tmp_path: Path, stop: type[BaseException]) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("before")
+    with pytest.raises(stop), complete(path) as part:
+        part.write_text("hal")
+        raise stop
+    assert path.read_text() == "before"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), complete(tmp_path / "no" / "a.csv") as part:
+        part.write_text("x")
+    assert not list(tmp_path.iterdir())
