@@ -1,0 +1,135 @@
+"""A network as a drawing: boxes in layers from top to bottom, curves between them, as one inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..util.html import COLOURS, text
+
+_WIDTH, _HEIGHT, _GAP, _DROP = 214, 50, 18, 26  # pixels: a box, and the space between boxes and between layers
+_THIN = 12  # pixels of the lane that a curve takes past a layer of boxes
+_LETTERS = 36  # characters of a line that fit into a box
+_SWEEPS = 6  # passes of the ordering, down and up in turn
+_MOST_LANES = (
+    20_000  # the longest edges go straight instead: 5,000 layers that all read the input would take 12 million
+)
+
+
+@dataclass(frozen=True)
+class Box:
+    """One node. ``engine`` chooses the colour and is written in the box as a word, too."""
+
+    name: str
+    kind: str
+    engine: str
+    note: str = ""
+
+
+def svg(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> str:
+    """Draw boxes and the edges between them, each from an earlier box to a later one.
+
+    The layers are those of Sugiyama, Tagawa and Toda (1981): a box is one layer below the lowest box it depends on, an edge
+    passes the layers between through lanes of its own, and each layer is ordered by the mean position of its neighbours.
+    """
+    lanes, links = _lanes(len(boxes), edges)
+    order = _ordered(lanes, links)
+    x = _columns(order, len(boxes))
+    level = {node: row for row, nodes in enumerate(order) for node in nodes}
+    left = min(x.values(), default=0.0) - _WIDTH / 2 - _GAP
+    right = max(x.values(), default=0.0) + _WIDTH / 2 + _GAP
+    height = (_HEIGHT + _DROP) * len(order) + _DROP
+    parts = [
+        f'<svg viewBox="{left:.0f} 0 {right - left:.0f} {height}" width="{right - left:.0f}" role="img" '
+        'aria-label="the network as a graph">'
+    ]
+    for above, below in links:
+        start = _top(level[above]) + _HEIGHT
+        end = _top(level[below])
+        middle = (start + end) / 2
+        curve = f"M{x[above]:.1f} {start}C{x[above]:.1f} {middle:g} {x[below]:.1f} {middle:g} {x[below]:.1f} {end}"
+        passes = f"M{x[above]:.1f} {_top(level[above])}V{start}" if above >= len(boxes) else ""
+        parts.append(f'<path class="edge" d="{passes}{curve}"/>')
+    parts += [_drawn(box, x[i], _top(level[i])) for i, box in enumerate(boxes)]
+    return "".join(parts) + "</svg>"
+
+
+def _top(level: int) -> int:
+    return _DROP + level * (_HEIGHT + _DROP)
+
+
+def _drawn(box: Box, x: float, y: int) -> str:
+    left = x - _WIDTH / 2
+    engine = box.engine if box.engine in COLOURS else "none"
+    lines = (box.name, box.kind, f"{box.engine}: {box.note}" if box.note else box.engine)
+    words = "".join(
+        f'<text x="{left + 10:.1f}" y="{y + 15 + 14 * i}"{_WEIGHT if i == 0 else ""}>{text(_cut(line))}</text>'
+        for i, line in enumerate(lines)
+    )
+    title = f"<title>{text(' - '.join(lines))}</title>"
+    return (
+        f'<g>{title}<rect class="box" x="{left:.1f}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}"/>'
+        f'<rect class="{engine}" x="{left:.1f}" y="{y}" width="5" height="{_HEIGHT}"/>{words}</g>'
+    )
+
+
+_WEIGHT = ' font-weight="bold"'
+
+
+def _cut(line: str) -> str:
+    """Keep both ends of a line that does not fit: layers of one block differ at the end of their names."""
+    keep = _LETTERS // 2 - 1
+    return line if len(line) <= _LETTERS else f"{line[:keep]}..{line[-keep:]}"
+
+
+def _lanes(count: int, edges: Sequence[tuple[int, int]]) -> tuple[list[list[int]], list[tuple[int, int]]]:
+    """Return the nodes of each layer and links between neighbouring layers; nodes from ``count`` on are lanes."""
+    level = [0] * count
+    for above, below in sorted(edges, key=lambda edge: edge[1]):
+        level[below] = max(level[below], level[above] + 1)
+    layers: list[list[int]] = [[] for _ in range(max(level, default=-1) + 1)]
+    for node, row in enumerate(level):
+        layers[row].append(node)
+    links = []
+    first = count
+    for above, below in sorted(dict.fromkeys(edges), key=lambda edge: level[edge[1]] - level[edge[0]]):
+        node = above
+        fits = count - first + level[below] - level[above] <= _MOST_LANES
+        for row in range(level[above] + 1, level[below]) if fits else ():
+            lane = count
+            count += 1
+            layers[row].append(lane)
+            links.append((node, lane))
+            node = lane
+        links.append((node, below))
+    return layers, links
+
+
+def _ordered(layers: list[list[int]], links: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Order each layer by the mean position of the neighbours above, then below, a few times."""
+    above: dict[int, list[int]] = {}
+    below: dict[int, list[int]] = {}
+    for first, second in links:
+        above.setdefault(second, []).append(first)
+        below.setdefault(first, []).append(second)
+    layers = [list(nodes) for nodes in layers]
+    place = {node: i / len(nodes) for nodes in layers for i, node in enumerate(nodes)}
+    for sweep in range(_SWEEPS):
+        neighbours = below if sweep % 2 else above
+        for nodes in reversed(layers) if sweep % 2 else layers:
+            mean = {n: sum(place[m] for m in neighbours.get(n, [n])) / len(neighbours.get(n, [n])) for n in nodes}
+            nodes.sort(key=mean.__getitem__)
+            place.update({node: (i + 0.5) / len(nodes) for i, node in enumerate(nodes)})
+    return layers
+
+
+def _columns(order: Sequence[Sequence[int]], boxes: int) -> dict[int, float]:
+    """Return the middle of each node; every layer is centred at 0."""
+    x: dict[int, float] = {}
+    for nodes in order:
+        widths = [_WIDTH if node < boxes else _THIN for node in nodes]
+        left = -(sum(widths) + _GAP * (len(nodes) - 1)) / 2
+        for node, width in zip(nodes, widths):
+            x[node] = left + width / 2
+            left += width + _GAP
+    return x
