@@ -12,7 +12,7 @@ import chai
 from chai import plugins
 from chai.cli import COMMANDS
 from chai.env import Env
-from chai.zoo.networks import networks
+from chai.zoo import networks
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -26,7 +26,7 @@ def test_ci_runs_exactly_the_test_command_of_the_readme() -> None:
 
 def test_commands_networks_and_variables_are_all_there() -> None:
     assert all(f"chai {c}" in README for c in COMMANDS)
-    assert all(f"`{n}`" in README for n in networks())
+    assert all(f"`{n}`" in README for n in networks.names())
     assert all(f"`CHAI_{name.upper()}`" in README for name in Env.__dataclass_fields__)
 
 

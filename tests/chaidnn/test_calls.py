@@ -35,7 +35,7 @@ from chai.errors import DeviceError, ParseError, PluginError, UsageError
 from chai.images.preprocess import Preprocess, read
 from chai.util.paths import resource
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = (ROOT / "docs" / "chaidnn.md").read_text()
 DIGITS = resource("prototxt")
 IMAGES = sorted((DIGITS / "digits_images").glob("*.png"))

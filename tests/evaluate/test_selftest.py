@@ -17,6 +17,7 @@ from chai.codegen.encoding import encode
 from chai.devices.base import Device, Program, Ran, Work
 from chai.errors import DeviceError, UsageError
 from chai.evaluate import selftest
+from chai.overlay import manifest
 from chai.overlay.layout import Placed
 from chai.tasks import Task
 from chai.tasks.conv import Conv
@@ -95,7 +96,7 @@ def test_the_definitions_are_those_of_the_reference(probe: selftest.Probe) -> No
 
 def test_an_overlay_that_has_little() -> None:
     conv = replace(Z2.tasks.conv, dilation_max=1, group_max=1, depthwise=False, leaky=False, stride_max=1, kernel_max=2)
-    little = replace(Z2, tasks=overlays.Tasks(conv), bits=(8,), schemes=("Xilinx",), batch_max=1)
+    little = replace(Z2, tasks=manifest.Tasks(conv), bits=(8,), schemes=("Xilinx",), batch_max=1)
     found = selftest.probes(little)
     assert [p.name for p in found] == ["conv, 8 bit Xilinx", "conv 1x1, 8 bit Xilinx", "network digits, 8 bit Xilinx"]
     first = found[0]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from chai.images.preprocess import interpolate
 from chai.util.paths import resource
-from chai.zoo.networks import network
+from chai.zoo import networks
 from tests.conftest import need_models
 
 SCRIPT = """
@@ -119,7 +119,7 @@ def test_a_real_network(name: str, tmp_path: Path) -> None:
 def test_the_shipped_digits(tmp_path: Path) -> None:
     np.save(tmp_path / "mean.npy", np.zeros((1, 8, 8)))
     (tmp_path / "labels.txt").write_text("".join(f"digit {i}\n" for i in range(10)))
-    model = network("digits")
+    model = networks.prototxt("digits")
     assert model is not None
     files = sorted(resource("prototxt", "digits_images").glob("*.png"))[:12]
     for file in files:

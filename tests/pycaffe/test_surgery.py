@@ -11,6 +11,7 @@ import chai
 import chai.pycaffe as caffe
 from chai.parser.caffemodel import Weights
 from chai.parser.schema import message_class
+from chai.zoo import networks
 from tests.conftest import need_models
 
 CONNECTED = """
@@ -119,7 +120,7 @@ def test_one_filter_less_changes_one_map(tmp_path: Path) -> None:
     assert (after[0, 3] == 2).all()
     assert np.array_equal(np.delete(after, 3, 1), np.delete(before, 3, 1))
     net.save(tmp_path / "w.caffemodel")
-    digits = chai.networks.prototxt("digits")
+    digits = networks.prototxt("digits")
     assert digits is not None
     again = chai.Net(digits, tmp_path / "w.caffemodel", device="float", keep=["conv1/3x3"])
     again.forward(x)

@@ -26,8 +26,8 @@ from chai.offload.partition import partition
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
 from chai.util.paths import resource
+from chai.zoo import networks
 from chai.zoo.locate import read_graph
-from chai.zoo.networks import network, networks
 from tests.conftest import need_models, report
 
 TOOL = resource("tools", "networks.py")
@@ -128,7 +128,7 @@ NETWORKS = {
 
 
 def graph_of(name: str) -> Graph:
-    path = network(name)
+    path = networks.prototxt(name)
     assert path is not None
     return read_graph(path)
 
@@ -139,8 +139,8 @@ def macs(layer: Layer, shapes: dict[str, tuple[int, ...]]) -> int:
 
 def test_every_network_has_a_card_and_a_line_in_the_readme() -> None:
     readme = resource("prototxt", "README.md").read_text()
-    for name in networks():
-        path = network(name)
+    for name in networks.names():
+        path = networks.prototxt(name)
         assert path is not None
         assert read_card(path).title
         assert f"`{name}`" in readme
