@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 _HOME = {
     **dict.fromkeys(("CustomType",), "definition"),
     **dict.fromkeys(("CustomLayer", "CustomParams"), "layer"),
-    **dict.fromkeys(("Extension", "load_custom", "load_named", "load_packages", "load_shipped", "places"), "loading"),
+    **dict.fromkeys(
+        (
+            *("Extension", "Sources", "load_custom", "load_named", "load_packages", "load_shipped", "places"),
+            "registry_of",
+        ),
+        "loading",
+    ),
     **dict.fromkeys(("REGISTRY", "Registry", "custom"), "registry"),
 }
 
@@ -27,11 +33,13 @@ if TYPE_CHECKING:
     from .layer import CustomLayer as CustomLayer, CustomParams as CustomParams
     from .loading import (
         Extension as Extension,
+        Sources as Sources,
         load_custom as load_custom,
         load_named as load_named,
         load_packages as load_packages,
         load_shipped as load_shipped,
         places as places,
+        registry_of as registry_of,
     )
     from .registry import REGISTRY as REGISTRY, Registry as Registry, custom as custom
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ..env import env
 from ..errors import ChaiError, PluginError
 from ..util.paths import resource
 from . import registry
+from .definition import CustomType, plain_type
 from .failure import frames
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from types import CodeType
 
 log = logging.getLogger("chai.custom")
+Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]]
+Sources = Source | list[Source] | tuple[Source, ...]  # what Net(custom=...) takes
+_own_types: dict[Path, registry.Registry] = {}  # of the files and folders that networks were given
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,103 @@ def load_custom(place: str | Path) -> Extension:
 
     Raises PluginError with file and line for what cannot be run.
     """
-    place = Path(place).resolve()
-    if not place.exists():
-        raise PluginError(f"custom layers: {place} does not exist")
-    return Extension(place, tuple(type for file in _files(place) for type in _load_file(file)))
+    place = _existing(place)
+    return Extension(place, tuple(type for file in _files(place) for type in _load_file(file, registry.REGISTRY)))
+
+
+def registry_of(custom: Sources | None = None, strict: bool = False) -> registry.Registry:
+    """Return the registry of one network: the types of ``custom``, then those of CHAI_CUSTOM and all others.
+
+    ``custom`` is one of these, or a list of them:
+
+    a path        of a .py file, or of a folder of them, which is run; it registers types for this network alone
+    a module      that was imported: every type that it, or a module of its package, defines
+    a function    decorated or not; the type of one that is not decorated is the function's name
+    a mapping     {type: function}
+
+    ``strict``: see Registry. Raises PluginError for anything else, and for a type that two of a list define.
+    """
+    if env().custom:
+        load_named()
+    own: dict[str, CustomType] = {}
+    for source in _listed(custom):
+        for type, definition in _types_of(source).items():
+            before = own.setdefault(type, definition)
+            if before is not definition:
+                raise PluginError(
+                    f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
+                    hint="give one of them",
+                )
+    return registry.Registry(own, registry.REGISTRY, strict)
+
+
+def _listed(custom: Sources | None) -> Sequence[Source]:
+    if custom is None:
+        return ()
+    return custom if isinstance(custom, (list, tuple)) else (custom,)
+
+
+def _types_of(source: Source) -> Mapping[str, CustomType]:
+    if isinstance(source, (str, Path)):
+        return _types_in(_existing(source))
+    if isinstance(source, ModuleType):
+        return _types_of_module(source)
+    if isinstance(source, Mapping):
+        return {_type_name(type): plain_type(type, function) for type, function in source.items()}
+    if isinstance(source, CustomType):
+        return {source.type: source}
+    if callable(source):
+        return _type_of_function(source)
+    raise PluginError(
+        f"custom={source!r}: expected a .py file, a folder, a module, a function, or {{type: function}}",
+        hint='custom="my_layers.py", or custom={"gemm": function}',
+    )
+
+
+def _type_name(type: Any) -> str:
+    if not isinstance(type, str) or not type:
+        raise PluginError(f"custom={{{type!r}: ...}}: expected the layer's type as text", hint='{"gemm": function}')
+    return type
+
+
+def _type_of_function(function: Callable[..., Any]) -> Mapping[str, CustomType]:
+    type = getattr(function, "__name__", "")
+    if not type.isidentifier():  # a lambda, or an object without a name
+        raise PluginError(f"custom={function!r}: it has no name to be its type", hint="custom={type: function}")
+    return {type: plain_type(type, function)}
+
+
+def _types_in(place: Path) -> Mapping[str, CustomType]:
+    """Run the files of a place as far as they are new, and return the types that they define."""
+    own = _own_types.setdefault(place, registry.Registry())
+    return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
+
+
+def _types_of_module(module: ModuleType) -> Mapping[str, CustomType]:
+    def inside(name: object) -> bool:
+        return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
+
+    registered = {t: c for t, c in registry.REGISTRY.types.items() if inside(getattr(c.function, "__module__", ""))}
+    types = {**registered, **{custom.type: custom for custom in _members(module)}}
+    if not types:
+        raise PluginError(
+            f"custom: module {module.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a function'
+        )
+    return types
+
+
+def _members(module: ModuleType) -> Iterator[CustomType]:
+    """Yield the types that a module names, itself or in a class."""
+    for value in vars(module).values():
+        inner = vars(value).values() if isinstance(value, type) else (value,)
+        yield from (v for v in inner if isinstance(v, CustomType))
+
+
+def _existing(place: str | Path) -> Path:
+    path = Path(place).resolve()
+    if not path.exists():
+        raise PluginError(f"custom layers: {path} does not exist")
+    return path
 
 
 def _files(place: Path) -> list[Path]:
@@ -101,11 +200,12 @@ def _uncached(name: str, file: Path) -> Loader:
     return Loader(name, str(file))
 
 
-def _load_file(file: Path) -> tuple[str, ...]:
+def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
+    """Run a file unless it is unchanged, and return the types that it registered in ``into``."""
     import importlib.util
 
     stamp = file.stat().st_mtime_ns
-    known = registry.REGISTRY.files.get(file)
+    known = into.files.get(file)
     if known is not None and known[0] == stamp:
         return known[1]
     log.info("custom layers: running %s", file)
@@ -115,21 +215,22 @@ def _load_file(file: Path) -> tuple[str, ...]:
         raise PluginError(f"custom layers: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    before = dict(registry.REGISTRY.types)
+    before = dict(into.types)
     try:
-        spec.loader.exec_module(module)
+        with registry.registering(name, into):
+            spec.loader.exec_module(module)
     except ChaiError:
         raise
     except (Exception, SystemExit) as error:
         lines = [n for f, n in frames(error) if f == str(file)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else 1)
         raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
-    types = tuple(t for t, custom in registry.REGISTRY.types.items() if before.get(t) is not custom)
+    types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
     for gone in set(known[1] if known else ()).difference(types):
-        custom = registry.REGISTRY.types.get(gone)
+        custom = into.types.get(gone)
         if custom is not None and custom.place.startswith(f"{file}:"):
-            registry.REGISTRY.unregister(gone)
-    registry.REGISTRY.files[file] = stamp, types
+            into.unregister(gone)
+    into.files[file] = stamp, types
     return types
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,6 +138,22 @@ def _shipped(place: str) -> bool:
 
 
 REGISTRY = Registry()
+_file_target: ContextVar[tuple[str, Registry]] = ContextVar("_file_target")
+
+
+@contextmanager
+def registering(module: str, target: Registry) -> Iterator[None]:
+    """Register what ``module`` defines in ``target``; modules that it imports still register globally."""
+    token = _file_target.set((module, target))
+    try:
+        yield
+    finally:
+        _file_target.reset(token)
+
+
+def _target(function: Function) -> Registry:
+    module, target = _file_target.get(("", REGISTRY))
+    return target if getattr(function, "__module__", None) == module else REGISTRY
 
 
 def custom(
@@ -203,7 +221,7 @@ def custom(
 
     def register(function: Function) -> CustomType:
         made = CustomType(type, function, jit, options)
-        REGISTRY.register(made, replace)
+        _target(function).register(made, replace)
         return made
 
     return register
