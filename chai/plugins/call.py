@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..util.lazy_numpy import np
-from . import compiling, definition, failure, selection
+from . import compiling, definition, failure, helpers, selection
 from .definition import CustomType, Implementation, place_of
+from .reach import digest
 from .xchange import dims, qformat, read_only, xChangeLayer
 
 if TYPE_CHECKING:
@@ -150,10 +151,10 @@ class Frame:
     def _try(self, implementation: Implementation, noise: Sequence[Array]) -> None:
         if getattr(self, "implementation", None) is not implementation:
             self._use(implementation)
-        self._computed(noise, self.compiled)
+        self._compiled_or_python(noise)
 
     def _key(self, custom: CustomType, fit: Sequence[Implementation]) -> str:
-        codes = " ".join(compiling.digest(i.function)[:8] for i in fit)
+        codes = " ".join(digest(i.function)[:8] for i in fit)
         sizes = " ".join(map(show, self.bottoms))
         return f"{custom.type} {custom.version} {sizes} {platform.machine()} {codes}"
 
@@ -162,17 +163,22 @@ class Frame:
         self.static = self._object(implementation).__dict__
         self.around = self._around()
         self.compiled: compiling.Compiled | None = None
+        self._serial: compiling.Compiled | None = None
+        self._python = helpers.plain(implementation.function) if self._compilable else implementation.function
         if self._shall_compile():
             if compiling.available():
                 self.compiled = self._compile()
             else:
                 _warn_without_numba()
 
-    def _shall_compile(self) -> bool:
-        chosen = self.implementation
-        return self.layer.jit and (chosen.jit or hasattr(chosen.function, "py_func"))
+    @property
+    def _compilable(self) -> bool:
+        return self.implementation.jit or hasattr(self.implementation.function, "py_func")
 
-    def _compile(self) -> compiling.Compiled:
+    def _shall_compile(self) -> bool:
+        return self.layer.jit and self._compilable
+
+    def _compile(self, serial: bool = False) -> compiling.Compiled:
         function = self.implementation.function
         x = xChangeLayer(dict(self.static))
         small = [
@@ -181,7 +187,7 @@ class Frame:
         self._fill(x, *small)
         given = self._given(x)
         made: compiling.Compiled = self.layer.run_user_code(
-            lambda: compiling.Compiled(function, self.options, x, given), function, compiled=True
+            lambda: compiling.Compiled(function, self.options, x, given, serial), function, compiled=True
         )
         return made
 
@@ -245,7 +251,7 @@ class Frame:
         """Tops (float32, or codes) from bottoms of this frame's shapes. Raises PluginError."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         try:
-            inputs, guarded = self._computed(bottoms, self.compiled)
+            inputs, guarded = self._compiled_or_python(bottoms)
         except PluginError as error:
             if self.compiled is None or not isinstance(error.__cause__, IndexError):
                 raise
@@ -259,6 +265,13 @@ class Frame:
         if self.formats is not None:
             return tuple(np.maximum(t, 0) for t in tops) if self.layer.slope == 0 and not self.layer.clamps else tops
         return tuple(np.asarray(t, np.float32) for t in tops)
+
+    def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:
+        try:
+            return self._computed(bottoms, self.compiled)
+        except failure.Lost:
+            self._serial = self._serial or self._compile(serial=True)
+            return self._computed(bottoms, self._serial)
 
     def _computed(
         self, bottoms: Sequence[Array], compiled: compiling.Compiled | None
@@ -291,7 +304,7 @@ class Frame:
         if compiled is not None:
             self.layer.run_user_code(lambda: compiled(x, given), function, compiled=True)
         else:
-            python = getattr(function, "py_func", function)
+            python = self._python
             self.layer.run_user_code(lambda: python(*given), function)
         x.__dict__["endclk"] = perf_counter()
 

@@ -6,24 +6,23 @@ old code. Here every function has a cache folder named by a hash of its code and
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from enum import Enum, EnumMeta
+from dataclasses import dataclass, field
 from functools import lru_cache
-from types import CodeType, ModuleType
 from typing import Any
 
 from ..env import env
-from ..util.lazy_numpy import np
+from .failure import Lost
+from .helpers import with_helpers
+from .reach import digest, is_dispatcher, names_of, reached
 from .xchange import COMPILED
 
 log = logging.getLogger("chai.custom")
-HANDOVER = 1  # counts changes of how x is handed to compiled code (kernels/xchange_numba.py)
 FOLDERS = 200  # cache folders that are kept, the latest used
 _configuring = threading.Lock()
 _parallel = threading.Lock()
@@ -42,6 +41,14 @@ def numba() -> Any:
 
 
 @lru_cache(maxsize=1)
+def prange() -> Any:
+    """Return the module that counts errors in parallel loops. Only where numba is installed."""
+    from . import prange_numba
+
+    return prange_numba
+
+
+@lru_cache(maxsize=1)
 def available() -> bool:
     """Whether numba is installed; without importing it."""
     from importlib.util import find_spec
@@ -52,74 +59,113 @@ def available() -> bool:
 class Compiled:
     """A function for one set of argument types: ``call(x, ...)``, and the fields that x has to bring."""
 
-    def __init__(self, function: Any, options: Any, x: Any, given: tuple[Any, ...]) -> None:
-        """Compile now. Raises what numba raises."""
+    def __init__(self, function: Any, options: Any, x: Any, given: tuple[Any, ...], serial: bool = False) -> None:
+        """Compile now, with ``serial`` no loop in parallel. Raises what numba raises."""
         self.function = function
         self.options = options
-        self.fields = tuple(name for name in COMPILED if name in _names(function))
-        self.parallel = options.parallel or any(_is_parallel(f) for f, _, _ in _reached(function))
-        self.dispatcher = _dispatcher(function, options)
+        self.checked = options.boundscheck or env().debug >= 1 or env().check
+        wanted = options.parallel or any(_is_parallel(f) for f, _, _ in reached(function))
+        self.parallel = wanted and not serial and not (self.checked and not prange().available)
+        self.fields = tuple(name for name in COMPILED if name in names_of(function))
+        self.dispatcher = self._dispatcher()
         try:
             self._entry = self._overload(x, given)
         except Exception:
             if len(self.fields) == len(COMPILED):
                 raise
-            self.fields = COMPILED  # a helper that could not be found may name any
+            self.fields = COMPILED  # a helper that could not be reached may name any
             self._entry = self._overload(x, given)
+
+    def _dispatcher(self) -> Any:
+        settings = _settings(self.options)
+        if is_dispatcher(self.function):
+            if not self.checked:
+                return self.function  # compiled by the user, with options of their own
+            settings = {**self.function.targetoptions, "locals": self.function.locals}
+        settings["boundscheck"] = self.checked
+        if not self.parallel:
+            settings["parallel"] = False
+        hashed = digest(self.function, (*settings.items(), self.parallel))
+        return _made(_Recipe(self.function, hashed, settings, self.parallel))
 
     def _overload(self, x: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
         from .xchange_numba import type_of
 
         self.type = type_of(x, self.fields)
         types = tuple(self.type if value is x else numba().typeof(value) for value in given)
-        self.dispatcher.compile(types)
+        with _checking(self.parallel) if self.checked else nullcontext():
+            self.dispatcher.compile(types)
         entry: Callable[..., Any] = self.dispatcher.get_overload(types)
         return entry
 
     def __call__(self, x: Any, given: tuple[Any, ...]) -> None:
+        """Call the compiled code. Raises what the function raises, and Lost."""
         fields = x.__dict__
         fields["_fields"] = tuple([fields[name] for name in self.fields])
-        # one at a time, unless numba's threading layer allows more: its workqueue would abort
-        with _one_at_a_time(self.options.max_threads) if self.parallel else nullcontext():
+        if not self.parallel:
             self._entry(*given)
+            return
+        # one at a time, unless numba's threading layer allows more: its workqueue would abort
+        with _one_at_a_time(self.options.max_threads):
+            before = prange().errors()
+            self._entry(*given)
+            if prange().errors() != before:  # perhaps of another kernel at the same time: the serial form knows
+                raise Lost
 
 
-def _dispatcher(function: Any, options: Any) -> Any:
-    if hasattr(function, "py_func"):
-        return function  # compiled by the user, with options of their own
-    fast = options.fastmath
-    settings = {
+def _settings(options: Any) -> dict[str, Any]:
+    return {
         "nogil": True,
         "error_model": "numpy",  # as in C: 1 / 0 is inf
-        "fastmath": tuple(sorted(fast))
-        if isinstance(fast, (set, frozenset))
-        else fast,  # a set's order is not constant
+        "fastmath": set(options.fastmath) if isinstance(options.fastmath, (set, frozenset)) else options.fastmath,
         "parallel": options.parallel,
-        "boundscheck": options.boundscheck or env().debug >= 1 or env().check,
     }
-    chosen = tuple(settings.items())
-    return _made(function, digest(function, chosen), chosen)
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """A function and how it is compiled; those of one function and hash share the machine code."""
+
+    function: Any
+    hashed: str
+    settings: dict[str, Any] = field(compare=False)
+    parallel: bool
 
 
 @lru_cache(maxsize=256)
-def _made(function: Any, hashed: str, settings: tuple[tuple[str, Any], ...]) -> Any:
-    numba_, folder, options = numba(), env().cache / "numba" / hashed, dict(settings)
-    if isinstance(options["fastmath"], tuple):
-        options["fastmath"] = set(options["fastmath"])  # numba takes no other kind
+def _made(recipe: _Recipe) -> Any:
+    numba_, folder, settings = numba(), env().cache / "numba" / recipe.hashed, recipe.settings
+    function = getattr(recipe.function, "py_func", recipe.function)
+    if settings["boundscheck"]:
+        changed = {"boundscheck": True} if recipe.parallel else {"boundscheck": True, "parallel": False}
+        function = with_helpers(function, changed, numba_.jit)
     with _configuring:  # a setting of the whole process, read when a function is decorated
         before = numba_.config.CACHE_DIR
         try:
             folder.mkdir(parents=True, exist_ok=True)
             os.utime(folder)
             numba_.config.CACHE_DIR = str(folder)
-            compiled = numba_.njit(cache=True, **options)(function)
+            compiled = numba_.jit(cache=True, **settings)(function)
         except (OSError, RuntimeError) as error:  # no folder to write to, or code without a file
             log.info("%s: compiled anew in each process: %s", getattr(function, "__name__", "?"), error)
-            compiled = numba_.njit(**options)(function)
+            compiled = numba_.jit(**settings)(function)
         finally:
             numba_.config.CACHE_DIR = before
     _forget_old(folder.parent)
     return compiled
+
+
+@contextmanager
+def _checking(parallel: bool) -> Iterator[None]:
+    """Compile with bounds checks what the block compiles, inner functions and numba's own too."""
+    config = numba().config
+    with _configuring, prange().counting() if parallel else nullcontext():
+        before = config.BOUNDSCHECK
+        config.BOUNDSCHECK = 1
+        try:
+            yield
+        finally:
+            config.BOUNDSCHECK = before
 
 
 @lru_cache(maxsize=4)
@@ -159,95 +205,3 @@ def _threadsafe() -> bool:
         return numba().threading_layer() in ("omp", "tbb")
     except ValueError:  # none was used so far
         return False
-
-
-# -- what a function's machine code depends on
-
-
-def digest(function: Any, settings: tuple[Any, ...] = ()) -> str:
-    """Hash of a function's code, of every function it calls and every constant it reads, and of how x reaches it."""
-    state = hashlib.sha256(_constant((HANDOVER, COMPILED, settings)))
-    for _, code, outside in _reached(function):
-        for part in (*_code(code), *(f"{name}=".encode() + _constant(value) for name, value in outside)):
-            state.update(part)
-    return state.hexdigest()[:24]
-
-
-def _reached(function: Any) -> Iterator[tuple[Any, CodeType, list[tuple[str, Any]]]]:
-    """A function and every function it calls, each with its code and what that names outside of itself."""
-    seen: set[CodeType] = set()
-    waiting = [function]
-    while waiting:
-        found = waiting.pop(0)
-        python = getattr(found, "py_func", found)
-        code = getattr(python, "__code__", None)
-        if code is None or code in seen:
-            continue
-        seen.add(code)
-        outside = list(_outside(python, code))
-        yield found, code, outside
-        waiting += [value for _, value in outside if hasattr(getattr(value, "py_func", value), "__code__")]
-
-
-def _code(code: CodeType) -> Iterator[bytes]:
-    yield repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars)).encode()
-    yield code.co_code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code(constant)
-        else:
-            yield _constant(constant)
-
-
-def _outside(function: Any, code: CodeType) -> Iterator[tuple[str, Any]]:
-    """Default values, globals, closure cells, and what of modules and enums a function's code names."""
-    yield "defaults", function.__defaults__ or ()
-    yield "keywords", tuple(sorted((function.__kwdefaults__ or {}).items()))
-    cells = zip(code.co_freevars, function.__closure__ or ())
-    known = {**function.__globals__, **dict(filter(None, (_content(*cell) for cell in cells)))}
-    names = sorted({*_all_names(code), *code.co_freevars})
-    waiting = [(name, known[name]) for name in names if name in known]
-    seen = set()
-    while waiting:
-        name, value = waiting.pop(0)
-        yield name, value
-        if isinstance(value, (ModuleType, EnumMeta)) and id(value) not in seen:
-            seen.add(id(value))
-            inside = value.__members__ if isinstance(value, EnumMeta) else _members(value)
-            waiting += [(f"{name}.{n}", inside[n]) for n in names if n in inside]
-
-
-def _members(module: ModuleType) -> Mapping[str, Any]:
-    return {} if module.__name__.partition(".")[0] in ("math", "numpy", "numba") else vars(module)
-
-
-def _content(name: str, cell: Any) -> tuple[str, Any] | None:
-    try:
-        return name, cell.cell_contents
-    except ValueError:  # not yet set
-        return None
-
-
-def _all_names(code: CodeType) -> set[str]:
-    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
-    return {*code.co_names, *(n for c in inner for n in _all_names(c))}
-
-
-def _constant(value: Any) -> bytes:
-    if isinstance(value, tuple):
-        return b"(" + b",".join(map(_constant, value)) + b")"
-    if isinstance(value, frozenset):  # in an order that is the same in every process
-        return b"{" + b",".join(sorted(map(_constant, value))) + b"}"
-    if isinstance(value, np.ndarray):
-        return repr((value.shape, value.dtype)).encode() + value.tobytes()
-    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic, Enum)):
-        return repr(value).encode()
-    return (value if isinstance(value, type) else type(value)).__qualname__.encode()
-
-
-def _names(function: Any) -> set[str]:
-    """Every name that a function or what it calls can ask an object for."""
-    found: set[str] = set()
-    for _, code, _ in _reached(function):
-        found |= _all_names(code) | {c for c in code.co_consts if isinstance(c, str)}
-    return found

@@ -42,7 +42,7 @@ class Options:
     override: bool = False
     parallel: bool = False
     fastmath: Any = SAFE_MATH
-    boundscheck: bool = False
+    boundscheck: bool = True
     max_threads: int | None = None
     per_image: bool = False
     scratch: Mapping[str, Any] = field(default_factory=dict)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"
 
 
+class Lost(Exception):
+    """An error inside a ``prange``, of which no more is known; the serial form raises it."""
+
+
 def frames(error: BaseException) -> list[tuple[str, int]]:
     """(file, line) of every frame an exception passed, outermost first."""
     found = []

@@ -13,6 +13,7 @@ from ..graph import Layer
 from ..graph.params import within
 from . import arguments, failure
 from .definition import CustomType, place_of
+from .failure import Lost
 from .xchange import xChangeLayer
 
 if TYPE_CHECKING:
@@ -212,7 +213,7 @@ class CustomLayer(Layer):
         """Run user code; whatever it raises comes out as PluginError with network, layer, type and line."""
         try:
             return call()
-        except PluginError:
+        except (PluginError, Lost):
             raise
         except (Exception, SystemExit) as error:
             raise failure.failed(self, error, place_of(function), compiled) from error

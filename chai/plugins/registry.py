@@ -168,7 +168,7 @@ def custom(
     override: bool = False,
     parallel: bool = False,
     fastmath: Any = None,
-    boundscheck: bool = False,
+    boundscheck: bool = True,
     max_threads: int | None = None,
     per_image: bool = False,
     scratch: Mapping[str, Any] | None = None,

@@ -13,7 +13,7 @@ import pytest
 
 import chai
 from chai import plugins
-from chai.plugins import compiling
+from chai.plugins import reach
 from tests.passes.common import prototxt
 
 from .common import DATA, SHAPE, compiles, flagged, frame, one, python
@@ -97,7 +97,7 @@ def test_what_the_hash_sees(what: str) -> None:
     for number in (3, 3, 4):
         space: dict[str, Any] = {"np": np, "Enum": Enum}
         exec(BAKED[what] % number, space)
-        found.append(compiling.digest(space["f"]))
+        found.append(reach.digest(space["f"]))
     assert found[0] == found[1] != found[2]
 
 
@@ -116,17 +116,14 @@ def test_the_hash_sees_into_packages(tmp_path: Path, monkeypatch: pytest.MonkeyP
         importlib.invalidate_caches()
         space: dict[str, Any] = {"pkg_of_helpers": importlib.import_module("pkg_of_helpers")}
         exec("def f(v): return pkg_of_helpers.deep.scale(v)", space)
-        found.append(compiling.digest(space["f"]))
+        found.append(reach.digest(space["f"]))
     assert found[0] == found[1] != found[2]
 
 
 def test_options_are_part_of_the_hash() -> None:
     def f(x: Any) -> None: ...
 
-    assert (
-        len({compiling.digest(f), compiling.digest(f, ("parallel", True)), compiling.digest(f, ("parallel", False))})
-        == 3
-    )
+    assert len({reach.digest(f), reach.digest(f, ("parallel", True)), reach.digest(f, ("parallel", False))}) == 3
 
 
 @compiles
@@ -307,11 +304,17 @@ def test_jit_false_for_a_whole_network_or_one_replay(tmp_path: Path) -> None:
 def test_a_numba_function_keeps_its_own_options(tmp_path: Path) -> None:
     import numba
 
-    function = numba.njit(doubled)
+    function = numba.njit(fastmath={"nnan"}, error_model="numpy")(doubled)
     net = one(tmp_path, custom={"mine": function})
-    assert frame(net).compiled.dispatcher is function
+    assert frame(net).compiled.dispatcher.targetoptions == {
+        **function.targetoptions,
+        "boundscheck": True,
+        "parallel": False,
+    }
     assert np.array_equal(net.forward(DATA)["y"], 2 * DATA)
     assert plugins.REGISTRY.find("mine") is None
+    unchecked = chai.custom("mine", boundscheck=False)(function)
+    assert frame(one(tmp_path, custom={"mine": unchecked})).compiled.dispatcher is function
 
 
 @compiles

@@ -83,7 +83,7 @@ def test_one_error_with_its_line_and_the_next_pass_is_right(
         assert error.message.startswith(head)
         assert message in error.message
         if jit and "out of bounds" in message:
-            assert error.message[len(head) :] == f"it wrote outside of its top ({message})"
+            assert error.message[len(head) :] == f"it reads or writes outside of an array ({message})"
             assert error.hint == "tops are 2x3x5x7: 210 elements"
         assert error.layer == "mine"
         assert error.excerpt.strip().startswith(f"{line(function, mark)} | ")
@@ -92,13 +92,26 @@ def test_one_error_with_its_line_and_the_next_pass_is_right(
 
 
 @compiles
-def test_bounds_checks_when_debugging(tmp_path: Path) -> None:
-    """CHAI_DEBUG=1 and boundscheck=True stop a write far outside, and a read, before it happens."""
+def test_guard_words_find_a_write_close_by_without_bounds_checks(tmp_path: Path) -> None:
+    chai.custom("mine", boundscheck=False)(writes_past)
+    net = one(tmp_path)
+    for _ in range(2):
+        with pytest.raises(chai.PluginError) as caught:
+            net.forward(ODD)
+        place = f"{__file__}:{line(writes_past)}"
+        reason = "it wrote outside of its top (index 210 is out of bounds for axis 0 with size 210)"
+        assert caught.value.message.endswith(f"failed at {place}: {reason}")
+        assert np.array_equal(net.forward(DATA)["y"], DATA)
+
+
+@compiles
+def test_bounds_checks_by_default_and_when_debugging(tmp_path: Path) -> None:
+    """A read far outside is stopped before it happens; boundscheck=False gives way to CHAI_DEBUG=1."""
     code = f"""
 import chai, numpy as np
 from pathlib import Path
 from tests.plugins.common import one, DATA
-@chai.custom("mine", boundscheck={{}})
+@chai.custom("mine"{{}})
 def mine(x):
     x.out_ptrs[0][0] = x.in_ptrs[0][x.in_ptrs[0].size + 100000]
 try:
@@ -106,8 +119,8 @@ try:
 except chai.PluginError as error:
     print(error.message)
 """
-    (tmp_path / "checked.py").write_text(code.format(False))
-    (tmp_path / "asked.py").write_text(code.format(True))
+    (tmp_path / "checked.py").write_text(code.format(", boundscheck=False"))
+    (tmp_path / "asked.py").write_text(code.format(""))
     wanted = ".py:7: it reads or writes outside of an array (index 100210 is out of bounds for axis 0 with size 210)"
     assert python("import checked", tmp_path, CHAI_DEBUG=1).endswith("checked" + wanted)
     assert python("import asked", tmp_path).endswith("asked" + wanted)
@@ -133,7 +146,7 @@ def test_the_second_run_takes_seconds_at_most(tmp_path: Path, monkeypatch: pytes
     place = f"{__file__}:{line(late, 'def ')}"
     with pytest.raises(chai.PluginError) as caught:
         one(tmp_path).forward(DATA)
-    assert caught.value.message.endswith(f"failed at {place}: it wrote outside of its top")
+    assert caught.value.message.endswith(f"failed at {place}: it reads or writes outside of an array")
     before = sys.gettrace()
     with pytest.raises(TimeoutError, match=r"more than 0\.01 s"), failure.at_most(0.01):
         endless()

@@ -1,0 +1,77 @@
+"""Count the errors that numba loses: those raised inside a ``prange``.
+
+The body of such a loop becomes a kernel that numba's threads call, and what it raises stays with the thread that ran it:
+lost, or a SystemError without a reason if that was the caller's. Kernels compiled under ``counting()`` call a function that
+adds 1 to a counter instead. They find it by its symbol, so machine code from the disk does as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils
+from numba.core.registry import cpu_target
+from numba.np.ufunc import wrappers
+
+COUNTER, FUNCTION = "chai_errors_in_prange", "chai_count_error_in_prange"
+_FUNCTION_TYPE = ir.FunctionType(ir.VoidType(), ())
+_counting: ContextVar[bool] = ContextVar("_counting", default=False)
+_Wrapper: Any = getattr(wrappers, "_GufuncWrapper", None)
+# numba has no public place for this; without it, loops that are checked run serially
+available = hasattr(_Wrapper, "gen_loop_body")
+
+
+@contextmanager
+def counting() -> Iterator[None]:
+    """Let the kernels that this thread compiles count their errors."""
+    token = _counting.set(True)
+    try:
+        yield
+    finally:
+        _counting.reset(token)
+
+
+def errors() -> int:
+    """Return how many kernels have ended with an error in this process."""
+    return _counter.value
+
+
+def _counter_engine() -> Any:
+    """Compile the counter and the function that adds to it."""
+    assert cpu_target.target_context is not None  # numba initialises LLVM for it
+    word = ir.IntType(64)
+    module = ir.Module("chai")
+    module.triple = llvm.get_process_triple()
+    counter = ir.GlobalVariable(module, word, COUNTER)
+    counter.initializer = word(0)
+    builder = ir.IRBuilder(ir.Function(module, _FUNCTION_TYPE, FUNCTION).append_basic_block())
+    builder.atomic_rmw("add", counter, word(1), "monotonic")
+    builder.ret_void()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(str(module)), machine)
+    engine.finalize_object()
+    return engine
+
+
+def _gen_loop_body(self: Any, builder: Any, pyapi: Any, func: Any, args: Any) -> Any:
+    """Generate the call of a kernel, as numba's method does except for what follows an error."""
+    if not (_counting.get() and self.is_parfors):
+        return _numbas_loop_body(self, builder, pyapi, func, args)
+    status, _ = self.call_conv.call_function(builder, func, self.signature.return_type, self.signature.args, args)
+    with builder.if_then(status.is_error, likely=False):
+        builder.call(cgutils.get_or_insert_function(builder.module, _FUNCTION_TYPE, FUNCTION), ())
+    return status.code, status.is_error
+
+
+_engine = _counter_engine()  # kept: it owns the code
+_counter = ctypes.c_int64.from_address(_engine.get_global_value_address(COUNTER))
+llvm.add_symbol(FUNCTION, _engine.get_function_address(FUNCTION))
+if available:
+    _numbas_loop_body = _Wrapper.gen_loop_body
+    _Wrapper.gen_loop_body = _gen_loop_body
