@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..env import env
+from ..util.private import NotPrivateError, private_folder
 from .failure import Lost
 from .helpers import with_helpers
 from .reach import digest, is_dispatcher, names_of, reached
@@ -134,25 +135,43 @@ class _Recipe:
 
 @lru_cache(maxsize=256)
 def _made(recipe: _Recipe) -> Any:
-    numba_, folder, settings = numba(), env().cache / "numba" / recipe.hashed, recipe.settings
+    numba_, settings = numba(), recipe.settings
     function = getattr(recipe.function, "py_func", recipe.function)
     if settings["boundscheck"]:
         changed = {"boundscheck": True} if recipe.parallel else {"boundscheck": True, "parallel": False}
         function = with_helpers(function, changed, numba_.jit)
+    return _kept(function, recipe) or numba_.jit(**settings)(function)
+
+
+def _kept(function: Any, recipe: _Recipe) -> Any:
+    """Return a dispatcher whose machine code is kept on the disk, or None where it cannot be.
+
+    numba keeps it in a pickle, which is a program: it is read only from where no other user can have written it.
+    """
+    numba_ = numba()
     with _configuring:  # a setting of the whole process, read when a function is decorated
         before = numba_.config.CACHE_DIR
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder = private_folder(env().cache, "numba", recipe.hashed)
             os.utime(folder)
             numba_.config.CACHE_DIR = str(folder)
-            compiled = numba_.jit(cache=True, **settings)(function)
+            kept = numba_.jit(cache=True, **recipe.settings)(function)
+        except NotPrivateError as error:
+            _warn_of_cache(str(error))
+            return None
         except (OSError, RuntimeError) as error:  # no folder to write to, or code without a file
             log.info("%s: compiled anew in each process: %s", getattr(function, "__name__", "?"), error)
-            compiled = numba_.jit(**settings)(function)
+            return None
         finally:
             numba_.config.CACHE_DIR = before
     _forget_old(folder.parent)
-    return compiled
+    return kept
+
+
+@lru_cache(maxsize=16)
+def _warn_of_cache(reason: str) -> None:
+    """Say once why machine code is not kept."""
+    log.warning("custom layers are compiled in memory, machine code is not read from or kept on the disk: %s", reason)
 
 
 @contextmanager

@@ -1,0 +1,80 @@
+"""Folders that only this user can write to, for files that are run as code when they are read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+GROUP, OTHERS = stat.S_IWGRP, stat.S_IWOTH
+
+
+class NotPrivateError(Exception):
+    """Another user could have put something into a folder; the text says which and how."""
+
+
+def private_folder(root: Path, *inside: str) -> Path:
+    """Return root/inside, made with mode 0700 where it is missing.
+
+    Root, the folders inside and all that is in the last one have to belong to this user, to be no links, and to be
+    writable by this user alone; a group's right to write is taken away. Of the folders above root it is enough that no
+    other user can rename what is in them. Raises NotPrivateError, or OSError if it cannot be made.
+    """
+    root = Path(os.path.abspath(root))
+    root.parent.mkdir(parents=True, exist_ok=True)
+    if not hasattr(os, "getuid"):  # Windows: folders of a user's profile are the user's own
+        root.joinpath(*inside).mkdir(parents=True, exist_ok=True)
+        return root.joinpath(*inside)
+    for parent in {*root.parents, *root.parent.resolve().parents, root.parent.resolve()}:
+        _check_parent(parent)
+    folder = root
+    for name in ("", *inside):
+        folder = folder / name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        _claim(folder)
+    for place, folders, files in os.walk(folder):
+        for entry in (*folders, *files):
+            _claim(Path(place, entry))
+    return folder
+
+
+def _claim(path: Path) -> None:
+    """Check one folder or file, and take its group's right to write away."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        raise NotPrivateError(f"{path} is a link")
+    if not (stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)):
+        raise NotPrivateError(f"{path} is neither a folder nor a file")
+    if status.st_uid != os.getuid():
+        raise NotPrivateError(f"{path} belongs to user {status.st_uid}, not to this one ({os.getuid()})")
+    if status.st_mode & OTHERS:
+        raise NotPrivateError(f"{path} is writable by others (mode {stat.S_IMODE(status.st_mode):04o})")
+    if status.st_mode & GROUP:
+        path.chmod(stat.S_IMODE(status.st_mode) & ~GROUP)
+
+
+def _check_parent(path: Path) -> None:
+    """Raise NotPrivateError if another user could rename what is in a folder."""
+    status = path.stat()
+    mode = status.st_mode
+    if status.st_uid not in (0, os.getuid()):
+        raise NotPrivateError(f"{path}, which it is in, belongs to user {status.st_uid}")
+    if mode & stat.S_ISVTX:  # only an entry's owner may rename it
+        return
+    if mode & OTHERS or (mode & GROUP and not _is_private_group(status.st_gid)):
+        who = "others" if mode & OTHERS else "its group"
+        raise NotPrivateError(f"{path}, which it is in, is writable by {who} (mode {stat.S_IMODE(mode):04o})")
+
+
+@lru_cache(maxsize=16)
+def _is_private_group(group: int) -> bool:
+    """Return whether a group has this user for its only member, as many systems give one to each user."""
+    import grp
+    import pwd
+
+    try:
+        user, members = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return group == user.pw_gid and members.gr_name == user.pw_name and set(members.gr_mem) <= {user.pw_name}

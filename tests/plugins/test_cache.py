@@ -1,0 +1,125 @@
+"""Machine code on the disk is a pickle, so a program: it is run only from a folder that is this user's alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai.env import env
+from chai.plugins import compiling
+
+from .common import DATA, compiles, frame, one
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs POSIX owners and modes")
+OTHER = 12345
+LAYER = """
+import chai
+@chai.custom("mine")
+def mine(x):
+    for i in range(x.in_ptrs[0].size):
+        x.out_ptrs[0][i] = 2 * x.in_ptrs[0][i]
+"""
+
+
+class Payload:
+    """What a stranger would put into the cache."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.file,)
+
+
+def fresh(folder: Path) -> Any:
+    """A network whose layer is compiled as in a new process, or taken from the disk."""
+    (folder / "mine.py").write_text(LAYER)
+    net = one(folder, custom=dict(chai.plugins.registry_of(folder / "mine.py").types))
+    assert np.array_equal(net.forward(DATA)["y"], 2 * DATA)
+    return frame(net).compiled.dispatcher
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of one layer, in whose index a stranger's program is."""
+    monkeypatch.setenv("CHAI_CACHE", str(tmp_path / "home" / "cache"))
+    env.cache_clear()
+    compiling._made.cache_clear()
+    compiling._warn_of_cache.cache_clear()
+    assert sum(fresh(tmp_path).stats.cache_misses.values()) == 1
+    (index,) = (tmp_path / "home" / "cache").rglob("*.nbi")
+    import numba
+
+    with index.open("wb") as file:
+        pickle.dump(numba.__version__, file)
+        pickle.dump(Payload(tmp_path / "was run"), file)
+    compiling._made.cache_clear()
+    return tmp_path / "home" / "cache"
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def _give_away(path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root gives files away")
+    os.chown(path, OTHER, -1)
+
+
+CASES: dict[str, tuple[str, Callable[[Path], None], str]] = {
+    "folder writable by others": ("", lambda p: p.chmod(0o777), "is writable by others (mode 0777)"),
+    "file writable by others": ("**/*.nbi", lambda p: p.chmod(0o666), "is writable by others (mode 0666)"),
+    "folder of another user": ("numba", _give_away, f"belongs to user {OTHER}, not to this one"),
+    "file of another user": ("**/*.nbi", _give_away, f"belongs to user {OTHER}, not to this one"),
+    "linked folder": ("numba", _link, "is a link"),
+    "linked file": ("**/*.nbi", _link, "is a link"),
+    "parent in which others may rename": ("..", lambda p: p.chmod(0o777), "which it is in, is writable by others"),
+}
+
+
+@compiles
+def test_a_program_in_this_users_own_cache_is_run(cache: Path, tmp_path: Path) -> None:
+    """That is what remains, and SECURITY.md says so: it shows that the cases below are about something."""
+    with pytest.raises((chai.ChaiError, TypeError, ValueError, AttributeError)):
+        fresh(tmp_path)
+    assert (tmp_path / "was run").exists()
+
+
+@compiles
+@pytest.mark.parametrize("case", CASES)
+def test_what_others_could_have_written_is_not_read(
+    cache: Path, tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line says why, and the layer is compiled in memory."""
+    pattern, change, words = CASES[case]
+    (path,) = cache.glob(pattern) if "*" in pattern else [Path(os.path.normpath(cache / pattern))]
+    change(path)
+    with caplog.at_level(logging.WARNING, "chai.custom"):
+        dispatcher = fresh(tmp_path)
+    assert not (tmp_path / "was run").exists()
+    assert not dispatcher.stats.cache_path
+    (message,) = [r.getMessage() for r in caplog.records if "compiled in memory" in r.getMessage()]
+    assert str(path) in message and words in message
+
+
+def test_the_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    compiling._warn_of_cache.cache_clear()
+    for _ in range(2):
+        compiling._warn_of_cache("x is a link")
+    assert len(caplog.records) == 1
+
+
+@compiles
+def test_a_new_cache_is_private(cache: Path) -> None:
+    folders = [cache, *(p for p in cache.glob("numba/*")), cache / "numba"]
+    assert len(folders) == 3 and {f.stat().st_mode & 0o777 for f in folders} == {0o700}
