@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape
 from ..codegen.chain import Chain, head_bytes, tokens, wanted
 from ..codegen.encoding import decode
-from ..codegen.memory_map import FIXED, REGION, regions
+from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
 from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule, Step
@@ -110,14 +110,19 @@ class Steps:
             task = decode(descriptor, constants, overlay, used, shapes, where)
             if not entry["origin"]:
                 raise self.reader.error(f"task {tag}: origin names no layer")
-            if (task.inputs, task.output) != (ins, out):
+            blobs = *task.inputs, task.output
+            if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
                 raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
-            tasks.append(replace(task, origin=tuple(entry["origin"])))
+            tasks.append(replace(task, inputs=ins, output=out, origin=tuple(entry["origin"])))
         for tag, (descriptor, link) in enumerate(zip(descriptors, tokens(tasks))):
             found = [value(overlay.descriptor, descriptor, name) for name in ("tag", "wait", "signal")]
             if found != [tag, *link]:
                 raise self.reader.error(f"task {tag}: its descriptor has another place in the chain")
         return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, [(head, constants)])
+
+    def _same(self, laid: Regions, blob: str, name: str) -> bool:
+        """Return whether two names are of the same memory, as those of a Concat and its only bottom."""
+        return blob == name or (laid.whole(blob), self.shapes[blob]) == (laid.whole(name), self.shapes[name])
 
 
 def check_order(
