@@ -23,6 +23,7 @@ from .passes.infer_shapes import infer_shapes
 from .plugins import CustomLayer
 from .plugins.failure import NO_PARAMETERS
 from .runtime import host as executor
+from .runtime.blobs import Blobs
 from .runtime.perf import PerfInfo
 from .util.files import digest
 from .util.lazy_numpy import np
@@ -155,7 +156,7 @@ class Net:
     @property
     def outputs(self) -> list[str]:
         """Names of the blobs that ``forward`` returns."""
-        return [self._caffe[b] for b in self.graph.outputs]
+        return list(self.graph.outputs)
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -163,9 +164,13 @@ class Net:
         return {name: self._shapes[blob] for name, blob in self.graph.latest.items() if blob in self._shapes}
 
     @property
-    def blobs(self) -> dict[str, Array]:
-        """Blobs of the last pass, by Caffe's name: the outputs, and what ``keep`` asks for. In place: the last writer's."""
-        return {name: self._values[blob] for name, blob in self.graph.latest.items() if blob in self._values}
+    def blobs(self) -> Blobs:
+        """Blobs of the last pass, by Caffe's name: the outputs, and what ``keep`` asks for. In place: the last writer's.
+
+        A blob that a pass folds away on an overlay (the top of a convolution before its BatchNorm) is computed aside; see
+        ``Blobs`` for those of a compiled network.
+        """
+        return Blobs(self.name, self.graph, self._values, self._keep)
 
     @property
     def params(self) -> dict[str, list[Array]]:
@@ -258,7 +263,7 @@ class Net:
             kept, self.perf = self.offload.run(feeds, self._offload_keep())
             self._values = self._named(kept)
         self._log_pass()
-        return {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+        return self._results(self._values)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} as ``forward`` takes it; outputs in the same order.
@@ -281,7 +286,7 @@ class Net:
             self._calibrate(first)
         for kept, perf in self.offload.stream(self._alike(rest), self._offload_keep()):
             self._values, self.perf = self._named(kept), perf
-            yield {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+            yield self._results(self._values)
 
     def _alike(self, feeds: Iterable[dict[str, Array]]) -> Iterator[dict[str, Array]]:
         for feed in feeds:
@@ -294,12 +299,13 @@ class Net:
             yield feed
 
     def _offload_keep(self) -> set[str]:
-        latest = self.offload.graph.latest  # a pass may have given a name to another blob
-        return {latest[name] for name, blob in self.graph.latest.items() if blob in self._keep}
+        return self.offload.folded.reads
 
     def _named(self, kept: Mapping[str, Array]) -> dict[str, Array]:
-        latest = self.offload.graph.latest
-        return {blob: kept[latest[name]] for name, blob in self.graph.latest.items() if latest[name] in kept}
+        return self.offload.folded.compute(kept)
+
+    def _results(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: values[self.graph.latest[name]] for name in self.outputs}
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
         """Take the formats of blobs from one float pass over these inputs; they hold until the next call.
@@ -441,23 +447,19 @@ class Net:
 
     # -- inside
 
-    @cached_property
-    def _caffe(self) -> dict[str, str]:
-        return {blob: name for name, blob in self.graph.latest.items()}
-
     def _kept(self, keep: str | Sequence[str]) -> set[str]:
         graph = self.graph
         if keep == "outputs":
-            return set(graph.outputs)
+            return set(graph.output_blobs)
         if keep == "all":
-            return {t for layer in graph.layers for t in layer.tops}
+            return {*graph.folded, *(t for layer in graph.layers for t in layer.tops)}
         unknown = [k for k in ([keep] if isinstance(keep, str) else keep) if k not in graph.latest]
         if unknown:
             raise UsageError(
                 f"keep: there is no blob {unknown[0]!r}",
                 hint='"outputs", "all" or a list of: ' + ", ".join(list(graph.latest)[:12]),
             )
-        return {*graph.outputs, *(graph.latest[k] for k in ([keep] if isinstance(keep, str) else keep))}
+        return {*graph.output_blobs, *(graph.latest[k] for k in ([keep] if isinstance(keep, str) else keep))}
 
     def _input(self, name: str) -> str:
         if name not in self.graph.inputs:
@@ -516,7 +518,7 @@ class Net:
             for step in self.perf.steps:
                 log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
         if env().debug >= 3:
-            for name, value in self.blobs.items():
+            for name, value in self.blobs.readable.items():
                 log.info("%s %s [%g, %g]", name, show(value.shape), value.min(), value.max())
 
 

@@ -29,10 +29,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..limits import limits
-from ..util.files import complete
 
 MAGIC = b"\x89chai\r\n\x1a"
-VERSION = 2
+VERSION = 3
 ALIGNMENT = 64  # bytes; a cache line, and what any element type wants
 PREFIX = struct.Struct("<8sIIQ")
 
@@ -78,7 +77,7 @@ class Artifact(NamedTuple):
 
 
 def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
-    """Write an artifact; the file appears complete or not at all. ``sections`` are bytes or C-contiguous arrays."""
+    """Write an artifact. ``sections`` are bytes or C-contiguous arrays."""
     blocks = {
         name: memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b"")
         for name, data in sections.items()
@@ -88,10 +87,10 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
     for name, block in blocks.items():
         table[name] = {"offset": end, "bytes": block.nbytes, "crc": zlib.crc32(block)}
         end = _aligned(end + block.nbytes)
-    text = json.dumps(
-        {**header, "sections": table}, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-    ).encode("utf-8")
-    with complete(path) as part, open(part, "wb") as file:
+    text = json.dumps({**header, "sections": table}, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode(
+        "utf-8"
+    )
+    with open(path, "wb") as file:
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text)))
         file.write(text)
         for block in blocks.values():

@@ -77,11 +77,15 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     joint = {whole: shapes[whole] for whole, _ in parts.values() if whole not in written}  # of merged Tasks
     latest = reader.get("latest", {str: str})
     outputs = reader.get("outputs", [str])
-    for blob in (*outputs, *latest.values(), *shapes):
-        if blob not in written and blob not in joint:
-            raise reader.error(f"header: nobody writes blob {blob!r}")
-    if not set(latest.values()).issuperset(outputs):
-        raise reader.error("header: 'latest' has no name for an output")
+    folded = reader.get("folded", {str: str})
+    for blob in (*latest.values(), *shapes):
+        if blob not in written and blob not in joint and blob not in folded:
+            raise reader.error(f"header: no layer writes blob {blob!r}")
+    for blob, layer in folded.items():
+        if blob in written or blob in joint or blob not in shapes or layer not in made:
+            raise reader.error(f"header: blob {blob!r} cannot be folded into layer {layer!r}")
+    if len(set(outputs)) != len(outputs) or any(latest.get(name) not in written for name in outputs):
+        raise reader.error("header: 'outputs' and 'latest' do not name the same blobs")
     source = Input("data", (), tuple(inputs), type="Input")
     graph = Graph(
         reader.get("name", str),
@@ -90,9 +94,10 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         outputs,
         latest,
         path=reader.artifact.path,
+        folded=folded,
     )
     schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, parts).all()), parts, joint)
-    steps.check_order(reader, schedule, made, inputs, outputs)
+    steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     return Compiled(graph, shapes, formats, schedule, _card(reader))
 
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..codegen.chain import chain, head_bytes
 from ..codegen.memory_map import FIXED
-from ..errors import UsageError
+from ..errors import ChaiError, ModelError, UsageError
 from ..images.preprocess import Card
 from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule
-from ..plugins import CustomLayer
+from ..plugins import CustomLayer, Registry
+from ..util.files import complete
 from ..util.lazy_numpy import np
 from . import container
+from .load import load
 from .values import plain
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 def save(net: Net, path: str | Path, card: Card | None = None) -> None:
     """Write what ``net`` runs at its present input sizes. Same network, same formats, same sizes: same bytes.
 
-    ``card`` brings preprocessing and labels. Raises UsageError for a network without an overlay or without formats.
+    The file appears complete and checked or not at all, and an older one stays until then. ``card`` brings preprocessing
+    and labels. Raises UsageError for a network without an overlay or without formats.
     """
     if net.overlay is None:
         raise UsageError(f"device {net.device.name} has no overlay to compile for", hint='Net(..., device="emulator")')
@@ -35,12 +38,11 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
             f"{net.name} brings no precision_param and was not calibrated: its formats are not known",
             hint="--calibration FOLDER, or net.calibrate(images), or chai quantize",
         )
-    execution = net.offload
+    execution, graph = net.offload, net.offload.graph
     weights, chains = _Arrays(), _Chains(execution)
-    blobs = {b for layer in execution.graph.layers for b in (*layer.bottoms, *layer.tops)} | {
-        *execution.schedule.shapes
-    }
-    layers = {layer.name: _layer(layer, execution, weights) for layer in execution.graph.layers if not layer.source}
+    layers = {layer.name: _layer(layer, execution, weights) for layer in graph.layers if not layer.source}
+    blobs = {*graph.inputs, *execution.schedule.shapes}
+    blobs.update(b for layer in graph.layers if not layer.source for b in (*layer.bottoms, *layer.tops))
     steps = [_step(step, chains) for step in execution.schedule.steps]
     card = card or Card()
     mean = card.preprocess.mean
@@ -51,10 +53,11 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
     header: dict[str, Any] = {
         "name": net.name,
         "overlay": {"name": net.overlay.name, "build": net.overlay.build},
-        "inputs": list(execution.graph.inputs),
-        "outputs": list(execution.graph.outputs),
-        "latest": {name: blob for name, blob in execution.graph.latest.items() if blob in blobs},
-        "shapes": {blob: list(shape) for blob, shape in execution.shapes.items() if blob in blobs},
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "latest": {name: blob for name, blob in graph.latest.items() if blob in blobs or blob in graph.folded},
+        "folded": graph.folded,
+        "shapes": {b: list(shape) for b, shape in execution.shapes.items() if b in blobs or b in graph.folded},
         "formats": {blob: plain(format) for blob, format in execution.formats.items() if blob in blobs},
         "layers": layers,
         "order": list(layers),
@@ -62,7 +65,22 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
         "places": {blob: list(place) for blob, place in execution.schedule.places.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
-    container.write(path, header, {**chains.sections, "weights": weights.bytes()})
+    with complete(path) as part:
+        container.write(part, header, {**chains.sections, "weights": weights.bytes()})
+        _check(part, net)
+
+
+def _check(path: Path, net: Net) -> None:
+    """Load what was written, as any reader of the file would. Raises ModelError if it is refused."""
+    assert net.overlay is not None
+    types = {layer.type: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
+    try:
+        load(container.read(path), net.overlay, Registry(types))
+    except ChaiError as error:
+        raise ModelError(
+            f"{net.name} cannot be compiled: its file would be refused: {error.message}",
+            hint="this is a defect of chai: please report it with the prototxt; no file was changed",
+        ) from error
 
 
 def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, Any]:

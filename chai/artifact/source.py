@@ -134,14 +134,14 @@ class CompiledNet(Net):
         wall = sum(perf.wall_ms for _, perf in passes)
         self.perf = replace(passes[-1][1], wall_ms=wall, batch=count)
         self._log_pass()
-        return {name: self._values[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+        return self._results(self._values)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """As ``Net.stream``; batches of the compiled size only."""
         feeds = (self._feeds((), b) if isinstance(b, Mapping) else self._feeds((b,), {}) for b in batches)
         for kept, perf in self._execution.stream(self._alike(feeds), self._keep):
             self._values, self.perf = kept, perf
-            yield {name: kept[blob] for name, blob in zip(self.outputs, self.graph.outputs)}
+            yield self._results(kept)
 
     def _pass(self, feeds: dict[str, Array]) -> tuple[dict[str, Array], PerfInfo]:
         return self._execution.run(feeds, self._keep)

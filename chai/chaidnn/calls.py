@@ -305,7 +305,7 @@ def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> i
 
 
 def _describe(net: Net, image: bool) -> io_layer_info:
-    blob, out = net.inputs[0], net.graph.outputs[0]
+    blob, out = net.inputs[0], net.graph.output_blobs[0]
     if blob not in net.shapes:
         raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"shapes={{{blob!r}: (1, ...)}}")
     format = _format(net, blob)

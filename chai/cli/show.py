@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
             network=graph.name,
             file=graph.path,
             inputs=_sizes(graph.inputs, shapes),
-            outputs=[graph.caffe_name(b) for b in graph.outputs],
+            outputs=graph.outputs,
             layers=layers,
         )
     elif args.dot:
@@ -136,7 +136,7 @@ def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape],
         print(f"custom   {output.printable(layer['name'])} ({output.printable(layer['type'])}): {layer['defined']}")
         if layer["implementation"]:
             print(f"         runs as {layer['implementation']}")
-    outputs = ", ".join(f"{graph.caffe_name(b)} {show(shapes[b])}" for b in graph.outputs)
+    outputs = ", ".join(f"{name} {show(shapes[graph.latest[name]])}" for name in graph.outputs)
     print(f"outputs  {output.printable(outputs)}")
     for note in graph.notes:
         print(f"note     {output.printable(note)}")

@@ -156,10 +156,8 @@ def scores(graph: Graph) -> tuple[str, str]:
     Raises UsageError for a network with several outputs, none of which is a Softmax.
     """
     writer = {top: layer for layer in graph.layers for top in layer.tops}
-    ends = [b for b in graph.outputs if isinstance(writer[b], Softmax)] or list(graph.outputs)
+    ends = [name for name in graph.outputs if isinstance(writer[graph.latest[name]], Softmax)] or graph.outputs
     if len(ends) != 1:
-        names = ", ".join(map(graph.caffe_name, ends))
-        raise UsageError(f"evaluate: one output of class scores is needed, this network has {names}")
-    layer = writer[ends[0]]
-    behind = layer.bottoms[0] if isinstance(layer, Softmax) else ends[0]
-    return graph.caffe_name(ends[0]), graph.caffe_name(behind)
+        raise UsageError(f"evaluate: one output of class scores is needed, this network has {', '.join(ends)}")
+    layer = writer[graph.latest[ends[0]]]
+    return ends[0], graph.caffe_name(layer.bottoms[0]) if isinstance(layer, Softmax) else ends[0]

@@ -86,7 +86,7 @@ class NetworkProbe:
             for on in (device, _DEFINITIONS)
         )
         try:
-            outputs = [on.run({net.inputs[0]: images}, set(planned.graph.outputs))[0] for on in (found, wanted)]
+            outputs = [on.run({net.inputs[0]: images}, set(planned.graph.output_blobs))[0] for on in (found, wanted)]
         finally:
             found.close()
         for blob, values in outputs[1].items():

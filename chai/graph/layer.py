@@ -2,7 +2,8 @@
 
 Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
 A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
-Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe name to its last id.
+Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe name to its last id. Several names may
+lead to one id: after a pass has dropped a Split, the names of its tops are names of its bottom.
 """
 
 from __future__ import annotations
@@ -164,8 +165,9 @@ def last_readers(layers: list[Layer]) -> list[list[str]]:
 class Graph:
     """A network for one phase: layers in the order of the prototxt, which is topological.
 
-    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``notes`` are things a reader
-    should know, one sentence each.
+    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``outputs`` are Caffe names, as
+    two names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that
+    a pass folded it into. ``notes`` are things a reader should know, one sentence each.
     """
 
     name: str
@@ -177,6 +179,12 @@ class Graph:
     transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
     notes: list[str] = field(default_factory=list)
     weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
+    folded: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def output_blobs(self) -> list[str]:
+        """Ids of the outputs, each once."""
+        return list(dict.fromkeys(self.latest[name] for name in self.outputs))
 
     def layer(self, name: str) -> Layer:
         """The layer of that name; KeyError if there is none."""

@@ -12,6 +12,7 @@ from ..graph import Graph
 from ..overlay import Overlay
 from ..passes.rewrite import rewrite
 from ..runtime.execution import Execution
+from ..runtime.folded import Folded
 from ..tasks.target import Target
 from .cost import costs
 from .partition import Partition, partition
@@ -25,7 +26,7 @@ class Offload(Execution):
 
     ``formats``  of every blob, by blob id of the rewritten graph; None to look only at what the overlay can run
     ``chosen``   the user's engines, layer -> host or fpga
-    ``keep``     ids of blobs that must stay as the prototxt says them
+    ``keep``     ids of the prototxt's blobs that a pass is asked for; they change nothing of the plan
     """
 
     def __init__(
@@ -38,13 +39,14 @@ class Offload(Execution):
         keep: Collection[str],
         formats: Mapping[str, Format] | None,
     ) -> None:
-        rewritten = rewrite(graph, keep)
+        rewritten = rewrite(graph)
         standing = {name for layer in rewritten.layers for name in layer.origin}
         dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
         self._chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
         self.partition: Partition = partition(rewritten, shapes, overlay, self._chosen, {})
         found = Schedule() if formats is None else self._scheduled(rewritten, Target(overlay, formats, shapes))
         super().__init__(rewritten, shapes, overlay, device, found, formats or {})
+        self.folded = Folded(graph, rewritten, found, shapes, keep)
 
     def _scheduled(self, graph: Graph, target: Target) -> Schedule:
         """The schedule; what does not fit the overlay, or does not pay, goes to the host: each time some layers less."""

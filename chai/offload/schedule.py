@@ -124,7 +124,7 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
         result.places.update((top, (layer.bottoms[0], first)) for top, first in parts.items())
     host: set[str] = set(graph.inputs)
     device: set[str] = set()
-    outside = set(graph.outputs) | {
+    outside = set(graph.output_blobs) | {
         b for s in found.segments if s.engine == "host" for layer in s.layers for b in layer.bottoms
     }
     for index, segment in enumerate(found.segments):
@@ -147,7 +147,7 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
             edge = tuple(b for b in reads if b not in inside)
             result.steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), edge, writes))
             device.update(inside)
-    result.steps += _converted("Unpack", graph.outputs, host, target)
+    result.steps += _converted("Unpack", graph.output_blobs, host, target)
     return result
 
 

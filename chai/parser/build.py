@@ -212,7 +212,8 @@ class _Wiring:
         for blob in unread:
             if self.written[blob].source:  # labels, once the losses are gone
                 del graph.inputs[blob]
-        graph.outputs = [b for b in unread if not self.written[b].source]
+        names = {blob: name for name, blob in graph.latest.items()}
+        graph.outputs = [names[b] for b in unread if not self.written[b].source]
         if not graph.outputs:
             raise ModelError(
                 f"{graph.path}: nothing is computed in phase {self.state.phase}: no layer has a top that is left over",

@@ -19,9 +19,9 @@ def readers(graph: Graph) -> dict[str, list[Layer]]:
 
 
 def only_reader(graph: Graph, blob: str, found: dict[str, list[Layer]]) -> Layer | None:
-    """The one layer that reads ``blob``, if nobody else does and it is no output."""
+    """Return the one layer that reads ``blob``; None if there are several or it is an output."""
     layers = found.get(blob, [])
-    return layers[0] if len(layers) == 1 and blob not in graph.outputs else None
+    return layers[0] if len(layers) == 1 and blob not in graph.output_blobs else None
 
 
 def merged(first: Layer, second: Layer) -> Layer:

@@ -35,16 +35,12 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     layers += [_reading(layer, names) for layer in kept]
     read = {b for layer in layers for b in layer.bottoms}
     last = next((layer for layer in kept if layer.name == end), None)
-    outputs = (
-        list(last.tops) if last else [t for layer in kept for t in layer.tops if t not in read and not layer.source]
-    )
+    ends = last.tops if last else [t for layer in kept for t in layer.tops if t not in read and not layer.source]
     inputs = {name: shapes.get(blob) for blob, name in names.items()}
     inputs.update({b: s for b, s in graph.inputs.items() if b in written})
-    latest = {name: blob for name, blob in graph.latest.items() if blob in written}
-    for layer in kept:  # a name whose last writer was cut off is what the last kept one wrote
-        latest.update({graph.caffe_name(t): t for t in layer.tops if graph.caffe_name(t) not in latest})
-    latest.update({name: name for name in names.values() if name not in latest})
-    return replace(graph, layers=layers, inputs=inputs, outputs=outputs, latest=latest)
+    latest = {name: name for name in names.values()}
+    latest.update({graph.caffe_name(t): t for layer in kept for t in layer.tops})  # in order: the last writer's
+    return replace(graph, layers=layers, inputs=inputs, outputs=[graph.caffe_name(t) for t in ends], latest=latest)
 
 
 def _inputs(graph: Graph, kept: list[Layer], written: set[str]) -> dict[str, str]:

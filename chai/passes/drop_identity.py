@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from copy import copy
 from dataclasses import replace
 
@@ -11,14 +10,14 @@ from ..layers.dropout import Dropout
 from ..layers.split import Split
 
 
-def drop_identity(graph: Graph, _keep: Collection[str]) -> Graph:
-    """Without Dropout and Split. A network input that becomes an output keeps its layer."""
+def drop_identity(graph: Graph) -> Graph:
+    """Drop Dropout and Split; names of their tops become names of their bottom. An input that is an output keeps its layer."""
     sources = {t for layer in graph.layers if layer.source for t in layer.tops}
     same: dict[str, str] = {}
     layers: list[Layer] = []
     for layer in graph.layers:
         bottoms = tuple(same.get(b, b) for b in layer.bottoms)
-        untouched = bottoms[:1] and bottoms[0] in sources and not set(layer.tops).isdisjoint(graph.outputs)
+        untouched = bottoms[:1] and bottoms[0] in sources and not set(layer.tops).isdisjoint(graph.output_blobs)
         if isinstance(layer, (Dropout, Split)) and not untouched:
             same.update(dict.fromkeys(layer.tops, bottoms[0]))
             continue
@@ -26,6 +25,5 @@ def drop_identity(graph: Graph, _keep: Collection[str]) -> Graph:
             layer = copy(layer)
             layer.bottoms = bottoms
         layers.append(layer)
-    outputs = list(dict.fromkeys(same.get(o, o) for o in graph.outputs))
     latest = {name: same.get(blob, blob) for name, blob in graph.latest.items()}
-    return replace(graph, layers=layers, outputs=outputs, latest=latest)
+    return replace(graph, layers=layers, latest=latest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from ..graph import Graph, Layer
@@ -13,10 +12,10 @@ from ..util.lazy_numpy import np
 from ._edit import merged, only_reader, readers, with_layers
 
 
-def fold_batchnorm(graph: Graph, keep: Collection[str]) -> Graph:
-    """Factor f and addend a per channel: w' = f w, b' = f b + a. Two of them alone become one Scale.
+def fold_batchnorm(graph: Graph) -> Graph:
+    """Fold factor f and addend a per channel: w' = f w, b' = f b + a. Two of them alone become one Scale.
 
-    Chains may be in place or not, and may end anywhere, before an Eltwise too. A blob of ``keep`` stays as it is.
+    Chains may be in place or not, and may end anywhere, before an Eltwise too.
     """
     found = readers(graph)
     layers: list[Layer] = []
@@ -24,7 +23,7 @@ def fold_batchnorm(graph: Graph, keep: Collection[str]) -> Graph:
     for layer in graph.layers:
         source = writer.get(layer.bottoms[0]) if layer.bottoms else None
         alone = source is not None and only_reader(graph, layer.bottoms[0], found) is layer
-        if isinstance(layer, AffineLayer) and alone and source is not None and layer.bottoms[0] not in keep:
+        if isinstance(layer, AffineLayer) and alone and source is not None:
             folded = _fold(layers[source], layer)
             if folded is not None:
                 layers[source] = folded

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from ..graph import Graph, Layer
 from ..layers._affine import AffineLayer
 from ..layers.convolution import Convolution
@@ -15,10 +13,10 @@ from ._edit import merged, only_reader, readers, with_layers
 CLAMPING = (Convolution, AffineLayer, Eltwise, CustomLayer)
 
 
-def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
-    """Plain and leaky (0 <= slope <= 1), cut off at a value or not; the layer's output then has the ReLU's format, if it
+def fuse_relu(graph: Graph) -> Graph:
+    """Fold a ReLU, leaky ReLU (0 <= slope <= 1) or ReLU6 into the layer before it.
 
-    gave one.
+    The layer's output takes the ReLU's format if it has one.
     """
     found = readers(graph)
     layers: list[Layer] = []
@@ -27,7 +25,7 @@ def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
         source = writer.get(layer.bottoms[0]) if isinstance(layer, ReLU) else None
         if isinstance(layer, ReLU) and source is not None and 0 <= layer.params.negative_slope <= 1:
             first, blob = layers[source], layer.bottoms[0]
-            alone = only_reader(graph, blob, found) is layer and blob not in keep
+            alone = only_reader(graph, blob, found) is layer
             if alone and isinstance(first, CLAMPING) and first.slope is None and len(first.tops) == 1:
                 fused = merged(first, layer)
                 fused.slope, fused.ceiling = float(layer.params.negative_slope), layer.most

@@ -1,24 +1,27 @@
 """The rewrites of a Graph for an overlay, in order.
 
-A pass takes a Graph and the ids of blobs that must stay as they are (``keep``), and returns a new Graph; layers it
-changes are copies. Float networks are never rewritten.
+A pass takes a Graph and returns a new one; layers it changes are copies. Float networks are never rewritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from dataclasses import replace
 
 from ..graph import Graph
 from .drop_identity import drop_identity
 from .fold_batchnorm import fold_batchnorm
 from .fuse_relu import fuse_relu
 
-PIPELINE: tuple[Callable[[Graph, Collection[str]], Graph], ...] = (drop_identity, fold_batchnorm, fuse_relu)
+PIPELINE: tuple[Callable[[Graph], Graph], ...] = (drop_identity, fold_batchnorm, fuse_relu)
 
 
-def rewrite(graph: Graph, keep: Collection[str]) -> Graph:
-    """Every pass of PIPELINE. A pass may give a Caffe name to another blob; ``keep`` follows the names."""
-    names = [name for name, blob in graph.latest.items() if blob in keep]
+def rewrite(graph: Graph) -> Graph:
+    """Run every pass of PIPELINE, and note in ``folded`` which named blobs no layer writes any more."""
+    writers = {**graph.folded, **{top: layer.name for layer in graph.layers for top in layer.tops}}
     for step in PIPELINE:
-        graph = step(graph, {graph.latest[name] for name in names})
-    return graph
+        graph = step(graph)
+    written = {top for layer in graph.layers for top in layer.tops}
+    owners = {name: layer.name for layer in graph.layers for name in layer.origin}
+    folded = {blob: owners[writers[blob]] for blob in graph.latest.values() if blob not in written}
+    return replace(graph, folded=folded)

@@ -252,7 +252,7 @@ class Builder:
     def _readers(self, group: str) -> list[Layer]:
         """The layers that compute with a group's blobs; none when an output is one of them."""
         blobs = self.groups.read.get(group, [])
-        if not set(blobs).isdisjoint(self.graph.outputs):
+        if not set(blobs).isdisjoint(self.graph.output_blobs):
             return []
         return [x for x in self.graph.layers if not same_values(x) and not set(blobs).isdisjoint(x.bottoms)]
 

@@ -74,7 +74,7 @@ def _ways(
     waiting = [(blob, 0)]
     while waiting:
         name, first = waiting.pop()
-        if name in graph.outputs or len(shapes[name]) != 4:
+        if name in graph.output_blobs or len(shapes[name]) != 4:
             return []
         for layer in readers.get(name, []):
             if isinstance(layer, (Convolution, InnerProduct)) and _reads_channels(layer, shapes[name]):

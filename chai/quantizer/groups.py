@@ -57,7 +57,7 @@ def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str,
     for layer in graph.layers:
         for blob in layer.bottoms if not same_values(layer) else ():
             found.read.setdefault(found.of[blob], []).append(blob)
-    for blob in graph.outputs:
+    for blob in graph.output_blobs:
         found.read.setdefault(found.of[blob], []).append(blob)
     found.read = {g: list(dict.fromkeys(blobs)) for g, blobs in found.read.items()}
     return found

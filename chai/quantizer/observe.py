@@ -168,7 +168,7 @@ def measured(graph: Graph) -> list[str]:
     """Blobs by which a network is judged: its outputs, or what leads to them where those are boxes or indices."""
     writer = {top: layer for layer in graph.layers for top in layer.tops}
     found: list[str] = []
-    waiting = list(graph.outputs)
+    waiting = graph.output_blobs
     while waiting:
         layer = writer[waiting[0]]
         blob = waiting.pop(0)

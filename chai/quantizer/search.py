@@ -10,13 +10,11 @@ from itertools import chain
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UsageError
 from ..net import Net
-from ..passes.drop_identity import drop_identity
-from ..passes.fold_batchnorm import fold_batchnorm
-from ..passes.fuse_relu import fuse_relu
+from ..passes.rewrite import rewrite
 from ..util.lazy_numpy import np
 from ..zoo.locate import locate
 from .build import Builder, Built
@@ -26,9 +24,6 @@ from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
 from .walk import Batch
 from .writeback import check_form, save
-
-if TYPE_CHECKING:
-    from ..graph import Graph
 
 log = logging.getLogger("chai.quantizer")
 
@@ -111,9 +106,7 @@ def quantize(
         if first is None:
             raise UsageError("quantize: there is no calibration image")
         net.reshape(**{blob: array.shape for blob, array in first.items()})
-        graph: Graph = net.graph
-        for step in (drop_identity, fold_batchnorm, fuse_relu):
-            graph = step(graph, set())
+        graph = rewrite(net.graph)
         where = net.offload.partition
         placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
         watch("float pass", 0.0)

@@ -62,9 +62,9 @@ def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
 
 
 def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
-    error = refused(assembled(*parts(file), version=3))
-    assert "format version 3, this chai reads 2" in str(error) and error.hint == "update chai"
-    assert refused(assembled(*parts(file), version=1)).hint == "make it anew: chai compile"
+    error = refused(assembled(*parts(file), version=4))
+    assert "format version 4, this chai reads 3" in str(error) and error.hint == "update chai"
+    assert refused(assembled(*parts(file), version=2)).hint == "make it anew: chai compile"
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_bytes_between_sections_are_zero(refused: Callable[..., ChaiError], file
 
 @pytest.mark.parametrize("length", [(2 << 20) + 1, 1 << 40, (1 << 64) - 1])
 def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
-    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 2, 0, length) + b"{}")
+    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 3, 0, length) + b"{}")
     assert f"exceeds the limit header_bytes={limits().header_bytes:,}" in str(error)
 
 
@@ -241,8 +241,30 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a size is negative": (change("shapes", "c1", to=[2, -4, 5, 7]), "a size is negative"),
     "sizes beyond any memory": (change("shapes", "c1", to=[2**20, 2**20]), "exceeds the limit blob_elements"),
     "axes without end": (change("shapes", "c1", to=[1] * 99), "exceeds the limit axes"),
-    "a blob of nobody": (change("shapes", "more", to=[1]), "nobody writes blob 'more'"),
-    "an output of nobody": (change("outputs", to=["more"]), "nobody writes blob 'more'"),
+    "a blob of nobody": (change("shapes", "more", to=[1]), "no layer writes blob 'more'"),
+    "an output of nobody": (change("outputs", to=["more"]), "'outputs' and 'latest' do not name the same blobs"),
+    "an output twice": (change("outputs", to=["out", "out"]), "'outputs' and 'latest' do not name the same blobs"),
+    "an output that is folded away": (
+        lambda h, s: (
+            h["latest"].update(x="x"),
+            h["folded"].update(x="c2"),
+            h["shapes"].update(x=[2]),
+            h["outputs"].append("x"),
+        ),
+        "'outputs' and 'latest' do not name the same blobs",
+    ),
+    "a blob folded into no layer": (
+        lambda h, s: (h["folded"].update(x="c9"), h["shapes"].update(x=[2])),
+        "blob 'x' cannot be folded into layer 'c9'",
+    ),
+    "a folded blob without a shape": (
+        lambda h, s: h["folded"].update(x="c2"),
+        "blob 'x' cannot be folded into layer 'c2'",
+    ),
+    "a folded blob that is written": (
+        lambda h, s: h["folded"].update(c2="c2"),
+        "blob 'c2' cannot be folded into layer 'c2'",
+    ),
     "an output that stays on the device": (
         lambda h, s: (h["steps"].remove({"convert": "Unpack", "blob": "c2"}), h.update(outputs=["c2"])),
         "needs blob 'c2' where it is not",

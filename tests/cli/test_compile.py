@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from chai.util.paths import resource
 from tests.artifact.common import parts
+from tests.artifact.test_names import SAME, compiled
 
 IMAGES = resource("prototxt", "digits_images")
 
@@ -59,3 +63,18 @@ def test_words_for_what_cannot_be(chai_command, tmp_path: Path) -> None:  # type
     (tmp_path / "bad.chai").write_bytes(b"\x89chai\r\n\x1a" + bytes(99))
     done = chai_command("run", "bad.chai", "-i", sorted(IMAGES.glob("*.png"))[0])
     assert done.returncode == 65 and "format version 0" in done.stderr
+
+
+def test_the_commands_show_and_write_both_names(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """In ``--json``, in ``-o out.npz`` and in ``chai show``."""
+    compiled(tmp_path, SAME["a split at the end"])
+    done = chai_command("show", "net.chai", "--json")
+    assert json.loads(done.stdout)["outputs"] == ["s0", "s1"], done.stderr
+    picture = np.random.default_rng(0).integers(0, 255, (5, 7, 3), np.uint8)
+    Image.fromarray(picture).save(tmp_path / "one.png")
+    done = chai_command("run", "net.chai", "-i", "one.png", "-o", "out.npz", "--json")
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["images"][0]["outputs"]) == ["s0", "s1"]
+    with np.load(tmp_path / "out.npz") as written:
+        assert {"s0", "s1"} <= set(written.files)
+        assert np.array_equal(written["s0"], written["s1"])

@@ -204,7 +204,7 @@ def test_max_pool_relu_and_concat_pass_formats_on(tmp_path: Path, caplog: pytest
         c Convolution data -> c : {DEEP} {coarse}
         cat Concat p b c -> y : {SIX}
         """
-    found = from_precision(rewrite(make(tmp_path, lines), ()))
+    found = from_precision(rewrite(make(tmp_path, lines)))
     assert found["a@relu"] == found["p"] == Format("DynamicFixed", 8, 5)
     assert found["y"] == found["b"] == Format("DynamicFixed", 8, 1)  # the branch with the largest step
     assert warnings(caplog) == []
@@ -365,7 +365,7 @@ def test_two_types_in_one_layer(tmp_path: Path, types: str, last: str) -> None:
 def test_an_incomplete_format_of_the_last_layer_leaves_that_of_the_first(tmp_path: Path) -> None:
     half = precision(quant_type="Xilinx", bw_layer_out=6)
     lines = f"conv Convolution data -> c : {CONV} {FULL}\nrelu ReLU c -> y : {half}"
-    assert from_precision(rewrite(make(tmp_path, lines), ()))["y"] == Format("DynamicFixed", 8, 5)
+    assert from_precision(rewrite(make(tmp_path, lines)))["y"] == Format("DynamicFixed", 8, 5)
 
 
 def test_formats_hold_for_a_folded_scale(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_unconnected_tops_are_the_outputs_in_their_order() -> None:
 
 def test_a_blob_that_changed_in_place_last_is_an_output() -> None:
     net = graph(DATA + layer("c", "Power", "data", "c") + layer("r", "ReLU", "c", "c"))
-    assert net.outputs == ["c@r"]
+    assert (net.outputs, net.output_blobs) == (["c"], ["c@r"])
     assert net.caffe_name("c@r") == "c"
 
 

@@ -44,6 +44,18 @@ def test_the_head(path: Path, whole: chai.Net) -> None:
     assert np.array_equal(before.forward(DATA)["c1"], whole.tops("c1")[0])
 
 
+@pytest.mark.parametrize(("end", "power"), [("p1", 2.0), ("p2", 4.0), ("p3", 8.0)])
+def test_an_end_between_two_layers_in_place(tmp_path: Path, end: str, power: float) -> None:
+    """The name is the last kept writer's, not the first's and not the one's that was cut off."""
+    text = NET.split("\n")[1] + "\n"
+    for name in ("p1", "p2", "p3"):
+        bottom = "data" if name == "p1" else "x"
+        text += f'layer {{ name: "{name}" type: "Power" bottom: "{bottom}" top: "x" power_param {{ scale: 2 }} }}\n'
+    (tmp_path / "net.prototxt").write_text(text)
+    net = chai.Net(tmp_path / "net.prototxt", device="float", end_layer=end)
+    assert np.array_equal(net.forward(DATA)["x"], np.float32(power) * DATA)
+
+
 def test_the_tail_reads_what_the_head_wrote(path: Path, whole: chai.Net) -> None:
     tail = chai.Net(path, device="float", start_layer="a")
     assert tail.inputs == ["c1", "b"]  # b comes from a branch that does not depend on a

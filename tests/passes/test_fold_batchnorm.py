@@ -41,7 +41,7 @@ def test_convolution_batchnorm_scale(tmp_path: Path, tops: str, type: str, field
         """,
     )
     known = facts(graph)
-    after = fold_batchnorm(graph, ())
+    after = fold_batchnorm(graph)
     assert facts(graph) == known
     assert types(after) == [type, "AbsVal"]
     assert origins(after) == [("conv", "bn", "scale"), ("abs",)]
@@ -61,7 +61,7 @@ def test_convolution_batchnorm_scale(tmp_path: Path, tops: str, type: str, field
 )
 def test_chains_of_any_length_up_to_the_output(tmp_path: Path, line: str, count: int) -> None:
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\n{line}")
-    after = fold_batchnorm(graph, ())
+    after = fold_batchnorm(graph)
     assert types(after) == ["Convolution"]
     assert len(after.layer("conv").origin) == 1 + count
     assert after.outputs == graph.outputs
@@ -81,7 +81,7 @@ def test_bn_of_forks(tmp_path: Path, type: str, fields: str) -> None:
         abs AbsVal c -> y
         """,
     )
-    after = fold_batchnorm(graph, ())
+    after = fold_batchnorm(graph)
     assert types(after) == [type, "AbsVal"]
     assert origins(after) == [("first", "bn"), ("abs",)]
     same(graph, after, FOLDED)
@@ -100,12 +100,12 @@ def test_distinct_tops_before_an_eltwise(tmp_path: Path) -> None:
         relu ReLU y -> y
         """,
     )
-    after = fold_batchnorm(graph, ())
+    after = fold_batchnorm(graph)
     assert types(after) == ["Convolution", "Convolution", "Eltwise", "ReLU"]
     assert after.layer("sum").bottoms == ("x", "s")
     same(graph, after, FOLDED)
-    assert origins(rewrite(graph, ())) == [("stem",), ("conv", "bn", "scale"), ("sum", "relu")]
-    same(graph, rewrite(graph, ()), FOLDED)
+    assert origins(rewrite(graph)) == [("stem",), ("conv", "bn", "scale"), ("sum", "relu")]
+    same(graph, rewrite(graph), FOLDED)
 
 
 def test_behind_a_pooling_two_become_one_scale(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_behind_a_pooling_two_become_one_scale(tmp_path: Path) -> None:
         relu ReLU s -> s
         """,
     )
-    after = fold_batchnorm(graph, ())
+    after = fold_batchnorm(graph)
     assert types(after) == ["Pooling", "Scale", "ReLU"]
     scale = after.layers[-2]
     assert isinstance(scale, Scale)
@@ -136,7 +136,7 @@ def test_behind_an_inner_product_two_become_one_scale(tmp_path: Path) -> None:
         scale Scale f -> f : {AFFINE}
         """,
     )
-    after = fold_batchnorm(graph, ())
+    after = fold_batchnorm(graph)
     assert types(after) == ["InnerProduct", "Scale"]
     same(graph, after, FOLDED)
 
@@ -186,38 +186,15 @@ NEVER = {
 @pytest.mark.parametrize("lines", NEVER.values(), ids=NEVER)
 def test_what_must_not_match(tmp_path: Path, lines: str) -> None:
     graph = make(tmp_path, lines)
-    assert facts(fold_batchnorm(graph, ())) == facts(graph)
-    same(graph, rewrite(graph, ()), FOLDED)
+    assert facts(fold_batchnorm(graph)) == facts(graph)
+    same(graph, rewrite(graph), FOLDED)
 
 
 def test_an_output_in_between_stays(tmp_path: Path) -> None:
     """A blob of the prototxt's outputs has no reader; one that is asked for as an output may have one."""
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\nbn BatchNorm c -> b : {GLOBAL}")
     graph.outputs = ["c", "b"]
-    assert facts(fold_batchnorm(graph, ())) == facts(graph)
-
-
-@pytest.mark.parametrize(
-    ("keep", "left"),
-    [
-        ("c", ["Convolution", "Scale"]),
-        ("b", ["Convolution", "Scale"]),
-        ("s", ["Convolution"]),
-    ],
-)
-def test_keep_protects_a_blob(tmp_path: Path, keep: str, left: list[str]) -> None:
-    graph = make(
-        tmp_path,
-        f"""
-        conv Convolution data -> c : {CONV}
-        bn BatchNorm c -> b : {GLOBAL}
-        scale Scale b -> s : {AFFINE}
-        """,
-    )
-    after = fold_batchnorm(graph, {keep})
-    assert types(after) == left
-    assert keep in {t for layer in after.layers for t in layer.tops}
-    same(graph, after, FOLDED)
+    assert facts(fold_batchnorm(graph)) == facts(graph)
 
 
 def test_nothing_is_folded_behind_a_fused_relu(tmp_path: Path) -> None:
@@ -230,9 +207,9 @@ def test_nothing_is_folded_behind_a_fused_relu(tmp_path: Path) -> None:
         scale Scale c -> s : {AFFINE}
         """,
     )
-    fused = fuse_relu(graph, ())
-    assert facts(fold_batchnorm(fused, ())) == facts(fused)
-    same(graph, rewrite(rewrite(graph, ()), ()), FOLDED)
+    fused = fuse_relu(graph)
+    assert facts(fold_batchnorm(fused)) == facts(fused)
+    same(graph, rewrite(rewrite(graph)), FOLDED)
 
 
 def test_the_formats_of_a_folded_layer(tmp_path: Path) -> None:
@@ -244,7 +221,7 @@ def test_the_formats_of_a_folded_layer(tmp_path: Path) -> None:
         scale Scale c -> c : {AFFINE} precision_param {{ bw_layer_in: 8 fl_layer_in: 4 bw_layer_out: 8 fl_layer_out: 5 }}
         """,
     )
-    precision = fold_batchnorm(graph, ()).layer("conv").precision
+    precision = fold_batchnorm(graph).layer("conv").precision
     assert precision is not None
     assert (precision.bw_layer_out, precision.fl_layer_out) == (8, 5)
     assert (precision.bw_layer_in, precision.fl_layer_in) == (6, 2)

@@ -33,7 +33,7 @@ def test_plain_and_leaky(tmp_path: Path, type: str, top: str, slope: float) -> N
         """,
     )
     known = facts(graph)
-    after = fuse_relu(graph, ())
+    after = fuse_relu(graph)
     assert facts(graph) == known
     assert types(after) == [type, "AbsVal", "TanH"]
     assert origins(after) == [("first", "relu"), ("abs",), ("tanh",)]
@@ -57,7 +57,7 @@ def test_relu6(tmp_path: Path, type: str, relu: str, slope: float) -> None:
         relu {kind} s -> r{params and " : " + params}
         """,
     )
-    after = fuse_relu(graph, ())
+    after = fuse_relu(graph)
     assert types(after) == [type, "Power", "Scale"]
     assert (after.layer("second").slope, after.layer("second").ceiling) == (slope, 6)
     same(graph, after)
@@ -73,7 +73,7 @@ def test_a_sum_takes_a_relu(tmp_path: Path) -> None:
         relu ReLU s -> y
         """,
     )
-    after = fuse_relu(graph, ())
+    after = fuse_relu(graph)
     assert origins(after) == [("a",), ("b",), ("sum", "relu")]
     assert after.outputs == ["y"]
     same(graph, after)
@@ -88,7 +88,7 @@ def test_the_second_relu_stays(tmp_path: Path) -> None:
         relu ReLU c -> c
         """,
     )
-    after = fuse_relu(graph, ())
+    after = fuse_relu(graph)
     assert origins(after) == [("conv", "leaky"), ("relu",)]
     assert after.layer("conv").slope == 0.5
     same(graph, after)
@@ -125,21 +125,14 @@ NEVER = {
 @pytest.mark.parametrize("lines", NEVER.values(), ids=NEVER)
 def test_what_must_not_match(tmp_path: Path, lines: str) -> None:
     graph = make(tmp_path, lines)
-    assert facts(fuse_relu(graph, ())) == facts(graph)
-    same(graph, rewrite(graph, ()))
+    assert facts(fuse_relu(graph)) == facts(graph)
+    same(graph, rewrite(graph))
 
 
 def test_an_output_in_between_stays(tmp_path: Path) -> None:
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\nrelu ReLU c -> r")
     graph.outputs = ["c", "r"]
-    assert facts(fuse_relu(graph, ())) == facts(graph)
-
-
-@pytest.mark.parametrize(("keep", "left"), [("c", ["Convolution", "ReLU"]), ("r", ["Convolution"])])
-def test_keep_protects_a_blob(tmp_path: Path, keep: str, left: list[str]) -> None:
-    graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\nrelu ReLU c -> r")
-    assert types(fuse_relu(graph, {keep})) == left
-    same(graph, fuse_relu(graph, {keep}))
+    assert facts(fuse_relu(graph)) == facts(graph)
 
 
 def test_two_bottoms_and_batch_statistics_take_a_relu_on_the_host(tmp_path: Path) -> None:
@@ -154,7 +147,7 @@ def test_two_bottoms_and_batch_statistics_take_a_relu_on_the_host(tmp_path: Path
         leaky ReLU s -> s : relu_param { negative_slope: 0.25 }
         """,
     )
-    same(graph, fuse_relu(graph, ()))
+    same(graph, fuse_relu(graph))
 
 
 def test_the_output_has_the_relus_format(tmp_path: Path) -> None:
@@ -165,7 +158,7 @@ def test_the_output_has_the_relus_format(tmp_path: Path) -> None:
         relu ReLU c -> c : precision_param {{ bw_layer_in: 8 fl_layer_in: 4 bw_layer_out: 8 fl_layer_out: 5 }}
         """,
     )
-    precision = fuse_relu(graph, ()).layer("conv").precision
+    precision = fuse_relu(graph).layer("conv").precision
     assert precision is not None
     assert (precision.bw_layer_out, precision.fl_layer_out) == (8, 5)
     assert (precision.bw_layer_in, precision.fl_layer_in) == (6, 2)
@@ -187,7 +180,7 @@ def test_a_resnet_block_through_all_passes(tmp_path: Path) -> None:
         r2 ReLU e -> r2 : relu_param {{ negative_slope: 0.1 }}
         """,
     )
-    after = rewrite(graph, ())
+    after = rewrite(graph)
     assert origins(after) == [("c1", "b1", "s1", "r1"), ("c2", "b2", "s2"), ("sum", "r2")]
     same(graph, after, 1e-5)
-    assert facts(rewrite(after, ())) == facts(after)
+    assert facts(rewrite(after)) == facts(after)

@@ -23,7 +23,7 @@ MEAN = "pooling_param { pool: AVE global_pooling: true }"
 
 def builder(folder: Path, lines: str, bits: int, scheme: str) -> Builder:
     net = network(folder, lines, (4, 3, 12, 14))
-    graph = fuse_relu(drop_identity(net.graph, set()), set())
+    graph = fuse_relu(drop_identity(net.graph))
     data = np.random.default_rng(0).standard_t(3, (4, 3, 12, 14)).astype(np.float32) * 4
     placed = {x.name for x in graph.layers if x.type in ("Convolution", "Pooling")}
     return Builder(graph, net.graph, observe(graph, [{"data": data}]), load(), placed, bits, scheme)

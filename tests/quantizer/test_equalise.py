@@ -32,7 +32,7 @@ LINES = f"""
 
 
 def test_the_network_computes_the_same_and_its_blobs_are_divided(tmp_path: Path) -> None:
-    graph = fuse_relu(network(tmp_path, LINES, SHAPE).graph, set())
+    graph = fuse_relu(network(tmp_path, LINES, SHAPE).graph)
     feeds = {"data": batches()[0]}
     seen, shapes = observe(graph, [feeds]), shapes_of(graph, feeds)
     r = factors(graph, seen.largest, shapes, 0.5, {"a", "b", "c", "d", "e"})

@@ -31,7 +31,7 @@ def batches(seed: int = 0) -> list[np.ndarray]:
 def builder(folder: Path, data: list[np.ndarray], whole: bool = False) -> Builder:
     """``whole``: the weights are whole codes."""
     net = network(folder, LINES, (3, 3, 12, 14))
-    graph = fuse_relu(net.graph, set())
+    graph = fuse_relu(net.graph)
     for layer in graph.layers if whole else ():
         if layer.name in ("a", "b"):
             codes = np.rint(layer.blobs[0] / np.abs(layer.blobs[0]).max((1, 2, 3), keepdims=True) * 31)

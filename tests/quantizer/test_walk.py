@@ -36,17 +36,17 @@ def test_fixed_point_is_the_schedules(tmp_path: Path, bits: int, scheme: str) ->
     net.calibrate(data[0])
     graph = net.graph
     for step in (drop_identity, fold_batchnorm, fuse_relu):
-        graph = step(graph, set())
+        graph = step(graph)
     assert net.formats is not None
     placed = {x.name for x in graph.layers if not x.source and net.offload.partition.engine(x.name) == "fpga"}
     emulation = Emulation(graph, net.formats, net.overlay, placed)  # type: ignore[arg-type]
-    states = emulation.run([{"data": d} for d in data], graph.outputs)
+    states = emulation.run([{"data": d} for d in data], graph.output_blobs)
     assert not emulation.refused
     for batch, state in zip(data, states):
-        assert sorted({*state.host, *state.codes}) == sorted(graph.outputs)  # all else was dropped
+        assert sorted({*state.host, *state.codes}) == sorted(graph.output_blobs)  # all else was dropped
         wanted = net.forward(batch)
-        for blob in graph.outputs:
-            np.testing.assert_array_equal(state.value(blob), wanted[graph.caffe_name(blob)])
+        for name in graph.outputs:
+            np.testing.assert_array_equal(state.value(graph.latest[name]), wanted[name])
 
 
 def test_a_layer_whose_numbers_do_not_fit_runs_on_the_host(tmp_path: Path) -> None:

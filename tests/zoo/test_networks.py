@@ -157,7 +157,7 @@ def test_shapes_and_macs_are_those_counted_by_hand(name: str) -> None:
     wanted = NETWORKS[name]
     graph = graph_of(name)
     shapes = infer_shapes(graph)
-    assert {graph.caffe_name(b): shapes[b] for b in graph.outputs} == wanted.outputs
+    assert {name: shapes[graph.latest[name]] for name in graph.outputs} == wanted.outputs
     counted = sum(k * k * inputs * outputs * side * side for k, inputs, outputs, side in wanted.convolutions())
     assert wanted.anchor in (0, counted)
     assert sum(macs(layer, shapes) for layer in graph.layers) == counted
@@ -177,7 +177,7 @@ def test_what_stays_on_the_host(name: str) -> None:
     for layer in graph.layers:  # ones: what weights are cannot matter here, only that a pass may fold them
         sizes = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
         layer.blobs = [np.broadcast_to(np.float32(1), size) for size in sizes]
-    rewritten = rewrite(graph, set(graph.outputs))
+    rewritten = rewrite(graph)
     found = partition(rewritten, shapes, overlay.load(), {}, {})
     assert Counter(layer.type for layer in rewritten.layers if layer.name in found.reasons) == NETWORKS[name].host
     assert not {layer.type for layer in rewritten.layers} & {"BatchNorm", "Dropout"}  # taken in, dropped

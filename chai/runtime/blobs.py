@@ -1,0 +1,54 @@
+"""Blobs: what is left of a pass, by Caffe's name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ..blob import show
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ..blob import Array
+    from ..graph import Graph
+
+
+class Blobs(Mapping[str, "Array"]):
+    """The blobs that a pass was asked for, float32, by Caffe's name.
+
+    A compiled network has no weights for the blobs that a pass folded away: they keep their keys, ``net.shapes`` has
+    their shapes, and reading their numbers raises UsageError. ``readable`` has all others.
+    """
+
+    def __init__(self, network: str, graph: Graph, values: Mapping[str, Array], keep: Collection[str]) -> None:
+        self._network = network
+        latest = graph.latest.items()
+        self._folded = {name: graph.folded[blob] for name, blob in latest if blob in graph.folded and blob in keep}
+        self._folded = self._folded if values else {}  # before the first pass there are no blobs at all
+        self._names = [name for name, blob in latest if blob in values or name in self._folded]
+        self.readable: Mapping[str, Array] = {name: values[blob] for name, blob in latest if blob in values}
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self._folded:
+            raise UsageError(
+                f"{self._network} is compiled: blob {name!r} was folded into layer {self._folded[name]!r}, "
+                "its numbers cannot be computed any more",
+                hint="load the prototxt and the caffemodel",
+            )
+        return self.readable[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.readable or name in self._folded
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        shapes = {name: show(value.shape) for name, value in self.readable.items()}
+        words = {**shapes, **{name: f"(folded into {layer!r})" for name, layer in self._folded.items()}}
+        return f"<Blobs: {', '.join(f'{name} {words[name]}' for name in self)}>"

@@ -1,0 +1,80 @@
+"""Folded: blobs that the plan of an overlay does not have, computed aside.
+
+The plan runs a convolution, its BatchNorm and its ReLU as one layer, so the blobs between them do not exist. Asking for
+one of them must not change the plan: another plan would round elsewhere, and the outputs would differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..graph import Graph, Layer
+from ..kernels.codes import pack, unpack
+from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule, Step
+from ..util.lazy_numpy import np
+from .host import run_layer
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+
+class Folded:
+    """How to get the blobs ``keep`` of ``graph`` (ids) from a pass over ``rewritten``, what the passes made of it.
+
+    The value of a blob that was folded away is what the prototxt's own layers compute in float32 from the bottoms that
+    the plan's layer reads: their dequantised codes if it runs on the device, the host's float32 if not. It is not
+    rounded, as no format belongs to it. A custom layer before such a ReLU runs once more for it.
+
+    ``reads`` are the blobs (ids of ``rewritten``) that ``compute`` needs.
+    """
+
+    def __init__(
+        self, graph: Graph, rewritten: Graph, schedule: Schedule, shapes: Mapping[str, Shape], keep: Collection[str]
+    ) -> None:
+        self.keep = [top for layer in graph.layers for top in layer.tops if top in keep]
+        self.shapes = shapes
+        self._packed = {s.blob: s.format for s in schedule.steps if isinstance(s, Convert) and s.kind == "Pack"}
+        self._on_codes = {layer.name for step in schedule.steps for layer in _on_codes(step)}
+        self._first = {layer.origin[0]: layer for layer in rewritten.layers}
+        written = {top for layer in rewritten.layers for top in layer.tops}
+        needed = set(self.keep)
+        self._layers: list[Layer] = []
+        for layer in reversed(graph.layers):
+            if not needed.isdisjoint(set(layer.tops) - written):
+                self._layers.insert(0, layer)
+                needed.update(self._bottoms(layer))
+        self.reads = needed & written
+
+    def compute(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the blobs that were asked for, from those of ``reads``."""
+        blobs = dict(values)
+        with np.errstate(all="ignore"):  # as in the pass itself
+            for layer in self._layers:
+                bottoms = [self._read(layer, blob, blobs[blob]) for blob in self._bottoms(layer)]
+                tops, _ = run_layer(layer, bottoms, self._sizes(layer), 0.0)
+                blobs.update((top, value) for top, value in zip(layer.tops, tops) if top not in values)
+        return {blob: blobs[blob] for blob in self.keep if blob in blobs}
+
+    def _bottoms(self, layer: Layer) -> tuple[str, ...]:
+        """Return what a layer of the prototxt reads: where the plan has its place in a chain, what that reads."""
+        return self._first.get(layer.name, layer).bottoms
+
+    def _sizes(self, layer: Layer) -> dict[str, Shape]:
+        tops = {top: self.shapes[top] for top in layer.tops}
+        return {**dict(zip(layer.bottoms, (self.shapes[b] for b in self._bottoms(layer)))), **tops}
+
+    def _read(self, layer: Layer, blob: str, value: Array) -> Array:
+        """Return the numbers of a bottom as the plan's layer reads them."""
+        first = self._first.get(layer.name)
+        if first is None or first.name not in self._on_codes or blob not in self._packed:
+            return value
+        return unpack(pack(value, self._packed[blob]), self._packed[blob])
+
+
+def _on_codes(step: Step) -> tuple[Layer, ...]:
+    """Return the layers of a step that work on codes."""
+    if isinstance(step, HostStep):
+        return (step.layer,) if step.codes else ()
+    return step.layers if isinstance(step, DeviceStep) else ()
