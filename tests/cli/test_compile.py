@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
+import chai
+import chai.pycaffe as caffe
 from chai.util.paths import resource
 from tests.artifact.common import parts
 from tests.artifact.test_names import SAME, compiled
+from tests.passes.common import prototxt
 
 IMAGES = resource("prototxt", "digits_images")
 
@@ -78,3 +86,92 @@ def test_the_commands_show_and_write_both_names(chai_command, tmp_path: Path) ->
     with np.load(tmp_path / "out.npz") as written:
         assert {"s0", "s1"} <= set(written.files)
         assert np.array_equal(written["s0"], written["s1"])
+
+
+# -- an old file stays whole until there is a new one
+
+RUN = "import sys; from chai.cli import run; sys.exit(run(sys.argv[1:]))"
+KILLED = """
+import builtins, os, signal, sys
+from chai.artifact import container
+
+class Cut:  # a file that kills its writer in the middle
+    def __init__(self, file):
+        self.file, self.left = file, 4
+    def __enter__(self):
+        return self
+    def __exit__(self, *_):
+        self.file.close()
+    def write(self, data):
+        self.file.write(data)
+        self.file.flush()
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+    def tell(self):
+        return self.file.tell()
+
+def renaming(event, args):
+    if event == "os.rename":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv.pop(1) == "writing":
+    container.open = lambda path, mode: Cut(builtins.open(path, mode)) if mode == "wb" else builtins.open(path, mode)
+else:
+    sys.addaudithook(renaming)
+from chai.cli import run
+sys.exit(run(sys.argv[1:]))
+"""
+FULL = """
+import resource, sys
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+from chai.cli import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def _small(folder: Path) -> tuple[list[str], bytes]:
+    """The arguments that compile a small network to net.chai, and what is there already, of other weights."""
+    precision = "bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 fl_layer_in: 5 fl_layer_out: 3 fl_params: 7"
+    wide = "convolution_param { num_output: 64 kernel_size: 3 }"
+    conv = f'conv Convolution data -> c : {wide} precision_param {{ quant_type: "DynamicFixed" {precision} }}'
+    (folder / "net.prototxt").write_text(prototxt(conv, (1, 3, 9, 11)))
+    arguments = ["compile", "net.prototxt", "net.caffemodel", "-o", "net.chai"]
+    for value in (0.25, 0.5):
+        net = caffe.Net(str(folder / "net.prototxt"), caffe.TEST, device="float")
+        net.params["conv"][0].data[...] = value * np.sign(np.arange(64 * 27).reshape(64, 3, 3, 3) % 5 - 2)
+        net.save(folder / "net.caffemodel")
+        if value == 0.25:
+            assert _python(folder, RUN, *arguments).returncode == 0
+    return arguments, (folder / "net.chai").read_bytes()
+
+
+def _python(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("CHAI_")}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=folder, env=clean, check=False
+    )
+
+
+def test_a_kill_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    """In the middle of the sections, and in the last moment before the new file takes the name."""
+    arguments, before = _small(tmp_path)
+    for moment in ("writing", "renaming"):
+        assert _python(tmp_path, KILLED, moment, *arguments).returncode == -signal.SIGKILL
+        assert (tmp_path / "net.chai.part").exists()  # else it was killed before there was anything to lose
+        assert (tmp_path / "net.chai").read_bytes() == before
+    assert chai.Net(tmp_path / "net.chai").outputs == ["c"]
+    done = _python(tmp_path, RUN, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "net.chai").read_bytes() != before and not (tmp_path / "net.chai.part").exists()
+
+
+@pytest.mark.parametrize("limit", [0, 100, 4000])
+def test_a_full_disk_leaves_the_old_file_whole(tmp_path: Path, limit: int) -> None:
+    arguments, before = _small(tmp_path)
+    assert len(before) > 4000
+    done = _python(tmp_path, FULL, str(limit), *arguments)
+    assert (done.returncode, done.stdout) == (74, "") and "error: " in done.stderr and "Traceback" not in done.stderr
+    assert (tmp_path / "net.chai").read_bytes() == before
+    assert not (tmp_path / "net.chai.part").exists()
