@@ -14,6 +14,8 @@ ChaiError
 
 from __future__ import annotations
 
+from .util.text import visible
+
 
 class ChaiError(Exception):
     """Base class. ``layer`` names the layer concerned, ``hint`` says what to do; either may be None."""
@@ -26,12 +28,12 @@ class ChaiError(Exception):
         self.excerpt = ""  # the place in a text, ready to print
 
     def __str__(self) -> str:
-        return f"{self.message} (hint: {self.hint})" if self.hint else self.message
+        return self.headline + (visible(f" (hint: {self.hint})") if self.hint else "")
 
     @property
     def headline(self) -> str:
         """The message without its hint, one line."""
-        return self.message
+        return visible(self.message)
 
 
 class ParseError(ChaiError):
@@ -62,10 +64,7 @@ class ParseError(ChaiError):
     def headline(self) -> str:
         place = self.path if self.line is None else f"{self.path}:{self.line}:{self.column}"
         layer = f"layer {self.layer!r}: " if self.layer and repr(self.layer) not in self.message else ""
-        return f"{place}: {layer}{self.message}"
-
-    def __str__(self) -> str:
-        return f"{self.headline} (hint: {self.hint})" if self.hint else self.headline
+        return visible(f"{place}: {layer}{self.message}")
 
 
 class ModelError(ChaiError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -27,6 +26,8 @@ from .runtime.blobs import Blobs
 from .runtime.perf import PerfInfo
 from .util.files import digest
 from .util.lazy_numpy import np
+from .util.log import logger
+from .util.text import visible
 from .zoo.locate import is_compiled, locate, read_graph
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from .offload.schedule import Schedule
     from .overlay import Overlay
 
-log = logging.getLogger("chai")
+log = logger("chai")
 SIZES = 4  # input sizes whose schedules are kept
 
 
@@ -232,7 +233,8 @@ class Net:
     def __repr__(self) -> str:
         inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)
         layers, outputs = len(self.graph.layers), ", ".join(self.outputs)
-        return f"<chai.Net {self.name!r}: {layers} layers, {inputs} -> {outputs}, device {self.device.name}>"
+        blobs = f"{inputs} -> {outputs}"
+        return visible(f"<chai.Net {self.name!r}: {layers} layers, {blobs}, device {self.device.name}>")
 
     def _repr_html_(self) -> str:
         """Where each layer runs and in which format, in a notebook."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import sys
 
+from .util.text import tell
+
 _USUAL_SWAP, _USUAL_TRANSPOSE = "2,1,0", "2,0,1"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Translate the arguments and run ``chai quantize``; the exit code."""
-    import argparse
+    from .cli.options import Parser
 
-    parser = argparse.ArgumentParser(
-        prog="python -m chai.xportdnn", description="XportDNN's arguments for chai quantize"
-    )
+    parser = Parser(prog="python -m chai.xportdnn", description="XportDNN's arguments for chai quantize")
     add = parser.add_argument
     add("--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx")
     add("--deploy_model", required=True)
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         command = translated(args)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        tell(sys.stderr, f"error: {error}")
         return 2
     from .cli import run
 

@@ -26,6 +26,7 @@ from ..layers.detection_output import DetectionOutput, NonMaximumSuppression
 from ..net import Net
 from ..runtime import perf
 from ..util.lazy_numpy import np
+from ..util.text import tell
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -432,4 +433,4 @@ def _floats(buffer: Any, elements: int | None, name: str, *, write: bool = False
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    tell(sys.stderr, *text.split("\n"))

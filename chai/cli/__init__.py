@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
+from ..util.text import tell
+
 COMMANDS = {
     "run": "classify or process images with a network",
     "show": "every layer: type, shape, multiply-accumulates, engine",
@@ -39,6 +41,9 @@ Start with:  chai demo"""
 
 def run(argv: list[str]) -> int:
     """Run one command line; the exit code."""
+    if _stdout_is_closed():
+        tell(sys.stderr, "error: standard output is closed", "hint: > /dev/null drops what is printed")
+        return 74
     try:
         code = _run(argv)
         sys.stdout.flush()
@@ -47,23 +52,24 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        tell(sys.stderr, "interrupted")
         return 130
     except OSError as error:
         _discard_output()
         name = f"{error.filename}: " if error.filename else ""
-        print(f"error: {name}{error.strerror or error}", file=sys.stderr)
+        tell(sys.stderr, f"error: {name}{error.strerror or error}")
         return 74
 
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_HELP.format(commands="\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())))
+        commands = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
+        tell(sys.stdout, *_HELP.format(commands=commands).split("\n"))
         return 0
     if argv[0] in ("-V", "--version"):
         from .. import __version__
 
-        print(f"chai {__version__}")
+        tell(sys.stdout, f"chai {__version__}")
         return 0
     if argv[0] not in COMMANDS:
         return _unknown(argv[0])
@@ -74,8 +80,8 @@ def _unknown(name: str) -> int:
     from difflib import get_close_matches
 
     near = get_close_matches(name, COMMANDS, 1)
-    print(f"error: there is no command {name!r}", file=sys.stderr)
-    print(f"hint: did you mean chai {near[0]}?" if near else "hint: chai --help lists the commands", file=sys.stderr)
+    hint = f"did you mean chai {near[0]}?" if near else "chai --help lists the commands"
+    tell(sys.stderr, f"error: there is no command {name!r}", f"hint: {hint}")
     return 2
 
 
@@ -84,10 +90,10 @@ def _command(name: str, argv: list[str]) -> int:
     from importlib import import_module
 
     from ..errors import ChaiError
-    from . import output
+    from . import options, output
 
     module = import_module(f".{name}", __name__)
-    parser = argparse.ArgumentParser(
+    parser = options.Parser(
         prog=f"chai {name}",
         description=COMMANDS[name],
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -107,12 +113,21 @@ def _command(name: str, argv: list[str]) -> int:
     except ChaiError as error:
         return output.report(error)
     except (MemoryError, RecursionError) as error:
-        print(f"error: out of {'memory' if isinstance(error, MemoryError) else 'stack'}", file=sys.stderr)
+        output.say(f"error: out of {'memory' if isinstance(error, MemoryError) else 'stack'}")
         return 70
     except (OSError, KeyboardInterrupt):
         raise
     except Exception as error:
         return output.fault(error)
+
+
+def _stdout_is_closed() -> bool:
+    """Return whether nothing can be printed. Closed streams become /dev/null: else a file would get their numbers."""
+    closed = sys.stdout is None
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    return closed
 
 
 def _discard_output() -> None:

@@ -104,25 +104,23 @@ def _label(labels: Sequence[str], index: int) -> str:
 
 def show(answer: dict[str, Any]) -> None:
     """Print the answers of one image."""
-    print(output.printable(answer["file"]))
+    output.result(answer["file"])
     several = len(answer["outputs"]) > 1
     for name, found in answer["outputs"].items():
         if several:
-            print(f"  {output.printable(name)}")
+            output.result(f"  {name}")
         if "top" in found:
             for line in found["top"]:
-                print(f"  {line['score']:8.4f}  {line['index']:4d}  {output.printable(line['label'])}".rstrip())
+                output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {line['label']}".rstrip())
         elif "boxes" in found:
             for line in found["boxes"]:
                 corners = " ".join(f"{v:7.4f}" for v in line["box"])
-                print(
-                    f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {output.printable(line['name'])}".rstrip()
-                )
+                output.result(f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {line['name']}".rstrip())
             if not found["boxes"]:
-                print("  nothing found")
+                output.result("  nothing found")
         else:
-            print(
+            output.result(
                 f"  {shape_text(tuple(found['shape']))}  min {found['min']:g}  max {found['max']:g}  mean {found['mean']:g}"
             )
             for line in found.get("classes", ()):
-                print(f"  {line['share']:8.2%}  {line['index']:4d}  {output.printable(line['label'])}".rstrip())
+                output.result(f"  {line['share']:8.2%}  {line['index']:4d}  {line['label']}".rstrip())

@@ -142,12 +142,12 @@ def _report(args: argparse.Namespace, net: Net, times: dict[str, list[float]], d
         return
     size = ", ".join(f"{b} {show(net.shapes[b])}" for b in net.inputs)
     threads = f"{args.threads} thread{'s' * (args.threads > 1)}"
-    print(f"{net.name}   {size}   device {net.device.name}   {threads}")
-    print(f"ms per image, {args.rounds} interleaved rounds")
+    output.result(f"{net.name}   {size}   device {net.device.name}   {threads}")
+    output.result(f"ms per image, {args.rounds} interleaved rounds")
     output.table(
         ["", "median", "min", "p90"],
         [[name, *(f"{row[k]:.2f}" for k in ("median", "min", "p90"))] for name, row in rows.items()],
         "lrrr",
     )
     if ratio is not None:
-        print(f"ratio     chai / opencv = {ratio:.2f} x   (largest difference of the outputs {difference:.1e})")
+        output.result(f"ratio     chai / opencv = {ratio:.2f} x   (largest difference of the outputs {difference:.1e})")

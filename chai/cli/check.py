@@ -18,6 +18,7 @@ from ..report import page as reports
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.table import Table
+from ..util.text import visible
 from ..zoo.locate import locate
 from . import check_custom, inputs, options, output
 
@@ -113,7 +114,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.json:
         output.as_json("chai.check/1", **content)
     else:
-        print(inputs.header(args, job))
+        output.result(inputs.header(args, job))
         _print(args, report, missed)
     if args.html:
         reports.save(args.html, _page(args, report, weights, missed, content))
@@ -162,7 +163,7 @@ def _formats(args: argparse.Namespace, report: Report) -> str:
 
 def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
     _say(f"{report.images} images on the emulator of {report.overlay}, {_formats(args, report)}")
-    names = min(36, max(len(output.printable(layer.name)) for layer in report.layers))
+    names = min(36, max(len(visible(layer.name)) for layer in report.layers))
     room = WIDTH - names - 24  # what the other columns leave
     full = min(20, room - 3)
     rows = [_row(layer, layer is report.first_bad, names, full, room) for layer in report.layers]
@@ -174,8 +175,8 @@ def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
 
 def _say(line: str) -> None:
     """A sentence on stdout, in lines of 80 columns; names stay whole."""
-    text = output.printable(line)
-    print(textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    text = visible(line)
+    output.result(*textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
 
 def _row(layer: LayerCheck, first_bad: bool, names: int, full: int, room: int) -> list[str]:
@@ -197,7 +198,7 @@ def _glyph() -> str:
 
 def _tail(name: str, width: int) -> str:
     """The end of a name that is too long: that is where layers of one block differ."""
-    name = output.printable(name)
+    name = visible(name)
     return name if len(name) <= width else "..." + name[3 - width :]
 
 

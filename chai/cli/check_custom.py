@@ -38,6 +38,6 @@ def check(args: argparse.Namespace, wanted: list[str]) -> int:
     if args.json:
         output.as_json("chai.check.custom/1", network=net.name, **report.to_json())
     else:
-        print(report)
-        print("every way agrees" if report.ok else "some ways disagree")
+        output.result(*str(report).split("\n"))
+        output.result("every way agrees" if report.ok else "some ways disagree")
     return 0 if report.ok else 1

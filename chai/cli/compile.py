@@ -57,10 +57,10 @@ def execute(args: argparse.Namespace) -> int:
     segments = [step for step in job.net.schedule.steps if isinstance(step, DeviceStep)]
     overlay = job.net.overlay
     assert overlay is not None
-    print(
+    output.result(
         f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {args.batch}"
     )
-    print(
+    output.result(
         f"{sum(len(s.tasks) for s in segments)} Tasks in {len(segments)} segment{'s' * (len(segments) != 1)}, "
         f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
     )

@@ -89,14 +89,14 @@ def execute(args: argparse.Namespace) -> int:
         )
     else:
         formats = f"   overlay {net.overlay.name}   8 bit" if net.overlay else ""
-        print(f"{net.name} (chai's own, trained on handwritten digits)   device {net.device.name}{formats}")
+        output.result(f"{net.name} (chai's own, trained on handwritten digits)   device {net.device.name}{formats}")
         output.table(["image", "truth", "says", "p", "2nd", "p"], _rows(digits, shown, probabilities), "lrrrrr")
-        print(f"top-1     {right}/{len(said)} of the held-back digits shipped with chai ({exact} in float)")
+        output.result(f"top-1     {right}/{len(said)} of the held-back digits shipped with chai ({exact} in float)")
         spread = f"min {ms['min']:.2f}   p90 {ms['p90']:.2f}"
-        print(f"latency   median {ms['median']:.2f} ms   {spread}   ({RUNS} runs after a warm-up)")
+        output.result(f"latency   median {ms['median']:.2f} ms   {spread}   ({RUNS} runs after a warm-up)")
         engines = Counter(s.engine for s in net.perf.steps)
-        print(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
-        print(f"picture   {args.output}")
+        output.result(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
+        output.result(f"picture   {args.output}")
         getPerfInfo(net)
     if not args.quiet:
         output.say("next: chai show digits --overlay pynq-z2      chai run googlenet WEIGHTS -i YOUR.jpg")

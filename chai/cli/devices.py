@@ -57,13 +57,13 @@ def execute(args: argparse.Namespace) -> int:
         [[str(f["device"]), "yes" if f["usable"] else "no", str(f["state"]), str(f["summary"])] for f in found],
         "llll",
     )
-    print()
+    output.result("")
     rows = [
         [o.name, o.part, f"{o.macs} MAC", f"{o.clock_mhz:g} MHz", ", ".join(b.name for b in o.boards)] for o in boards
     ]
     output.table(["overlay", "part", "per cycle", "assumed", "boards"], rows, "llrrl")
-    print()
-    print(f"custom layers are compiled by: {jit}")
+    output.result("")
+    output.result(f"custom layers are compiled by: {jit}")
     return 0
 
 
@@ -78,10 +78,8 @@ def _test(args: argparse.Namespace) -> int:
         found.append(result)
         if not args.json:
             verdict = "PASS" if result.ok else "FAIL"
-            print(
-                output.printable(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else "")),
-                flush=True,
-            )
+            output.result(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else ""))
+            sys.stdout.flush()
     failed = sum(not result.ok for result in found)
     if args.json:
         output.as_json(
@@ -94,5 +92,5 @@ def _test(args: argparse.Namespace) -> int:
             ok=not failed,
         )
     else:
-        print(f"{len(found) - failed} of {len(found)} passed: device {device.name}, overlay {on.name}")
+        output.result(f"{len(found) - failed} of {len(found)} passed: device {device.name}, overlay {on.name}")
     return 1 if failed else 0

@@ -51,11 +51,11 @@ class Drawing:
     def report(self) -> None:
         """Say what was written."""
         if len(self.written) == 1:
-            output.say(f"wrote {output.printable(str(self.written[0]))}")
+            output.say(f"wrote {self.written[0]}")
         elif self.written:
-            output.say(f"wrote {len(self.written)} pictures to {output.printable(str(self.folder))}")
+            output.say(f"wrote {len(self.written)} pictures to {self.folder}")
         if self.silent:
-            first = output.printable(self.silent[0])
+            first = self.silent[0]
             more = f" and {len(self.silent) - 1} more" if len(self.silent) > 1 else ""
             output.say(f"--draw: nothing to draw for {first}{more}: no image, or no classes, boxes or map of classes")
 

@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     output.say(f"wrote {args.output}")
     for e in found:
         if e.engine == "unknown":
-            output.say(output.printable(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms"))
+            output.say(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms")
     if args.json:
         output.as_json(
             "chai.estimate/1",
@@ -96,8 +96,10 @@ def _print(found: list[Estimate], overlay: Overlay) -> None:
     ]
     output.table(["line", "type", "input", "output", "MACs", "cycles", "ms", "engine"], rows, "rlllrrrl")
     for reason, times in Counter(e.reason for e in found if e.engine == "host").items():
-        print(f"host     {output.printable(reason)}" + (f" ({times} times)" if times > 1 else ""))
+        output.result(f"host     {reason}" + (f" ({times} times)" if times > 1 else ""))
     total = sum(e.ms for e in found)
     speed = f"{1000 / total:.1f} images/second" if total else "nothing"
     clock = f"{'an assumed ' if 'clock_mhz' in overlay.assumed else ''}{overlay.clock_mhz:g} MHz"
-    print(f"total    {total:.3f} ms an image, {speed} on the overlay alone, modelled at {clock} ({overlay.name})")
+    output.result(
+        f"total    {total:.3f} ms an image, {speed} on the overlay alone, modelled at {clock} ({overlay.name})"
+    )

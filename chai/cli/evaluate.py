@@ -100,11 +100,11 @@ def execute(args: argparse.Namespace) -> int:
             hint="--truth FILE, --labels FILE, --reference NET WEIGHTS, or a second --device",
         )
     if not args.json:
-        print(inputs.header(args, prepared))
+        output.result(inputs.header(args, prepared))
     records, lost = _run(args, job, todo)
     failed = [{"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))]
     for one in failed:
-        output.say(f"error: {output.printable(one['file'])}: {output.printable(one['error'])}")
+        output.say(f"error: {one['file']}: {one['error']}")
     if not records:
         raise ParseError("none of the images can be read", path=str(files[0]))
     found = reduce(records, job.sides, job.names, lambda image: truth(Path(named[image])))

@@ -34,14 +34,14 @@ def execute(args: argparse.Namespace) -> int:
     for name in args.net:
         published = fetching.entry(name)
         if published is None:
-            print(f"{name}: nothing to fetch, {_state(name, folder)}")
+            output.result(f"{name}: nothing to fetch, {_state(name, folder)}")
             continue
         with output.meter(published.file, args.quiet, bytes=True) as tell:
             path = fetching.fetch(published, folder, force=args.force, tell=tell)
-        print(f"{name}: {output.printable(str(path))}")
+        output.result(f"{name}: {path}")
     if not args.quiet:
         weights = f" {path}" if args.dir and published else ""
-        output.say(f"next: chai run {args.net[-1]}{output.printable(weights)} -i IMAGE")
+        output.say(f"next: chai run {args.net[-1]}{weights} -i IMAGE")
     return 0
 
 
@@ -52,7 +52,7 @@ def _list(folder: Path) -> int:
         size = f"{published.size:,}" if published and published.size else "-"
         rows.append([name, published.file if published else "-", size, _state(name, folder)])
     output.table(["network", "file", "bytes", "state"], rows, "llrl")
-    output.say(f"folder: {output.printable(str(folder))}")
+    output.say(f"folder: {folder}")
     return 0
 
 

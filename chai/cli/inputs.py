@@ -64,7 +64,7 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         scale=args.scale,
     )
     if transform is not None and transform.mean_file and mean is None:
-        name = output.printable(transform.mean_file)
+        name = transform.mean_file
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
     labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
     return Job(net, blob, shape, preprocess, labels)

@@ -61,5 +61,5 @@ def execute(args: argparse.Namespace) -> int:
     output.table(
         ["type", "kind", "summary"], [[f["type"], f["kind"].partition(":")[0], f["summary"]] for f in found], "lll"
     )
-    print(f"{len(found)} types")
+    output.result(f"{len(found)} types")
     return 0

@@ -48,15 +48,17 @@ def show(args: argparse.Namespace) -> int:
     listed = table(net)
     output.table(listed.head, listed.rows, listed.align)
     macs = sum(task.macs(*(net.shapes_of(b) for b in task.inputs)) for task in tasks)
-    print(f"compiled for {overlay.name} (build {overlay.build:08x}), batch {net.batch}")
-    print(f"fpga     {len(tasks)} Tasks in {len(steps)} segment{'s' * (len(steps) != 1)}, {quantity(macs)} MACs")
-    print(f"memory   {memory}")
+    output.result(f"compiled for {overlay.name} (build {overlay.build:08x}), batch {net.batch}")
+    output.result(
+        f"fpga     {len(tasks)} Tasks in {len(steps)} segment{'s' * (len(steps) != 1)}, {quantity(macs)} MACs"
+    )
+    output.result(f"memory   {memory}")
     for layer in layers:
         if layer.reason:
-            print(f"why host {output.printable(layer.name)}: {output.printable(layer.reason)}")
+            output.result(f"why host {layer.name}: {layer.reason}")
     shape = net.shapes[net.inputs[0]]
     if len(shape) == 4 and shape[1] in (1, 3):
-        print(f"images   {net.card.preprocess.describe(shape)}, {len(net.card.labels)} labels")
+        output.result(f"images   {net.card.preprocess.describe(shape)}, {len(net.card.labels)} labels")
     if not args.quiet:
         output.say(f"next: chai run {args.net} -i IMAGE")
     return 0

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import UsageError
+from ..util.text import tell
 
 Shape = tuple[int, ...]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors show what is typed, which may be names of files, without obeying it."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message to stderr, and exit with code 2."""
+        self.print_usage(sys.stderr)
+        tell(sys.stderr, f"{self.prog}: error: {message}")
+        raise SystemExit(2)
 
 
 def network(parser: argparse.ArgumentParser, default: str | None = None) -> None:

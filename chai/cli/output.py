@@ -11,7 +11,8 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
-from ..util.table import plain, quantity, visible
+from ..util.table import plain, quantity
+from ..util.text import encodable, tell, visible
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
@@ -36,11 +37,11 @@ def start_logging(verbose: bool) -> None:
 
 def report(error: ChaiError) -> int:
     """Print an error with its place and its remedy; the exit code for its kind."""
-    say(f"error: {printable(error.headline)}")
+    say(f"error: {error.headline}")
     if error.excerpt:
-        say(error.excerpt)
+        say(*error.excerpt.split("\n"))
     if error.hint:
-        say(f"hint: {printable(error.hint)}")
+        say(f"hint: {error.hint}")
     codes = {UsageError: 2, DeviceError: 69, FetchError: 74}
     return next((code for kind, code in codes.items() if isinstance(error, kind)), 65)
 
@@ -52,31 +53,26 @@ def fault(error: Exception) -> int:
     if env().debug:
         import traceback
 
-        traceback.print_exc()
-    say(f"error: a fault in chai: {type(error).__name__}: {printable(str(error))}")
+        say(*traceback.format_exc().splitlines())
+    say(f"error: a fault in chai: {type(error).__name__}: {error}")
     say("hint: CHAI_DEBUG=1 shows where; please report it with the prototxt")
     return 70
 
 
-def say(text: str) -> None:
-    """A line for the person at the terminal."""
-    print(text, file=sys.stderr)
+def result(*lines: str) -> None:
+    """Print lines of a result to stdout."""
+    tell(sys.stdout, *lines)
 
 
-def printable(text: str) -> str:
-    """Names come from files: control characters are shown, not obeyed; what the terminal cannot show is escaped."""
-    if text.isascii() and text.isprintable():  # nearly all are
-        return text
-    safe = "\n".join(map(visible, text.split("\n")))
-    encoding = sys.stderr.encoding or "ascii"
-    return safe.encode(encoding, "backslashreplace").decode(encoding)
+def say(*lines: str) -> None:
+    """Print lines for the person at the terminal to stderr."""
+    tell(sys.stderr, *lines)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:
     """A table to stdout: by rich on a terminal; plain, complete and ASCII anywhere else."""
-    rows = [[printable(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
-        print(plain(head, rows, align).encode("ascii", "backslashreplace").decode())
+        result(*plain(head, rows, align).encode("ascii", "backslashreplace").decode().split("\n"))
         return
     from rich.console import Console
     from rich.table import Table
@@ -86,7 +82,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Non
     for name, side in zip(head, align):
         made.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(cell, style=ENGINE_STYLE.get(cell, "")) for cell in row))
+        made.add_row(*(Text(encodable(visible(cell), sys.stdout), style=ENGINE_STYLE.get(cell, "")) for cell in row))
     Console().print(made)
 
 
@@ -94,7 +90,7 @@ def as_json(schema: str, **content: Any) -> None:
     """One JSON object to stdout, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
     import json
 
-    print(json.dumps(_finite({"schema": schema, **content}), indent=1, allow_nan=False))
+    result(*json.dumps(_finite({"schema": schema, **content}), indent=1, allow_nan=False).split("\n"))
 
 
 def _finite(value: Any) -> Any:

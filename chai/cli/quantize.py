@@ -15,6 +15,7 @@ from ..images import preprocess as images
 from ..quantizer.report import Verdict, decibels
 from ..report import page as reports
 from ..util.files import complete
+from ..util.text import visible
 from ..zoo.locate import locate
 from . import inputs, options, output
 
@@ -87,7 +88,7 @@ def execute(args: argparse.Namespace) -> int:
     job = inputs.prepare(args, files)
     failed: list[dict[str, str]] = []
     if not args.json:
-        print(inputs.header(args, job))
+        output.result(inputs.header(args, job))
     net_options = {
         "overlay": args.overlay,
         "batch": min(args.batch, len(files)),
@@ -135,9 +136,9 @@ def _print(found: Verdict) -> None:
     table = found.table()
     output.table(table.head, table.rows, table.align)
     for line in found.sentences():
-        print(textwrap.fill(output.printable(line), WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+        output.result(*textwrap.wrap(visible(line), WIDTH, subsequent_indent="  ", break_on_hyphens=False))
     seconds = f"{found.result.seconds:.0f} s, of which {found.result.observing:.0f} s the float pass"
-    print(f"{found.result.images} images, {len(found.result.tried)} recipes, {seconds}")
+    output.result(f"{found.result.images} images, {len(found.result.tried)} recipes, {seconds}")
 
 
 def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> str:

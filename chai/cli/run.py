@@ -76,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     ms, data = 0.0, None
     if not args.json:
-        print(inputs.header(args, job))
+        output.result(inputs.header(args, job))
     if args.calibration:
         inputs.calibrate(args, job)
     files_done = output.progress(files, len(files), "images", args.quiet)
@@ -126,12 +126,12 @@ def _report(
             perf=job.net.perf.to_json() if args.perf else None,
         )
     elif results:
-        print(f"{job.net.name}   device {job.net.device.name}   {ms:.1f} ms/image")
+        output.result(f"{job.net.name}   device {job.net.device.name}   {ms:.1f} ms/image")
         if args.perf:
             for table in job.net.perf.tables():
                 output.table(table.head, table.rows, table.align)
-                print()
-            print(job.net.perf.throughput())
+                output.result("")
+            output.result(job.net.perf.throughput())
             getPerfInfo(job.net)
     if not args.quiet and results:
         _advise(args, job, results)

@@ -11,6 +11,7 @@ from ..graph import Graph, Layer
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..util.table import quantity
+from ..util.text import visible
 from ..zoo.locate import is_compiled, locate, read_graph
 from . import options, output
 
@@ -67,7 +68,7 @@ def execute(args: argparse.Namespace) -> int:
             layers=layers,
         )
     elif args.dot:
-        print(_dot(graph, shapes))
+        output.result(*_dot(graph, shapes))
     else:
         _print(graph, layers, shapes, args)
     return 0
@@ -128,23 +129,23 @@ def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape],
     macs = sum(layer["macs"] for layer in layers)
     custom = [layer for layer in layers if layer["engine"] == "custom"]
     parameters = sum(layer["parameters"] for layer in layers)
-    print(
+    output.result(
         f"summary  {len(layers)} layers, {quantity(macs)} MACs, {quantity(parameters)} parameters"
         + (f", {len(custom)} custom" if custom else "")
     )
     for layer in custom:
-        print(f"custom   {output.printable(layer['name'])} ({output.printable(layer['type'])}): {layer['defined']}")
+        output.result(f"custom   {layer['name']} ({layer['type']}): {layer['defined']}")
         if layer["implementation"]:
-            print(f"         runs as {layer['implementation']}")
+            output.result(f"         runs as {layer['implementation']}")
     outputs = ", ".join(f"{name} {show(shapes[graph.latest[name]])}" for name in graph.outputs)
-    print(f"outputs  {output.printable(outputs)}")
+    output.result(f"outputs  {outputs}")
     for note in graph.notes:
-        print(f"note     {output.printable(note)}")
+        output.result(f"note     {note}")
     if not args.quiet:
         output.say(f"next: chai run {options.named(args, locate(args.net, args.weights)[1] is not None)} -i IMAGE")
 
 
-def _dot(graph: Graph, shapes: dict[str, Shape]) -> str:
+def _dot(graph: Graph, shapes: dict[str, Shape]) -> list[str]:
     lines = ["digraph {", "  rankdir=TB; node [shape=box style=rounded fontname=Helvetica];"]
     writer: dict[str, int] = {}
     for i, layer in enumerate(graph.layers):
@@ -152,9 +153,11 @@ def _dot(graph: Graph, shapes: dict[str, Shape]) -> str:
         lines.append(f"  n{i} [label={_quoted(layer, top)}];")
         lines += [f"  n{writer[b]} -> n{i};" for b in layer.bottoms]
         writer.update(dict.fromkeys(layer.tops, i))
-    return "\n".join([*lines, "}"])
+    return [*lines, "}"]
 
 
 def _quoted(layer: Layer, top: str) -> str:
-    text = f"{layer.name}\n{layer.type} {top}".replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{text}"'
+    """Return a DOT string; Graphviz reads escapes and HTML's entities in it."""
+    lines = (visible(line) for line in (layer.name, f"{layer.type} {top}"))
+    escaped = (s.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for s in lines)
+    return '"' + "\\n".join(escaped) + '"'

@@ -75,25 +75,29 @@ def show(args: argparse.Namespace) -> int:
     macs = sum(layer["macs"] for layer in layers) or 1
     on = sum(layer["macs"] for layer in layers if layer["engine"] == "fpga")
     host = engines["host"] + engines["custom"]
-    print(f"summary  {engines['fpga']} layers fpga ({100 * on / macs:.1f} % of {quantity(macs)} MACs), {host} host")
-    print(f"convert  {len(conversions)}: {', '.join(f'{c.kind} {net.graph.caffe_name(c.blob)}' for c in conversions)}")
+    output.result(
+        f"summary  {engines['fpga']} layers fpga ({100 * on / macs:.1f} % of {quantity(macs)} MACs), {host} host"
+    )
+    output.result(
+        f"convert  {len(conversions)}: {', '.join(f'{c.kind} {net.graph.caffe_name(c.blob)}' for c in conversions)}"
+    )
     merged = _merged(net)
     if merged:
-        print(f"merge    {len(merged)}: {_some([' + '.join(names) for names in merged])}")
+        output.result(f"merge    {len(merged)}: {_some([' + '.join(names) for names in merged])}")
     for reason, _ in Counter(layer["reason"] for layer in layers if layer["reason"]).most_common():
         names = [layer["name"] for layer in layers if layer["reason"] == reason]
-        print(f"why host {output.printable(reason)}: {_some(names)}")
-    print(f"memory   {memory}")
+        output.result(f"why host {reason}: {_some(names)}")
+    output.result(f"memory   {memory}")
     formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
-    print(f"formats  {formats}")
+    output.result(f"formats  {formats}")
     for cost in found:
         ends = " .. ".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name)))
         assumed = "assumed" if "host" in net.overlay.assumed else "the manifest's"
-        print(f"cost     {output.printable(ends)}: on the host {cost}, by {assumed} figures")
+        output.result(f"cost     {ends}: on the host {cost}, by {assumed} figures")
     differ = [layer["name"] for layer in layers if layer["layer_in"]]
     if differ:
-        print(f"         read in the format they are written in, not in their layer_in: {_some(differ)}")
-    print(
+        output.result(f"         read in the format they are written in, not in their layer_in: {_some(differ)}")
+    output.result(
         f"speed    {fps:.1f} images/second on the overlay alone, modelled at an assumed {clock:g} MHz ({net.overlay.name})"
     )
     if not args.quiet:

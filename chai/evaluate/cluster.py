@@ -8,7 +8,6 @@ others from here.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from itertools import count
 from queue import Empty, SimpleQueue
@@ -18,10 +17,11 @@ from typing import Any
 from uuid import uuid4
 
 from ..errors import DeviceError, UsageError
+from ..util.log import logger
 from .dispatch import Part
 from .job import Answer, Job, answer, release
 
-log = logging.getLogger("chai.evaluate")
+log = logger("chai.evaluate")
 AHEAD = 2  # batches per worker that are under way: one hides the way of the other
 PATIENCE = 30.0  # seconds; dask's workers give a sign every half second, in large clusters every few
 LOOK = 2.0  # seconds between two looks at who is alive

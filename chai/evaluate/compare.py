@@ -19,6 +19,7 @@ from ..net import Net
 from ..offload.formats import given
 from ..offload.schedule import Convert, DeviceStep
 from ..util.lazy_numpy import np
+from ..util.text import visible
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -142,9 +143,8 @@ class Report:
         return min((a.share for a in self.agreements), default=None)
 
     def __repr__(self) -> str:
-        return (
-            f"<Report: {self.network} on {self.overlay}, {len(self.measured)} layers measured on {self.images} images>"
-        )
+        measured = f"{len(self.measured)} layers measured on {self.images} images"
+        return visible(f"<Report: {self.network} on {self.overlay}, {measured}>")
 
     def _repr_html_(self) -> str:
         """In a notebook: each layer's SQNR as a bar, and how often both say the same."""

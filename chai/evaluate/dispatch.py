@@ -6,16 +6,16 @@ under way that could be blamed, and one that is lost twice again is given up.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from ..errors import ChaiError
+from ..util.log import logger
 from .job import Answer, Place, refusal
 from .score import Record
 
-log = logging.getLogger("chai.evaluate")
+log = logger("chai.evaluate")
 TRIES = 2
 HOPELESS = 3  # batches lost while none came back: the images are not to blame
 Part = tuple[Place, ...]

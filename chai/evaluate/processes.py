@@ -6,7 +6,6 @@ No pool of the standard library survives the death of one of its processes, or n
 from __future__ import annotations
 
 import json
-import logging
 import os
 import selectors
 import subprocess
@@ -15,10 +14,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import IO
 
+from ..util.log import logger
 from .dispatch import Part
 from .job import Answer, Job
 
-log = logging.getLogger("chai.evaluate")
+log = logger("chai.evaluate")
 PATIENCE = 30.0  # seconds; a worker gives a sign every second
 THREADS = {
     f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB_MAXIMUM")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
 from ..limits import limits
+from ..util.text import visible
 from .params import NoParams, Precision
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Layer:
         self.place: str | None = None  # path:line of its definition
 
     def __repr__(self) -> str:
-        return f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>"
+        return visible(f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>")
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         """Shapes of the tops for these bottoms. Raises ShapeError."""

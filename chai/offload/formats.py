@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,12 @@ from ..layers.eltwise import Eltwise
 from ..layers.pooling import Pooling
 from ..layers.slice import Slice
 from ..util.lazy_numpy import np
+from ..util.log import logger
 
 if TYPE_CHECKING:
     from ..blob import Array
 
-log = logging.getLogger("chai.formats")
+log = logger("chai.formats")
 DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3, th_layer_in=16.0, th_layer_out=16.0)
 
 

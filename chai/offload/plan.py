@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 
 from ..blob import Shape
@@ -14,11 +13,12 @@ from ..passes.rewrite import rewrite
 from ..runtime.execution import Execution
 from ..runtime.folded import Folded
 from ..tasks.target import Target
+from ..util.log import logger
 from .cost import costs
 from .partition import Partition, partition
 from .schedule import Schedule, lower, schedule
 
-log = logging.getLogger("chai.offload")
+log = logger("chai.offload")
 
 
 class Offload(Execution):

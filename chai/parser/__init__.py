@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..graph import Graph
 from ..plugins.registry import Registry
+from ..util.log import logger
 from .build import State, build
 from .message import Message, read
 from .stamp import stamped
 from .text import Block, Field, parse, read_source
 from .upgrade import upgrade
 
-log = logging.getLogger("chai.parser")
+log = logger("chai.parser")
 
 
 def load_graph(

@@ -7,7 +7,6 @@ straight from the file into their arrays, so weights exist once.
 
 from __future__ import annotations
 
-import logging
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +20,14 @@ from ..graph import Graph, Layer
 from ..limits import limits
 from ..util.files import complete
 from ..util.lazy_numpy import np
+from ..util.log import logger
 from .schema import message_class
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
 if TYPE_CHECKING:
     from ..blob import Array
 
-log = logging.getLogger("chai")
+log = logger("chai")
 _MISTAKEN = (  # what people hand over instead of a caffemodel
     (b"version https://git-lfs", "this is a git-lfs pointer, not the file itself: fetch it with git lfs pull"),
     (b"\x89HDF", "this is an HDF5 file; save the weights as a binary .caffemodel"),

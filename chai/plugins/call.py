@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import platform
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..util.lazy_numpy import np
+from ..util.log import logger
 from . import compiling, definition, failure, helpers, selection
 from .definition import CustomType, Implementation, place_of
 from .reach import digest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from .layer import CustomLayer
 
-log = logging.getLogger("chai.custom")
+log = logger("chai.custom")
 GUARD = 64  # elements before and behind every top that nobody may write
 SECOND_RUN = 5.0  # seconds of plain Python that a better error is worth
 XCUSTOM = 11  # CHaiDNN's number of the layer type

@@ -6,7 +6,6 @@ old code. Here every function has a cache folder named by a hash of its code and
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import threading
@@ -17,13 +16,14 @@ from functools import lru_cache
 from typing import Any
 
 from ..env import env
+from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
 from .failure import Lost
 from .helpers import with_helpers
 from .reach import digest, is_dispatcher, names_of, reached
 from .xchange import COMPILED
 
-log = logging.getLogger("chai.custom")
+log = logger("chai.custom")
 FOLDERS = 200  # cache folders that are kept, the latest used
 _configuring = threading.Lock()
 _parallel = threading.Lock()

@@ -8,6 +8,7 @@ from types import MethodType
 from typing import Any
 
 from ..errors import PluginError
+from ..util.text import visible
 from .arguments import check_default
 
 Function = Callable[..., Any]
@@ -84,7 +85,7 @@ class CustomType:
         return self.options.version
 
     def __repr__(self) -> str:
-        return f"<custom layer type {self.type!r}, {self.place}>"
+        return visible(f"<custom layer type {self.type!r}, {self.place}>")
 
     # -- in its module
 

@@ -7,7 +7,6 @@ current folder or from beside a prototxt.
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..env import env
 from ..errors import ChaiError, PluginError
+from ..util.log import logger
 from ..util.paths import resource
 from . import registry
 from .definition import CustomType, plain_type
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import CodeType
 
-log = logging.getLogger("chai.custom")
+log = logger("chai.custom")
 Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]]
 Sources = Source | list[Source] | tuple[Source, ...]  # what Net(custom=...) takes
 _own_types: dict[Path, registry.Registry] = {}  # of the files and folders that networks were given

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
 from ..env import env
+from ..util.log import logger
 from .compiling import available
 from .definition import CustomType, Implementation
 
-log = logging.getLogger("chai.custom")
+log = logger("chai.custom")
 ROUNDS = 5
 
 

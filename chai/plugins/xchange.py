@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..util.lazy_numpy import np
+from ..util.text import visible
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -111,7 +112,7 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
         return shaped
 
     def __repr__(self) -> str:
-        return f"<xChangeLayer {self.layername!r} ({self.custom_layer_type})>"
+        return visible(f"<xChangeLayer {self.layername!r} ({self.custom_layer_type})>")
 
 
 def dims(shape: Shape) -> Array:

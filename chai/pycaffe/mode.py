@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 from .. import devices
 from ..env import env
+from ..util.log import logger
 
-log = logging.getLogger("chai.pycaffe")
+log = logger("chai.pycaffe")
 _chosen = ""
 
 

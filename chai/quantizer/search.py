@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from ..errors import UsageError
 from ..net import Net
 from ..passes.rewrite import rewrite
 from ..util.lazy_numpy import np
+from ..util.log import logger
 from ..zoo.locate import locate
 from .build import Builder, Built
 from .groups import scores
@@ -25,7 +25,7 @@ from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
 from .walk import Batch
 from .writeback import check_form, save
 
-log = logging.getLogger("chai.quantizer")
+log = logger("chai.quantizer")
 
 
 @dataclass

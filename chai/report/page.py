@@ -15,6 +15,7 @@ from typing import Any
 from ..util.files import complete
 from ..util.html import COLOURS, markup, text
 from ..util.table import Table
+from ..util.text import visible
 
 BAD = "#D55E00"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -173,7 +174,7 @@ def _tail(name: str) -> str:
 
 def _ascii(text: str) -> str:
     """Text for Pillow's own font, which has no other letters in old versions."""
-    return text.encode("ascii", "backslashreplace").decode()
+    return visible(text).encode("ascii", "backslashreplace").decode()
 
 
 def _json(data: Mapping[str, Any]) -> str:

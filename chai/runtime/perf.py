@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -13,9 +12,11 @@ from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..util.files import complete
-from ..util.table import Table, plain, visible
+from ..util.log import logger
+from ..util.table import Table, plain
+from ..util.text import csv_cell, tell, visible
 
-log = logging.getLogger("chai.perf")
+log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # whose time a step is; all but fpga are the host's
 FORMS = {  # text for all layers and for each, decimals of a millisecond
     "chaidnn": (  # getPerfInfo in CHaiDNN's software/interface/xi_interface.cpp
@@ -204,7 +205,7 @@ class PerfInfo:
         """Write one row per step: CHaiDNN's two columns, then what chai knows besides.
 
         ``latency`` and ``begin`` are milliseconds, ``share`` percent of all steps' time. Names with commas or quotes are
-        quoted. The file appears complete or not at all.
+        quoted, those that begin like a formula get a ' before them. The file appears complete or not at all.
         """
         import csv
 
@@ -213,7 +214,9 @@ class PerfInfo:
             rows.writerow(COLUMNS)
             for s in self.steps:
                 share = f"{self._percent(s.ms):.3f}"
-                rows.writerow((s.name, f"{s.ms:f}", s.type, s.engine, share, s.macs, f"{s.begin:f}"))
+                rows.writerow(
+                    (csv_cell(s.name), f"{s.ms:f}", csv_cell(s.type), s.engine, share, s.macs, f"{s.begin:f}")
+                )
 
 
 def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - CHaiDNN's name
@@ -227,5 +230,5 @@ def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - C
     if not perf.wall_ms:
         log.warning("%s: no forward pass was run yet, so nothing was measured", net.name)
         shown = PerfInfo(tuple(StepTime(x.name, x.type, x.engine, 0.0, 0, 0) for x in net.graph.layers))
-    print(shown.text(style), end="", file=sys.stderr)
+    tell(sys.stderr, *shown.text(style).removesuffix("\n").split("\n"))
     return perf

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from .table import Table, visible
+from .table import Table
+from .text import visible
 
 # Okabe-Ito: told apart by every eye, on white and on black. A word always stands beside the colour.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}

@@ -1,9 +1,11 @@
-"""Tables for people: plain text that survives a pipe, and names that come from files."""
+"""Tables for people: plain text that survives a pipe."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from .text import visible
 
 
 @dataclass(frozen=True)
@@ -13,11 +15,6 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     align: str
-
-
-def visible(text: str) -> str:
-    """Text in one line: control characters, and those that turn the direction of writing, are shown, not obeyed."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> str:

@@ -7,7 +7,6 @@ bounded, and nothing but the card that is shipped says where a file goes.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from ..env import env
 from ..errors import FetchError, UsageError
 from ..images.preprocess import read_card
 from ..limits import limits
+from ..util.log import logger
 from . import networks
 from .published import Published
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from urllib.request import OpenerDirector, Request
 
-log = logging.getLogger("chai.fetch")
+log = logger("chai.fetch")
 Tell = Callable[[int, "int | None"], object]  # bytes that are here, bytes in all if they are known
 
 TRIES = 5  # connections in a row to one address that bring nothing
@@ -133,7 +133,7 @@ def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDire
         _receive_all(url, part, published, opener, tell)
         _check(part, published, target)
     except (_Again, _Refused) as error:
-        return "".join(c if c.isprintable() else "?" for c in str(error))  # some words are the server's
+        return str(error)
     part.finish()
     return ""
 

@@ -169,11 +169,15 @@ def test_a_full_disk_is_one_line_and_74() -> None:
     assert done.stderr.strip().splitlines() == ["error: No space left on device"]
 
 
-def test_hostile_names_reach_the_terminal_harmless(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "net.prototxt").write_text(
-        'layer { name: "a\\033[31m\\u202e" type: "Input" top: "d" input_param { shape { dim: 1 dim: 2 } } }\n'
-        'layer { name: "r\\007" type: "ReLU" bottom: "d" top: "r" }\n'
-    )
-    done = chai_command("show", "net.prototxt")
-    assert done.returncode == 0, done.stderr
-    assert not set(done.stdout) & {"\x1b", "\x07", "\u202e"}
+def test_a_closed_stdout_is_two_lines_and_74(tmp_path: Path) -> None:
+    """`>&-`; the other streams may be closed: no file gets their numbers, and nothing is said to stderr."""
+    command = f"{sys.executable} -m chai show lenet"
+    done = subprocess.run(f"{command} >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 74
+    assert done.stderr.splitlines() == [
+        "error: standard output is closed",
+        "hint: > /dev/null drops what is printed",
+    ]
+    done = subprocess.run(f"{command} 2>&- <&-", shell=True, stdout=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "outputs  prob 1x10"

@@ -21,6 +21,7 @@ from chai.env import env
 from chai.offload.schedule import DeviceStep
 from chai.runtime import execution, host, timeline
 from chai.runtime.perf import CSV, KINDS, PerfInfo, StepTime
+from chai.util.text import visible
 from tests.conftest import ROOT, need_models
 from tests.passes.common import AFFINE, CONV, network
 
@@ -396,7 +397,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert page.text.count(shown) == 4  # name and type, in the table and in the timeline
     perf.write_csv(tmp_path / "t.csv")
     with open(tmp_path / "t.csv", newline="", encoding="utf-8") as file:
-        assert next(csv.DictReader(file))["layer_name"] == HOSTILE
+        assert next(csv.DictReader(file))["layer_name"] == visible(HOSTILE)
 
 
 def test_the_trace_has_custom_layers_in_a_lane_of_their_own(tmp_path: Path) -> None:

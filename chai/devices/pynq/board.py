@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from weakref import WeakSet
 
 from ...env import env
 from ...errors import DeviceError
+from ...util.log import logger
 from .finding import claim, download
 from .memory import Lost, answering
 from .waiting import Interrupt, Polling
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...overlay import Overlay
     from ...tasks import Task
 
-log = logging.getLogger("chai.pynq")
+log = logger("chai.pynq")
 
 RESET = 5e-3  # seconds that a reset may take
 

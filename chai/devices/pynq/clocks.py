@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from ...errors import DeviceError
+from ...util.log import logger
 
 if TYPE_CHECKING:
     from ...overlay import Overlay
 
-log = logging.getLogger("chai.pynq")
+log = logger("chai.pynq")
 
 TOLERANCE = 0.01  # pynq's own: so near it does not warn
 STEPS = range(100, 45, -5)  # percent of the clock that are tried where the divider's nearest is too fast
