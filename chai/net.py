@@ -71,7 +71,7 @@ class Net:
     """
 
     _closed = False
-    _placeholders = False  # whether the formats are only there to plan with
+    _tentative = False  # whether the schedule is only there to be looked at: placeholder formats, or no weights
     _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
 
     def __new__(cls, prototxt: str | Path = "", *_given: Any, **_options: Any) -> Net:
@@ -121,6 +121,7 @@ class Net:
         self._check_digest(weights)
         self.perf = PerfInfo()
         self._attached = False
+        self._random: list[str] = []  # layers whose weights are random
         self._values: dict[str, Array] = {}
         self._keep = self._kept(keep)
         self._shapes: dict[str, Shape] = {}
@@ -323,19 +324,28 @@ class Net:
     @property
     def calibrated(self) -> bool:
         """Whether the formats are those that passes use: the network's own, or measured."""
-        return self.formats is not None and not self._placeholders
+        return self.formats is not None and not self._tentative
+
+    @property
+    def trained(self) -> bool:
+        """Whether the network has weights: those of a caffemodel, or needs none."""
+        return self.weights is not None or not self._random
 
     def plan(self) -> None:
-        """Make the schedule before any data was seen, to look at it.
+        """Make the schedule before any data was seen, to look at it. A network that is calibrated has its schedule.
 
-        Formats of a network that brings none are placeholders until the first batch or ``calibrate``.
+        Formats of a network that brings none are placeholders until the first batch or ``calibrate``. Without a
+        caffemodel no layer is refused for its weights; ``placed`` marks those whose sums may turn out not to fit. A
+        pass makes the schedule again, for the weights it then has.
         """
         from .offload.formats import calibrated, given
 
         graph = self.offload.graph
+        if self.calibrated:
+            return
         blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
         self._set_formats(calibrated(graph, dict.fromkeys(blobs, 1.0), self._bits, self._scheme))
-        self._placeholders = not given(graph)
+        self._tentative = not (given(graph) and self.trained)
 
     @property
     def offload(self) -> Offload:
@@ -355,7 +365,14 @@ class Net:
                 ).close()  # the oldest: each has its own codes of the weights
             keep = {blob for blob in self.graph.latest.values() if blob in self._keep}
             self._offloads[key] = Offload(
-                self.graph, self._shapes, self.overlay, self.device, self._engine, keep, self.formats
+                self.graph,
+                self._shapes,
+                self.overlay,
+                self.device,
+                self._engine,
+                keep,
+                self.formats,
+                trained=self.trained or not self._tentative,
             )
         return self._offloads[key]
 
@@ -387,7 +404,7 @@ class Net:
 
         graph = self.offload.graph
         self.formats = from_precision(graph) if given(graph) else found
-        self._placeholders = False
+        self._tentative = False
         self._forget_offloads()
 
     def _forget_offloads(self) -> None:
@@ -490,7 +507,6 @@ class Net:
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Give every layer its trained parameters."""
         filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
-        random = []
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             self._check_size(layer.name, expected)
@@ -498,10 +514,10 @@ class Net:
                 stored = self.weights.load(layer.name)
                 layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
-                random.append(layer.name)
+                self._random.append(layer.name)
                 layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
-        if random and self.weights is None:
-            log.warning("%s: no caffemodel: %d layers have random weights", self.name, len(random))
+        if not self.trained:
+            log.warning("%s: no caffemodel: %d layers have random weights", self.name, len(self._random))
         self._attached = True
 
     def _check_digest(self, weights: Path | None) -> None:

@@ -84,6 +84,11 @@ class CompiledNet(Net):
         return next((self._shapes[b][0] for b in self.graph.inputs if self._shapes[b]), 1)
 
     @property
+    def trained(self) -> bool:
+        """Always: it is compiled from a network with weights."""
+        return True
+
+    @property
     def offload(self) -> Execution:  # type: ignore[override]
         """Schedule and Programs."""
         return self._execution

@@ -27,6 +27,8 @@ class Offload(Execution):
     ``formats``  of every blob, by blob id of the rewritten graph; None to look only at what the overlay can run
     ``chosen``   the user's engines, layer -> host or fpga
     ``keep``     ids of the prototxt's blobs that a pass is asked for; they change nothing of the plan
+    ``trained``  False to plan as if all sums fitted the accumulator; ``open_sums`` then names the layers on the overlay
+                 for which that depends on the weights to come
     """
 
     def __init__(
@@ -38,15 +40,20 @@ class Offload(Execution):
         chosen: Mapping[str, str],
         keep: Collection[str],
         formats: Mapping[str, Format] | None,
+        trained: bool = True,
     ) -> None:
         rewritten = rewrite(graph)
         standing = {name for layer in rewritten.layers for name in layer.origin}
         dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
         self._chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
         self.partition: Partition = partition(rewritten, shapes, overlay, self._chosen, {})
-        found = Schedule() if formats is None else self._scheduled(rewritten, Target(overlay, formats, shapes))
-        super().__init__(rewritten, shapes, overlay, device, found, formats or {})
-        self.folded = Folded(graph, rewritten, found, shapes, keep)
+        target = Target(overlay, formats or {}, shapes, trained)
+        steps = Schedule() if formats is None else self._scheduled(rewritten, target)
+        super().__init__(rewritten, shapes, overlay, device, steps, formats or {})
+        self.folded = Folded(graph, rewritten, steps, shapes, keep)
+        if formats is not None and not trained:
+            placed = (layer for s in self.partition.segments if s.engine == "fpga" for layer in s.layers)
+            self.open_sums = frozenset(layer.name for layer in placed if target.may_overflow(layer))
 
     def _scheduled(self, graph: Graph, target: Target) -> Schedule:
         """The schedule; what does not fit the overlay, or does not pay, goes to the host: each time some layers less."""

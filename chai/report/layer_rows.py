@@ -14,10 +14,10 @@ from ..offload.formats import from_precision, given
 from ..offload.plan import Offload
 from ..offload.schedule import Convert, DeviceStep, HostStep
 from ..tasks.cycles import cycles
-from ..util.table import Table, quantity
+from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..blob import Shape
     from ..graph import Layer
@@ -34,6 +34,7 @@ class Placement:
     ``format``    of what the layers that run as one write; "at first batch" while it is not known
     ``layer_in``  the format of its input that its precision_param asks for and does not get
     ``reason``    why it is not on the overlay
+    ``sum_open``  it is on the overlay if its sums fit the accumulator, which only its weights can tell
     """
 
     name: str
@@ -45,6 +46,7 @@ class Placement:
     format: str
     layer_in: str | None = None
     reason: str | None = None
+    sum_open: bool = False
 
 
 def placed(net: Net) -> list[Placement]:
@@ -58,7 +60,9 @@ def placed(net: Net) -> list[Placement]:
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
     packed = {step.blob for step in offload.schedule.steps if isinstance(step, Convert) and step.kind == "Pack"}
     own = given(offload.graph)
-    formats = offload.formats if net.calibrated else from_precision(offload.graph) if own else None
+    formats: Mapping[str, Format] | None = None
+    if net.calibrated or own:  # before a network with its own formats is planned, the schedule has none
+        formats = offload.formats or from_precision(offload.graph)
     found = []
     for layer in net.graph.layers:
         stands = standing.get(layer.name, layer)
@@ -75,27 +79,38 @@ def placed(net: Net) -> list[Placement]:
                 _format(formats, stands, where, packed),
                 _not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
                 reasons.get(layer.name),
+                layer.name in offload.open_sums,
             )
         )
     return found
 
 
 def table(net: Net) -> Table:
-    """Layer, type, output shape, engine and format."""
-    rows = [(p.name, p.type, " ".join(map(show, p.shapes)) or "-", p.engine, p.format) for p in placed(net)]
+    """Layer, type, output shape, engine (fpga? where ``sum_open``) and format."""
+    rows = [
+        (p.name, p.type, " ".join(map(show, p.shapes)) or "-", p.engine + "?" * p.sum_open, p.format)
+        for p in placed(net)
+    ]
     return Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
 
 
-def summary(net: Net) -> str:
-    """One line: how many layers and multiply-accumulates the overlay has, and how many layers the host."""
-    layers = placed(net)
+def summary(net: Net, layers: Sequence[Placement] | None = None) -> str:
+    """One line: how many layers and multiply-accumulates the overlay has, how many layers the host, and what is open.
+
+    ``layers`` are those of ``placed``, if they are known already.
+    """
+    layers = placed(net) if layers is None else layers
     engines = Counter(p.engine for p in layers)
     macs = sum(p.macs for p in layers)
     if net.overlay is None:
         return f"{len(layers)} layers in float32, {quantity(macs)} MACs"
     share = 100 * sum(p.macs for p in layers if p.engine == "fpga") / (macs or 1)
     host = engines["host"] + engines["custom"]
-    return f"{engines['fpga']} layers fpga ({share:.1f} % of {quantity(macs)} MACs), {host} host"
+    line = f"{engines['fpga']} layers fpga ({floored(share)} % of {quantity(macs)} MACs), {host} host"
+    if net.trained:
+        return line
+    count = sum(p.sum_open for p in layers)
+    return line + (f"; no weights: whether the sums of {count} fit is open" if count else "; no weights")
 
 
 def _unplaced(net: Net, layer: Layer) -> Placement:

@@ -70,6 +70,8 @@ class Execution:
     ``formats``  of every blob that is on the device
     """
 
+    open_sums: frozenset[str] = frozenset()  # names of layers planned without knowing whether their sums fit
+
     def __init__(
         self,
         graph: Graph,

@@ -32,11 +32,15 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True)
 class Target:
-    """An overlay, and the shape and format of every blob it may hold (by blob id)."""
+    """An overlay, and the shape and format of every blob it may hold (by blob id).
+
+    ``trained``  False where the weights are only stand-ins, whose sums say nothing: no layer is refused for them
+    """
 
     overlay: Overlay
     formats: Mapping[str, Format]
     shapes: Mapping[str, Shape]
+    trained: bool = True
 
     def weight_format(self, layer: Layer, weights: Array) -> tuple[Format, Array | None]:
         """Format and thresholds of a layer's weights: its precision_param's, else what covers the weights.
@@ -79,9 +83,17 @@ class Target:
         """``codes``, the bias in units of ``steps``, and ``steps``, when no accumulator can overflow."""
         added = np.zeros(len(codes), np.int64) if bias is None else quantize_bias(bias.astype(np.float64), steps)
         bound = accumulator_bound(codes, added, source.bits)
-        if bound >= ACCUMULATOR:
+        if self.trained and bound >= ACCUMULATOR:
             raise Unsupported(f"a sum could reach {bound:,}, beyond the accumulator's {ACCUMULATOR:,}")
         return codes, added, steps
+
+    def may_overflow(self, layer: Layer) -> bool:
+        """Tell whether weights of this layer's shape exist whose sums leave the accumulator, not counting the bias."""
+        if not layer.blobs or not layer.blobs[0].size:
+            return False
+        weights = layer.blobs[0]
+        largest = self.weight_format(layer, weights)[0].largest * (self.formats[layer.bottoms[0]].largest + 1)
+        return bool(weights[0].size * largest >= ACCUMULATOR)
 
     def requantization(
         self, steps: Array, top: str, slope: float | None, ceiling: float | None = None

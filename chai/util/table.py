@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from .text import visible
 
@@ -26,6 +27,15 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: s
         cells = (c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align))
         lines.append(gap.join(cells).rstrip())
     return "\n".join(lines)
+
+
+def floored(value: float, digits: int = 1) -> str:
+    """A measured value with a few decimals, rounded down: one that is below a bound is never printed as the bound."""
+    from decimal import ROUND_FLOOR, Decimal  # few commands need it
+
+    if not isfinite(value):
+        return f"{value}"
+    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR))
 
 
 def quantity(value: float) -> str:
