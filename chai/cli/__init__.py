@@ -12,6 +12,10 @@ import sys
 
 from ..util.text import tell
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 COMMANDS = {
     "run": "classify or process images with a network",
     "show": "every layer: type, shape, multiply-accumulates, engine",
@@ -25,6 +29,17 @@ COMMANDS = {
     "fetch": "published weights of the shipped networks into a cache",
     "layers": "the layer types that chai knows",
     "devices": "the devices that networks can run on",
+}
+
+_SYNONYMS = {
+    "run": ("predict", "infer", "inference", "classify", "detect", "segment", "forward", "test"),
+    "show": ("info", "summary", "summarize", "inspect", "describe", "view", "print", "visualize"),
+    "check": ("compare", "verify", "diff"),
+    "evaluate": ("accuracy", "validate", "score"),
+    "quantize": ("calibrate", "int8"),
+    "compile": ("build", "export", "convert"),
+    "bench": ("time", "speed", "profile"),
+    "fetch": ("download", "get", "pull"),
 }
 
 _HELP = """usage: chai COMMAND [options]
@@ -41,11 +56,16 @@ Start with:  chai demo"""
 
 def run(argv: list[str]) -> int:
     """Run one command line; the exit code."""
+    return _guarded_streams(lambda: _run(argv))
+
+
+def _guarded_streams(work: Callable[[], int]) -> int:
+    """Run ``work``; the exit code where a stream or a file fails, or the user interrupts."""
     if _stdout_is_closed():
         tell(sys.stderr, "error: standard output is closed", "hint: > /dev/null drops what is printed")
         return 74
     try:
-        code = _run(argv)
+        code = work()
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader has seen enough: chai show NET | head
@@ -79,37 +99,49 @@ def _run(argv: list[str]) -> int:
 def _unknown(name: str) -> int:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, 1)
+    near = [command for command, words in _SYNONYMS.items() if name.lower() in words]
+    near = near or get_close_matches(name, COMMANDS, 1)
     hint = f"did you mean chai {near[0]}?" if near else "chai --help lists the commands"
     tell(sys.stderr, f"error: there is no command {name!r}", f"hint: {hint}")
     return 2
 
 
 def _command(name: str, argv: list[str]) -> int:
-    import argparse
+    from argparse import RawDescriptionHelpFormatter
     from importlib import import_module
 
-    from ..errors import ChaiError
-    from . import options, output
+    from .parsing import Parser
 
     module = import_module(f".{name}", __name__)
-    parser = options.Parser(
+    parser = Parser(
         prog=f"chai {name}",
         description=COMMANDS[name],
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=RawDescriptionHelpFormatter,
         epilog=module.EPILOG,
     )
     module.arguments(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is read and loaded")
     parser.add_argument("-q", "--quiet", action="store_true", help="no hints about the next step, no progress")
     try:
-        args = parser.parse_args(argv)
+        args = parser.parse(argv)
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
+    return _reported(lambda: module.execute(args), args.verbose)
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Run ``work`` as a command: its errors are printed, and turned into an exit code."""
+    return _guarded_streams(lambda: _reported(work, verbose=False))
+
+
+def _reported(work: Callable[[], int], verbose: bool) -> int:
+    """Run ``work`` with warnings on stderr; the exit code where chai refuses or fails."""
+    from ..errors import ChaiError
+    from . import output
+
     try:
-        output.start_logging(args.verbose)
-        code: int = module.execute(args)
-        return code
+        output.start_logging(verbose)
+        return work()
     except ChaiError as error:
         return output.report(error)
     except (MemoryError, RecursionError) as error:

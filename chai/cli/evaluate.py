@@ -19,6 +19,7 @@ from ..env import env
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..limits import limits
+from ..util.table import floored
 from ..zoo.locate import is_compiled, locate, read_graph
 from . import inputs, options, output
 
@@ -91,6 +92,7 @@ def execute(args: argparse.Namespace) -> int:
     from ..evaluate.score import reduce
 
     files = list(islice(_files(args.images), args.limit))
+    inputs.check_preprocessing(args, files)
     job, prepared, todo, named = _job(args, files)
     prepared.net.close()
     truth = _Truth(args.labels, args.truth)
@@ -156,6 +158,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
     compiled = is_compiled(args.net)
     asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = inputs.prepare(args, files)
+    options.check_formats(args, prepared.net.graph, "calibration")
     paths = [Path(os.path.abspath(file)) for file in files]
     todo = places(paths, len(prepared.shape))[: args.limit]
     calibration: list[Place] = []
@@ -309,4 +312,4 @@ def _print(found: dict[str, Evaluation]) -> None:
 
 
 def _share(count: int, of: int) -> str:
-    return f"{count}/{of} ({100 * count / of:.1f} %)"
+    return f"{count}/{of} ({floored(100 * count / of)} %)"

@@ -6,8 +6,10 @@ import argparse
 from pathlib import Path
 
 from ..env import env
+from ..errors import UsageError
 from ..zoo import fetch as fetching, networks
 from . import output
+from .parsing import refuse
 
 EPILOG = """examples:
   chai fetch googlenet            then: chai run googlenet -i cat.jpg
@@ -28,6 +30,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Fetch the networks named, or list all. The first that cannot be had ends the command."""
+    if args.list and args.net:
+        raise UsageError(f"--list lists all networks: {args.net[0]} is fetched without it")
+    if args.list or not args.net:
+        refuse(args, ("force",), "without the name of a network", hint="chai fetch NET --force")
     folder = args.dir or env().cache
     if args.list or not args.net:
         return _list(folder)

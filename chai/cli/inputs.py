@@ -13,6 +13,7 @@ from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..util.lazy_numpy import np
 from . import options, output
+from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -39,6 +40,8 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     card = images.Card() if compiled else images.read_card(path)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
+    if weights is not None:
+        refuse(args, ("random_weights",), f"where there are weights: {weights}")
     sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
     net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
     if isinstance(net, CompiledNet):
@@ -68,6 +71,23 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
     labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
     return Job(net, blob, shape, preprocess, labels)
+
+
+def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
+    """Raise UsageError for options of preprocessing where all inputs are arrays, which are taken as they are."""
+    if all(file.suffix.lower() == ".npy" for file in files):
+        refuse(args, options.PREPROCESSING, "for .npy inputs, which are taken as they are")
+
+
+def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
+    """Say on stderr that photos go into a network without its mean, as far as is known."""
+    photos = len(job.shape) == 4 and job.shape[1] == 3 and any(f.suffix.lower() != ".npy" for f in files)
+    if photos and not job.preprocess.given:
+        output.say(
+            f"warning: no preprocessing is known for {job.net.name}; most networks of photos need their "
+            "mean, and formats are chosen for what they are given"
+        )
+        output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml beside the prototxt")
 
 
 def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:

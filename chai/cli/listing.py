@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, cast
 
 from ..codegen.chain import footprint
-from ..errors import UsageError
 from ..offload.schedule import DeviceStep
 from ..report.layer_rows import placed, table
 from ..util.table import quantity
 from . import options, output
+from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..artifact.source import CompiledNet
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 def show(args: argparse.Namespace) -> int:
     """Print its layers in the order they run, and what an image goes through before them."""
-    if args.dot or args.engine:
-        raise UsageError(f"{args.net} is compiled: --{'dot' if args.dot else 'engine'} needs the prototxt")
+    refuse(
+        args,
+        ("dot", "params", "autotune", "no_jit"),
+        f"for {args.net}, which is compiled: it needs the prototxt",
+        hint="name what it was compiled from",
+    )
     net = cast("CompiledNet", options.load_network(args, device="null", overlay=args.overlay, batch=args.batch))
     layers = placed(net)
     overlay = net.overlay

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..util.text import tell
+from ..zoo.locate import is_compiled
+from .parsing import refuse
+
+if TYPE_CHECKING:
+    from ..graph import Graph
 
 Shape = tuple[int, ...]
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors show what is typed, which may be names of files, without obeying it."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print usage and message to stderr, and exit with code 2."""
-        self.print_usage(sys.stderr)
-        tell(sys.stderr, f"{self.prog}: error: {message}")
-        raise SystemExit(2)
+FORMATS = ("bits", "scheme")
+EXECUTION = ("overlay", "engine", *FORMATS, "autotune", "no_jit")
+PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale")
 
 
 def network(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -67,10 +63,9 @@ def preprocessing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resize", type=_size, metavar="HxW", help="size that images are resized to")
     group.add_argument("--crop", type=_size, metavar="HxW", help="part cut from the centre")
     group.add_argument("--channels", choices=("BGR", "RGB", "gray"), help="channel order (default: BGR)")
-    group.add_argument(
-        "--mean", type=_numbers, metavar="M,M,M", help="value per channel to take away, in channel order"
-    )
-    group.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image, .npy or .binaryproto")
+    means = group.add_mutually_exclusive_group()
+    means.add_argument("--mean", type=_numbers, metavar="M,M,M", help="mean to subtract per channel, in channel order")
+    means.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image, .npy or .binaryproto")
     group.add_argument("--raw-scale", type=float, metavar="S", help="pixels run from 0 to S (default: 255)")
     group.add_argument("--scale", type=float, metavar="S", help="factor after the mean is taken away (default: 1)")
 
@@ -128,6 +123,19 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:
+    """Raise UsageError for --bits, --scheme and ``others`` where the network brings formats of its own."""
+    from ..offload.formats import given
+
+    if given(graph):
+        refuse(
+            args,
+            (*FORMATS, *others),
+            f"for {args.net}, which brings its formats (precision_param)",
+            hint="chai quantize makes others",
+        )
+
+
 def shapes(texts: list[str]) -> dict[str, Shape]:
     """--shape data=1x3x224x224 as {blob: shape}. Raises UsageError."""
     found = {}
@@ -152,6 +160,9 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
     """The Net that the arguments describe."""
     from ..net import Net
 
+    if is_compiled(args.net):
+        fixed = ("shape", "phase", "stage", "engine", *FORMATS, "calibration", "random_weights")
+        refuse(args, fixed, f"for {args.net}, which is compiled", hint="give it to chai compile")
     load_custom(args)
     options = {"phase": args.phase, "stages": args.stage, "strict": args.strict, **options}
     return Net(args.net, args.weights, shapes=shapes(args.shape), **options)

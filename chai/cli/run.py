@@ -14,6 +14,7 @@ from ..util.files import complete
 from ..util.lazy_numpy import np
 from . import answers, inputs, options, output
 from .drawing import Drawing
+from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -70,7 +71,9 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("--batch and --top must be at least 1")
     files = images.find(args.image)
     drawing = Drawing(args.draw, files) if args.draw else None
+    inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
+    _check_formats(args, job)
     results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
@@ -109,6 +112,14 @@ def execute(args: argparse.Namespace) -> int:
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
     _report(args, job, results, failed, ms / max(1, len(results)))
     return 65 if failed else 0
+
+
+def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
+    """Raise UsageError for options that choose an overlay or formats where nothing runs in fixed point, or formats exist."""
+    if job.net.overlay is None:
+        planning = ("overlay", "engine", *options.FORMATS, "calibration")
+        refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
+    options.check_formats(args, job.net.graph, "calibration")
 
 
 def _report(

@@ -14,9 +14,10 @@ from ..util.table import quantity
 from ..util.text import visible
 from ..zoo.locate import is_compiled, locate, read_graph
 from . import options, output
+from .parsing import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..plugins import CustomLayer
 
@@ -49,12 +50,20 @@ def execute(args: argparse.Namespace) -> int:
         from . import split
 
         return split.show(args)
+    refuse(
+        args,
+        (*options.FORMATS, "autotune", "no_jit"),
+        "without an overlay: nothing is planned",
+        hint="--overlay pynq-z2",
+    )
+    if args.json or args.dot:
+        refuse(args, ("params",), "with --json, which has them" if args.json else "with --dot", hint="leave it out")
     options.load_custom(args)
     path, weights = locate(args.net, args.weights)
     graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
     sizes = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
     sizes.update(options.shapes(args.shape))
-    shapes = infer_shapes(graph, {b: s for b, s in sizes.items() if s})
+    shapes = infer_shapes(graph, {b: s for b, s in sizes.items() if s}, partial=weights is None)
     if weights is not None:
         check_fit(graph, shapes, Weights(weights))
     layers = list(_describe(graph, shapes))
@@ -74,25 +83,27 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _sizes(blobs: Any, shapes: dict[str, Shape]) -> dict[str, list[int]]:
-    return {b: list(shapes[b]) for b in blobs}
+def _sizes(blobs: Any, shapes: dict[str, Shape]) -> dict[str, list[int] | None]:
+    return {b: list(shapes[b]) if b in shapes else None for b in blobs}
 
 
 def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]]:
+    """Yield each layer as in the JSON; what follows from an unknown input size is None."""
     for layer in graph.layers:
-        bottoms = tuple(shapes[b] for b in layer.bottoms)
-        tops = tuple(shapes[t] for t in layer.tops if t in shapes)
+        known = shapes.keys() >= {*layer.bottoms, *layer.tops}
+        bottoms = tuple(shapes[b] for b in layer.bottoms) if known else ()
+        tops = tuple(shapes[t] for t in layer.tops) if known else ()
         yield {
             "name": layer.name,
             "type": layer.type,
             "bottoms": [graph.caffe_name(b) for b in layer.bottoms],
             "tops": [graph.caffe_name(t) for t in layer.tops],
-            "shapes": [list(t) for t in tops],
-            "macs": layer.macs(bottoms, tops),
-            "parameters": sum(map(prod, layer.weight_shapes(*bottoms))) if not layer.source else 0,
+            "shapes": [list(shapes[t]) if t in shapes else None for t in layer.tops],
+            "macs": layer.macs(bottoms, tops) if known else None,
+            "parameters": 0 if layer.source else sum(map(prod, layer.weight_shapes(*bottoms))) if known else None,
             "engine": "input" if layer.source else layer.engine,
             "defined": _custom(layer).custom.place if layer.engine == "custom" else None,
-            "implementation": _implementation(layer, bottoms),
+            "implementation": _implementation(layer, bottoms) if known else None,
         }
 
 
@@ -110,46 +121,61 @@ def _custom(layer: Layer) -> CustomLayer:
 def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape], args: argparse.Namespace) -> None:
     rows = []
     for i, layer in enumerate(layers):
-        top = " ".join(show(tuple(s)) for s in layer["shapes"]) or "-"
+        top = " ".join(_size(s) for s in layer["shapes"]) or "-"
         row = [
             str(i),
             layer["name"],
             layer["type"],
             top,
-            quantity(layer["macs"]) if layer["macs"] else "-",
+            _count(layer["macs"]),
             layer["engine"],
         ]
         if args.params:
-            row.insert(5, quantity(layer["parameters"]) if layer["parameters"] else "-")
+            row.insert(5, _count(layer["parameters"]))
         rows.append(row)
     head = ["#", "layer", "type", "out shape", "MACs", "engine"]
     if args.params:
         head.insert(5, "params")
     output.table(head, rows, "rlllr" + ("rl" if args.params else "l"))
-    macs = sum(layer["macs"] for layer in layers)
     custom = [layer for layer in layers if layer["engine"] == "custom"]
-    parameters = sum(layer["parameters"] for layer in layers)
+    macs, parameters = (_total(layer[kind] for layer in layers) for kind in ("macs", "parameters"))
     output.result(
-        f"summary  {len(layers)} layers, {quantity(macs)} MACs, {quantity(parameters)} parameters"
+        f"summary  {len(layers)} layers, {macs} MACs, {parameters} parameters"
         + (f", {len(custom)} custom" if custom else "")
     )
     for layer in custom:
         output.result(f"custom   {layer['name']} ({layer['type']}): {layer['defined']}")
         if layer["implementation"]:
             output.result(f"         runs as {layer['implementation']}")
-    outputs = ", ".join(f"{name} {show(shapes[graph.latest[name]])}" for name in graph.outputs)
+    outputs = ", ".join(f"{name} {_size(shapes.get(graph.latest[name]))}" for name in graph.outputs)
     output.result(f"outputs  {outputs}")
+    for blob in (b for b in graph.inputs if b not in shapes):
+        output.result(f"?        the file does not say the size of input {blob}")
     for note in graph.notes:
         output.result(f"note     {note}")
     if not args.quiet:
         output.say(f"next: chai run {options.named(args, locate(args.net, args.weights)[1] is not None)} -i IMAGE")
 
 
+def _size(shape: Sequence[int] | None) -> str:
+    return "?" if shape is None else show(tuple(shape))
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else quantity(value) if value else "-"
+
+
+def _total(values: Iterable[int | None]) -> str:
+    """A sum as text; "?" if a part of it is not known."""
+    known = list(values)
+    return "?" if None in known else quantity(sum(filter(None, known)))
+
+
 def _dot(graph: Graph, shapes: dict[str, Shape]) -> list[str]:
     lines = ["digraph {", "  rankdir=TB; node [shape=box style=rounded fontname=Helvetica];"]
     writer: dict[str, int] = {}
     for i, layer in enumerate(graph.layers):
-        top = show(shapes[layer.tops[0]]) if layer.tops and layer.tops[0] in shapes else ""
+        top = _size(shapes.get(layer.tops[0])) if layer.tops else ""
         lines.append(f"  n{i} [label={_quoted(layer, top)}];")
         lines += [f"  n{writer[b]} -> n{i};" for b in layer.bottoms]
         writer.update(dict.fromkeys(layer.tops, i))

@@ -13,17 +13,21 @@ from ..codegen.chain import chain, footprint
 from ..offload.cost import costs
 from ..offload.formats import given
 from ..offload.schedule import Convert, DeviceStep
-from ..report.layer_rows import placed
+from ..report.layer_rows import placed, summary
 from ..util.table import quantity
 from . import options, output
+from .parsing import refuse
 
 
 def show(args: argparse.Namespace) -> int:
     """Print the partition of a network for an overlay."""
-    logging.getLogger("chai").setLevel(logging.ERROR)  # random weights do for a plan
+    refuse(args, ("params", "dot"), "with --overlay or --engine", hint="leave those out, or it")
+    logging.getLogger("chai").setLevel(logging.ERROR)  # the summary says that there are no weights
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
+    options.check_formats(args, net.graph)
     net.plan()
-    layers = [asdict(layer) for layer in placed(net)]
+    placements = placed(net)
+    layers = [asdict(layer) for layer in placements]
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
@@ -45,6 +49,8 @@ def show(args: argparse.Namespace) -> int:
             inputs={b: list(net.shapes[b]) for b in net.inputs},
             outputs=net.outputs,
             overlay=net.overlay.name,
+            weights=net.trained,
+            open_sums=[layer.name for layer in placements if layer.sum_open],
             layers=layers,
             conversions=[f"{c.kind} {net.graph.caffe_name(c.blob)}" for c in conversions],
             cycles=total,
@@ -65,19 +71,16 @@ def show(args: argparse.Namespace) -> int:
             " ".join(shape_text(s) for s in layer["shapes"]),
             quantity(layer["macs"]) if layer["macs"] else "-",
             quantity(layer["cycles"]) if layer["cycles"] else "-",
-            layer["engine"],
+            layer["engine"] + "?" * layer["sum_open"],
             layer["format"],
         ]
         for layer in layers
     ]
     output.table(["layer", "type", "out shape", "MACs", "cycles", "engine", "format"], rows, "lllrrll")
-    engines = Counter(layer["engine"] for layer in layers)
-    macs = sum(layer["macs"] for layer in layers) or 1
-    on = sum(layer["macs"] for layer in layers if layer["engine"] == "fpga")
-    host = engines["host"] + engines["custom"]
-    output.result(
-        f"summary  {engines['fpga']} layers fpga ({100 * on / macs:.1f} % of {quantity(macs)} MACs), {host} host"
-    )
+    output.result(f"summary  {summary(net, placements)}")
+    unsure = [layer.name for layer in placements if layer.sum_open]
+    if unsure:
+        output.result(f"fpga?    planned as if its sums fitted the accumulator, which its weights decide: {_some(unsure)}")
     output.result(
         f"convert  {len(conversions)}: {', '.join(f'{c.kind} {net.graph.caffe_name(c.blob)}' for c in conversions)}"
     )

@@ -11,14 +11,17 @@ from ..graph import Graph, check_shape, last_readers
 from ..limits import limits
 
 
-def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None) -> dict[str, Shape]:
+def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None, partial: bool = False) -> dict[str, Shape]:
     """Shapes of all blob ids when the inputs have the given shapes, or else those of the file.
 
-    Raises ShapeError naming the layer, and ModelError when an input's shape is not known.
+    With ``partial``, inputs of unknown shape are left out, and so are the blobs that follow from them. Raises ShapeError
+    naming the layer, and ModelError when an input's shape is not known.
     """
     shapes: dict[str, Shape] = {}
     for blob, declared in graph.inputs.items():
         shape = (inputs or {}).get(blob, declared)
+        if shape is None and partial:
+            continue
         if shape is None:
             raise ModelError(
                 f"{graph.path}: the file does not say the size of input {blob!r}",
@@ -33,7 +36,7 @@ def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None) -> dic
                     check_shape(layer, shapes[top])
                     if prod(shapes[top]) == 0:
                         raise layer.wrong(f"input {top!r} of shape {show(shapes[top])} is empty")
-        else:
+        elif shapes.keys() >= set(layer.bottoms):
             bottoms = tuple(shapes[b] for b in layer.bottoms)
             try:
                 tops = layer.shapes(*bottoms)

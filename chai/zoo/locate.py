@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
             f"{path} is compiled, expected a prototxt",
             hint="name what it was compiled from; run, show, bench and evaluate take it as it is",
         )
+    if weights is not None and weights.is_dir():
+        inside = sorted(p.name for p in weights.glob("*.caffemodel"))
+        raise UsageError(
+            f"{str(caffemodel)!r} is a folder, expected a .caffemodel",
+            hint=f"it holds {', '.join(inside[:4])}" if inside else None,
+        )
     if weights is not None and not weights.is_file():
         raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
     shipped = None if path.is_file() else networks.prototxt(str(prototxt))
@@ -40,9 +47,10 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
     if path.is_dir():
         raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
     if not path.exists():
+        near = get_close_matches(str(prototxt), networks.names(), 1)
         raise UsageError(
             f"there is no file {str(prototxt)!r} and no shipped network of that name",
-            hint="shipped: " + ", ".join(networks.names()),
+            hint=f"did you mean {near[0]}?" if near else "shipped: " + ", ".join(networks.names()),
         )
     return path, weights
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chai.cli import run
 from chai.errors import ChaiError
 from chai.parser import load_graph
 from chai.passes.infer_shapes import infer_shapes
@@ -34,6 +35,25 @@ def outcome(path: Path) -> str:
     assert all(d > 0 for s in shapes.values() for d in s), path
     assert set(shapes) == {t for v in graph.layers for t in v.tops if not v.source or t in graph.inputs}
     return "shapes"
+
+
+def test_show_describes_every_network_that_has_one(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Networks whose input size is not in the file have ? where a size follows from it, and all other columns."""
+    unsized = 0
+    for path in sorted(corpus.glob("*.prototxt")):
+        try:
+            graph = load_graph(path, Registry())
+        except ChaiError:
+            continue
+        if None not in graph.inputs.values():
+            continue
+        unsized += 1
+        assert run(["show", str(path)]) == 0, path
+        out, err = capsys.readouterr()
+        rows = out.splitlines()[1 : len(graph.layers) + 1]
+        assert all(row.split()[1:3] == [layer.name, layer.type] for row, layer in zip(rows, graph.layers)), path
+        assert " ? " in out and "the file does not say the size of input" in out and "error" not in err
+    assert unsized == GRAPHS - SHAPES
 
 
 def check(error: ChaiError, path: Path) -> None:
