@@ -17,10 +17,11 @@ from ..images import preprocess as images
 from ..report import page as reports
 from ..util.files import digest
 from ..util.lazy_numpy import np
-from ..util.table import Table
+from ..util.table import Table, floored
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import check_custom, inputs, options, output
+from . import check_custom, inputs, options, output, worst
+from .parsing import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +84,8 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("--batch and --limit must be at least 1")
     types = check_custom.types(args)
     if types:
+        unused = ("image", "limit", "calibration", "bound", "agreement", "html", "png")
+        refuse(args, (*unused, *options.EXECUTION, *options.PREPROCESSING), f"with --custom {types[0]}, a layer type")
         return check_custom.check(args, types)
     if not args.image:
         raise UsageError(
@@ -95,13 +98,17 @@ def execute(args: argparse.Namespace) -> int:
     if weights is None:
         raise inputs.no_weights("check", args.net)
     files = images.find(args.image)[: args.limit]
+    inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
+    options.check_formats(args, job.net.graph, "calibration")
     failed: list[dict[str, str]] = []
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:
         inputs.calibrate(args, job)
     with reference, job.net:
         report = compare(reference, job.net, _inputs(args, files, job, failed), args.bound)
+    if args.agreement is not None and report.agreement is None:
+        raise UsageError(f"--agreement does nothing for {args.net}: none of its outputs are scores of classes")
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
     missed = _missed(report, goal)
     content = {
@@ -143,9 +150,9 @@ def _inputs(
 def _missed(report: Report, goal: float) -> list[str]:
     """A sentence for each goal that was missed."""
     found = []
-    below = sum(layer.below(report.bound_db) for layer in report.layers)
-    if below:
-        found.append(f"{below} of {len(report.measured)} measured layers below {report.bound_db:g} dB")
+    poor = worst.below(report)
+    if poor is not None:
+        found.append(poor)
     if report.agreement is not None and report.agreement < goal:
         found.append(f"top-1 agreement below {100 * goal:g} %")
     return found
@@ -211,7 +218,7 @@ def _agreements(report: Report) -> list[str]:
     for a in report.agreements:
         name = f"{a.blob}: " if len(report.agreements) > 1 else ""
         top5 = f"   top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
-        found.append(f"{name}top-1 agreement {a.top1}/{a.images} ({100 * a.share:.1f} %){top5}")
+        found.append(f"{name}top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
     return found
 
 

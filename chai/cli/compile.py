@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import argparse
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..images import preprocess as images
 from ..offload.schedule import DeviceStep
 from ..zoo.locate import locate
-from . import inputs, options, output
+from . import inputs as jobs, options, output, worst
+
+if TYPE_CHECKING:
+    from ..evaluate.compare import Report
 
 EPILOG = """examples:
   chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai
   chai compile net_quantised.prototxt net.caffemodel --overlay ultra96 --batch 2 -o net.chai
   chai run googlenet.chai -i cat.jpg"""
+
+MEASURED = 8  # images that show the worst layers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +34,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--calibration",
         type=Path,
         metavar="DIR",
-        help="images that fixed-point formats are taken from, where the network brings none",
+        help="images that the result is measured on, and that formats are taken from where the network brings none",
     )
     options.execution(parser, device=False)
     options.preprocessing(parser)
-    parser.set_defaults(device="null", random_weights=False)
+    parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -45,10 +52,14 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"-o {args.output}: expected a name that ends in .chai")
     _, weights = locate(args.net, args.weights)
     if weights is None:
-        raise inputs.no_weights("compile", args.net)
-    job = inputs.prepare(args, images.find([args.calibration]) if args.calibration else [])
-    if args.calibration:
-        inputs.calibrate(args, job)
+        raise jobs.no_weights("compile", args.net)
+    files = images.find([args.calibration]) if args.calibration else []
+    args.device = "emulator" if files else "null"  # which only plans
+    job = jobs.prepare(args, files)
+    options.check_formats(args, job.net.graph)
+    if files:
+        jobs.warn_of_defaults(job, files)
+        jobs.calibrate(args, job)
         job.net.reshape(**{job.blob: job.shape})  # the images were one batch
     elif given(job.net.offload.graph):
         job.net.plan()
@@ -64,6 +75,21 @@ def execute(args: argparse.Namespace) -> int:
         f"{sum(len(s.tasks) for s in segments)} Tasks in {len(segments)} segment{'s' * (len(segments) != 1)}, "
         f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
     )
+    if files:
+        report = _measured(args, job, files[:MEASURED])
+        print(output.printable(worst.sentence(report)))
+        worst.warn(report)
+    elif not args.quiet:
+        output.say("note: --calibration DIR measures how good its fixed point is; so does chai check on its prototxt")
     if not args.quiet:
         output.say(f"next: chai run {args.output} -i IMAGE")
     return 0
+
+
+def _measured(args: argparse.Namespace, job: jobs.Job, files: list[Path]) -> Report:
+    """Compare what was compiled with float on a few images, one at a time."""
+    from ..evaluate.compare import compare
+
+    inputs = ({job.blob: item[None]} for _, item in jobs.items(files, job, []))
+    with options.load_network(args, device="float", keep="all", batch=1) as reference:
+        return compare(reference, job.net, islice(inputs, MEASURED))

@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
-from ..quantizer.report import Verdict, decibels
+from ..quantizer.report import Verdict
 from ..report import page as reports
 from ..util.files import complete
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import inputs, options, output
+from . import inputs, options, output, worst
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -86,6 +88,8 @@ def execute(args: argparse.Namespace) -> int:
     path, weights = locate(args.net, args.weights)
     files = images.find(args.calibration)[: args.limit]
     job = inputs.prepare(args, files)
+    inputs.warn_of_defaults(job, files)
+    card = _Card(args, path, job)
     failed: list[dict[str, str]] = []
     if not args.json:
         output.result(inputs.header(args, job))
@@ -113,12 +117,14 @@ def execute(args: argparse.Namespace) -> int:
         watch=_Watch(args.quiet),
         **net_options,
     )
-    card, copied = path.with_suffix(".toml"), args.output.with_suffix(".toml")
-    if card.is_file() and not copied.exists():  # the preprocessing goes with the network
-        with complete(copied) as part:
-            part.write_bytes(card.read_bytes())
+    card.write()
     found = verdict(result, path, weights, **net_options)
-    content = {**found.to_json(), "preprocess": inputs.describe(job), "failed": failed}
+    content = {
+        **found.to_json(),
+        **worst.to_json(found.check),
+        "preprocess": inputs.describe(job),
+        "failed": failed,
+    }
     if args.json:
         output.as_json("chai.quantize/1", **content)
     else:
@@ -126,16 +132,51 @@ def execute(args: argparse.Namespace) -> int:
     if args.html:
         reports.save(args.html, _page(args, found, content))
         output.say(f"wrote {args.html}")
+    worst.warn(found.check)
+    if card.news:
+        output.say(card.news)
     output.say(f"wrote {result.prototxt} and {result.caffemodel.name}")
     if not args.quiet:
-        output.say(f"next: chai check {result.prototxt} {result.caffemodel} -i IMAGES   on images not used here")
+        judge = f"chai check {result.prototxt} {result.caffemodel} -i IMAGES{card.mean_option}"
+        output.say(f"next: {judge}   on images not used here")
     return 65 if failed else 0
+
+
+class _Card:
+    """The .toml for the quantised network: what the user's has, with the preprocessing that was used here.
+
+    ``news`` says what is written, if that is more than a copy. ``mean_option`` is what to type in later commands where the
+    mean is an image, for which a card has no place.
+    """
+
+    def __init__(self, args: argparse.Namespace, prototxt: Path, job: inputs.Job) -> None:
+        own, self.path = prototxt.with_suffix(".toml"), args.output.with_suffix(".toml")
+        self.present = images.card_text(self.path)
+        base = self.path if self.path.is_file() else own
+        self.text, how, comment = images.card_text(base), job.preprocess, ""
+        self.news = self.mean_option = ""
+        if args.mean_file:
+            self.mean_option = f" --mean-file {quote(str(args.mean_file))}"
+            how, comment = replace(how, mean=()), f"mean: an image, to be named each time:{self.mean_option}"
+        known = images.parse_card(self.text, base).preprocess
+        transform = job.net.graph.transforms.get(job.blob)
+        if transform is not None and not known.given:
+            known = images.from_transform(transform)
+        if how != known:
+            self.text = images.with_preprocess(self.text, how, base, output.printable(comment))
+            self.news = f"wrote {self.path}: its [preprocess] is what was used here"
+
+    def write(self) -> None:
+        """Write the file, unless it is there and says so already."""
+        if self.text != self.present:
+            with complete(self.path) as part:
+                part.write_bytes(self.text.encode())
 
 
 def _print(found: Verdict) -> None:
     table = found.table()
     output.table(table.head, table.rows, table.align)
-    for line in found.sentences():
+    for line in (*found.sentences(), worst.sentence(found.check)):
         output.result(*textwrap.wrap(visible(line), WIDTH, subsequent_indent="  ", break_on_hyphens=False))
     seconds = f"{found.result.seconds:.0f} s, of which {found.result.observing:.0f} s the float pass"
     output.result(f"{found.result.images} images, {len(found.result.tried)} recipes, {seconds}")
@@ -151,10 +192,19 @@ def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> 
         "calibration": f"{result.images} images, {content['preprocess']}",
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
-    bars = [reports.Bar(x.name, x.sqnr_db or 0.0, decibels(x), x.engine) for x in found.check.measured]
-    chart = reports.Chart("SQNR of each layer, dB", bars, FULL_DB)
+    bound, poor = found.check.bound_db, worst.below(found.check)
+    bars = [reports.Bar(x.name, x.sqnr_db or 0.0, x.decibels, x.engine, x.below(bound)) for x in found.check.measured]
+    chart = reports.Chart("SQNR of each layer, dB", bars, FULL_DB, bound)
     title = f"chai quantize: {found.check.network}"
-    return reports.html(title, facts, found.sentences(), [], chart, found.table(), content)
+    return reports.html(
+        title,
+        facts,
+        [*found.sentences(), worst.sentence(found.check)],
+        [poor] if poor else [],
+        chart,
+        found.table(),
+        content,
+    )
 
 
 def _wider(texts: list[str]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from ..net import Net
 from ..offload.formats import given
 from ..offload.schedule import Convert, DeviceStep
 from ..util.lazy_numpy import np
+from ..util.table import floored
 from ..util.text import visible
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class LayerCheck:
         """SQNR as text."""
         if self.sqnr_db is None:
             return "-"
-        return "exact" if self.sqnr_db == inf else f"{self.sqnr_db:.1f}"
+        return "exact" if self.sqnr_db == inf else floored(self.sqnr_db)
 
     def below(self, bound_db: float) -> bool:
         """Whether the layer was measured and has less than ``bound_db``."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
 CHANNELS = ("BGR", "RGB", "gray")
+_TABLE = re.compile(r"\s*\[\s*preprocess\s*\]")
 _KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
 
 
@@ -259,21 +261,38 @@ class Card:
     weights: Published | None = None
 
 
-def read_card(prototxt: str | Path) -> Card:
-    """The card of a network, from NAME.toml beside NAME.prototxt; an empty one if there is none. Raises ParseError."""
-    path = Path(prototxt).with_suffix(".toml")
+def card_text(path: Path) -> str:
+    """The text of a card; "" if there is no such file. Raises ParseError."""
     if not path.is_file():
-        return Card()
+        return ""
+    with open(path, "rb") as file:
+        data = file.read(limits().text_bytes)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         import tomllib
     except ImportError:  # Python 3.10
         import tomli as tomllib  # type: ignore[no-redef]
-    with open(path, "rb") as file:
-        data = file.read(limits().text_bytes)
     try:
-        table = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
+
+
+def read_card(prototxt: str | Path) -> Card:
+    """The card of a network, from NAME.toml beside NAME.prototxt; an empty one if there is none. Raises ParseError."""
+    path = Path(prototxt).with_suffix(".toml")
+    return parse_card(card_text(path), path)
+
+
+def parse_card(text: str, path: Path) -> Card:
+    """Read a card from its text; ``path`` is named in errors. Raises ParseError."""
+    table = _toml(text, path)
     unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights")]
     if unknown:
         raise ParseError(
@@ -288,6 +307,45 @@ def read_card(prototxt: str | Path) -> Card:
         _preprocess(table.get("preprocess"), path),
         from_table(table["weights"], path) if "weights" in table else None,
     )
+
+
+def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -> str:
+    """Replace the [preprocess] table of a card; every other line of ``text`` stays. Raises ParseError if it cannot be done.
+
+    A mean image has no place in a card and is left out; ``comment`` may say where it is.
+    """
+    block = [f"# {comment}\n"] * bool(comment) + [f"{key} = {value}\n" for key, value in _values(how)]
+    lines = text.splitlines(keepends=True)
+    first = next((i for i, line in enumerate(lines) if _TABLE.match(line)), len(lines))
+    after = next((i for i in range(first + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines))
+    before = "".join(lines[:first])
+    if before and first == len(lines):
+        before = before.rstrip("\n") + "\n\n"
+    table = "".join(["[preprocess]\n", *block]) if block else ""
+    gap = "\n" if table and after < len(lines) else ""
+    found = before + table + gap + "".join(lines[after:])
+    expected = {**_toml(text, path), **_toml(table, path)}
+    if not table:
+        expected.pop("preprocess", None)
+    if _toml(found, path) != expected:
+        raise ParseError(
+            "its preprocessing cannot be replaced: expected [preprocess] and a line for each key", path=str(path)
+        )
+    return found
+
+
+def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a card and their values as TOML, of what is not the default."""
+    for key in _KEYS:
+        value = getattr(how, key)
+        if key in ("resize", "crop") and value is not None:
+            yield key, str(list(value))
+        elif key == "channels" and value is not None:
+            yield key, f'"{value}"'
+        elif key == "mean" and not isinstance(value, np.ndarray) and len(np.atleast_1d(value)):
+            yield key, str([float(m) for m in np.atleast_1d(value)])
+        elif key in ("raw_scale", "scale") and value != getattr(Preprocess, key):
+            yield key, repr(float(value))
 
 
 def _preprocess(table: Any, path: Path) -> Preprocess:

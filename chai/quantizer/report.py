@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any
 
-from ..evaluate.compare import LayerCheck, Report, compare
+from ..evaluate.compare import Report, compare
 from ..net import Net
-from ..util.table import Table
+from ..util.table import Table, floored
 from .search import Result
 
 DEAR = 5  # layers named as those that cost most
@@ -61,7 +60,7 @@ class Verdict:
         ]
         for a in self.check.agreements:
             top5 = f", top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
-            found.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({100 * a.share:.1f} %){top5}")
+            found.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
         if self.dearest:
             found.append("cost most: " + ", ".join(f"{name} ({cost:.2g})" for name, cost in self.dearest))
         found += [f"{name} runs on the host: {reason}" for name, reason in built.refused.items()]
@@ -76,20 +75,13 @@ class Verdict:
                 x.engine,
                 "float32" if x.format is None else str(x.format),
                 self.methods.get(x.name, ""),
-                decibels(x),
+                x.decibels,
                 "-" if x.saturated is None else f"{x.saturated:.2f}",
                 f"{costs[x.name]:.2g}" if x.name in costs else "",
             ]
             for x in self.check.measured
         ]
         return Table(["layer", "engine", "format", "chosen by", "SQNR", "sat %", "cost alone"], rows, "llllrrr")
-
-
-def decibels(layer: LayerCheck) -> str:
-    """SQNR as text."""
-    if layer.sqnr_db is None:
-        return "-"
-    return "exact" if layer.sqnr_db == inf else f"{layer.sqnr_db:.1f}"
 
 
 def verdict(result: Result, prototxt: str | Path, caffemodel: str | Path | None, **options: Any) -> Verdict:

@@ -232,6 +232,55 @@ def test_a_card(tmp_path: Path) -> None:
     assert card.preprocess == Preprocess(mean=(1, 2.5, 3), crop=(5, 7), given=True)
 
 
+CARD = """# mine
+title = "Cats"
+[preprocess]   # as trained
+resize = [256, 256]
+mean = [1, 2, 3]
+
+[weights]
+source = "somewhere"
+"""
+HOW = Preprocess().with_options(crop=(4, 6), channels="RGB", mean=(0.5, 104.0, 1e-7), raw_scale=1.0, scale=0.1)
+
+
+def test_a_cards_preprocessing_can_be_replaced() -> None:
+    text = preprocess.with_preprocess(CARD, HOW, Path("x.toml"), "a note")
+    before, after = CARD.split("[preprocess]")[0], CARD[CARD.index("[weights]") :]
+    assert text.startswith(before) and text.endswith("\n" + after) and "# a note\n" in text and "256" not in text
+    again = preprocess.with_preprocess(text, HOW, Path("x.toml"))
+    assert preprocess.parse_card(again.split("[weights]")[0], Path("x.toml")).preprocess == HOW
+    assert preprocess.with_preprocess(CARD, Preprocess(), Path("x.toml")) == before + after
+
+
+@pytest.mark.parametrize("text", ["", 'title = "x"', 'title = "x"\n\n\n', "[preprocess]", "[preprocess]\nscale = 9"])
+def test_a_card_gets_preprocessing(text: str) -> None:
+    found = preprocess.parse_card(preprocess.with_preprocess(text, HOW, Path("x.toml")), Path("x.toml"))
+    assert found.preprocess == HOW and found.title == ("x" if "title" in text else "")
+
+
+def test_a_mean_image_has_no_place_in_a_card() -> None:
+    how = Preprocess().with_options(mean=np.ones((3, 4, 6)), scale=2.0)
+    assert (
+        preprocess.with_preprocess("", how, Path("x.toml"), "mean: m.npy")
+        == "[preprocess]\n# mean: m.npy\nscale = 2.0\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "preprocess = { scale = 2 }\n",
+        "preprocess.scale = 2\n",
+        "title = '''\n[preprocess]\nis not what it seems'''\n",
+        "preprocess = [",
+    ],
+)
+def test_a_card_that_cannot_be_changed_is_refused_before_it_is_harmed(text: str) -> None:
+    with pytest.raises(ParseError):
+        preprocess.with_preprocess(text, HOW, Path("x.toml"))
+
+
 def test_labels_lose_their_synset_id(tmp_path: Path) -> None:
     (tmp_path / "l.txt").write_text("n01440764 tench, Tinca tinca\nnot a synset\nn0 x\n")
     assert preprocess.read_labels(tmp_path / "l.txt") == ["tench, Tinca tinca", "not a synset", "n0 x"]

@@ -1,0 +1,260 @@
+"""chai show: plans without weights, sizes that are not known, and options that would do nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai.artifact.save import save
+from chai.cli import run
+from chai.errors import UsageError
+from chai.evaluate import compare
+from chai.parser.caffemodel import write_caffemodel
+from chai.report.layer_rows import placed, summary
+from chai.util.paths import resource
+
+DEEP, SHALLOW = (4, 600, 3, 3), (6, 4, 1, 1)  # 5,400 products a sum could leave the accumulator, 4 products never
+FORMATS = 'precision_param { quant_type: "Xilinx" bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 th_layer_in: 1 th_layer_out: 9 }'
+
+
+def write_net(folder: Path, precision: str = "") -> Path:
+    path = folder / "net.prototxt"
+    path.write_text(f"""
+        layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: 1 dim: 600 dim: 5 dim: 7 }} }} }}
+        layer {{ name: "deep" type: "Convolution" bottom: "data" top: "deep"
+                 convolution_param {{ num_output: 4 kernel_size: 3 bias_term: false }} {precision} }}
+        layer {{ name: "relu" type: "ReLU" bottom: "deep" top: "deep" }}
+        layer {{ name: "shallow" type: "Convolution" bottom: "deep" top: "shallow"
+                 convolution_param {{ num_output: 6 kernel_size: 1 bias_term: false }} {precision} }}
+        """)
+    return path
+
+
+def write_weights(folder: Path, nonzero: int) -> Path:
+    """Weights of which each output of ``deep`` has this many: its sums reach nonzero * 127 * 128."""
+    deep = np.zeros(DEEP, np.float32)
+    deep.reshape(4, -1)[:, :nonzero] = 0.5
+    path = folder / "net.caffemodel"
+    write_caffemodel(
+        path, "net", [("deep", "Convolution", [deep]), ("shallow", "Convolution", [np.ones(SHALLOW, "f")])]
+    )
+    return path
+
+
+def shown(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
+    assert run(["show", *map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+# -- plans without weights
+
+
+def test_a_plan_without_weights_refuses_no_layer_for_its_sums(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = write_net(tmp_path)
+    lines = shown(capsys, net, "--overlay", "pynq-z2").splitlines()
+    engines = {row.split()[0]: row.split()[-4] for row in lines if row.endswith("  at first batch")}
+    assert engines == {"deep": "fpga?", "relu": "fpga", "shallow": "fpga", "data": "input"}
+    assert "3 layers fpga (100.0 % of 324 k MACs), 0 host; no weights: whether the sums of 1 fit is open" in lines[5]
+    assert lines[6] == "fpga?    planned as if its sums fitted the accumulator, which its weights decide: deep"
+    content = json.loads(shown(capsys, net, "--overlay", "pynq-z2", "--json"))
+    assert content["weights"] is False and content["open_sums"] == ["deep"]
+    assert [(x["engine"], x["sum_open"]) for x in content["layers"][1:]] == [
+        ("fpga", True),
+        ("fpga", False),
+        ("fpga", False),
+    ]
+
+
+def test_weights_decide_where_they_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    net = write_net(tmp_path)
+    for nonzero, engine in ((1032, "fpga"), (1033, "host")):  # 1033 * 127 * 128 is the first beyond 2^24
+        weights = write_weights(tmp_path, nonzero)
+        content = json.loads(shown(capsys, net, weights, "--overlay", "pynq-z2", "--json"))
+        assert content["layers"][1]["engine"] == engine
+        assert content["weights"] is True and content["open_sums"] == []
+        assert "no weights" not in shown(capsys, net, weights, "--overlay", "pynq-z2")
+
+
+def test_six_bits_leave_nothing_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, write_net(tmp_path), "--overlay", "pynq-z2", "--bits", "6")  # 5,400 * 31 * 32 is below 2^24
+    assert "0 host; no weights\n" in out and "fpga?" not in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vgg16", "alexnet", "yolov2_tiny", "resnet50", "vgg_ssd300"])
+def test_large_networks_are_planned_without_their_weights(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(shown(capsys, name, "--overlay", "pynq-z2", "--json"))
+    assert content["open_sums"] and not content["weights"]
+    assert not any("a sum could reach" in (layer["reason"] or "") for layer in content["layers"])
+    macs = [(layer["engine"], layer["macs"]) for layer in content["layers"]]
+    assert sum(m for engine, m in macs if engine == "fpga") > 0.9 * sum(m for _, m in macs)
+
+
+@pytest.mark.parametrize("precision", ["", FORMATS])
+def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -> None:
+    """Random weights are as good as others then: sums that overflow would be other numbers than the overlay's."""
+    path = write_net(tmp_path, precision)
+    with chai.Net(path) as net, chai.Net(path) as other:
+        net.plan()
+        assert not net.calibrated and not net.trained
+        assert [(p.engine, p.sum_open) for p in placed(net)][1:] == [("fpga", True), ("fpga", False), ("fpga", False)]
+        assert summary(net).endswith("; no weights: whether the sums of 1 fit is open")
+        data = np.random.default_rng(0).uniform(-1, 1, (1, 600, 5, 7))
+        assert (net.forward(data)["shallow"] == other.forward(data)["shallow"]).all()
+        reasons = {p.name: p.reason for p in placed(net)}
+        assert str(reasons["deep"]).startswith("a sum could reach ") and not any(p.sum_open for p in placed(net))
+        net.plan()  # what is calibrated keeps its formats and its schedule
+        assert net.calibrated and net.formats == other.formats
+
+
+def test_what_compares_and_streams_judges_the_weights_too(tmp_path: Path) -> None:
+    path = write_net(tmp_path, FORMATS)
+    data = np.random.default_rng(1).uniform(-1, 1, (2, 1, 600, 5, 7))
+    with chai.Net(path, device="float", keep="all") as reference, chai.Net(path) as net, chai.Net(path) as other:
+        net.plan()
+        other.plan()
+        report = compare.compare(reference, net, list(data))
+        assert {x.name: x.engine for x in report.layers}["deep"] == "host"
+        assert len(list(other.stream(data))) == 2
+        assert {p.name: p.engine for p in placed(other)}["deep"] == "host"
+
+
+# -- sizes that are not known
+
+
+@pytest.fixture
+def unsized(tmp_path: Path) -> Path:
+    path = tmp_path / "unsized.prototxt"
+    path.write_text("""
+        input: "data"
+        layer { name: "conv" type: "Convolution" bottom: "data" top: "conv" convolution_param { num_output: 4 kernel_size: 3 } }
+        layer { name: "own" type: "DummyData" top: "own" dummy_data_param { shape { dim: 2 dim: 3 } } }
+        layer { name: "square" type: "Power" bottom: "own" top: "square" power_param { power: 2 } }
+        """)
+    return path
+
+
+def test_a_layer_of_unknown_size_has_a_question_mark(unsized: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, unsized, "--params").splitlines()
+    rows = [line.split() for line in lines if line[:1].isdigit()]
+    assert [row[-5:] for row in rows if row[1] == "conv"] == [["Convolution", "?", "?", "?", "host"]]
+    assert [row[-5:] for row in rows if row[1] == "square"] == [["Power", "1x3", "-", "-", "host"]]
+    assert "summary  " + f"{len(rows)} layers, ? MACs, ? parameters" in lines
+    assert "?        the file does not say the size of input data" in lines
+    assert any(line.startswith("outputs  ") and "conv ?" in line and "square 1x3" in line for line in lines)
+    content = json.loads(shown(capsys, unsized, "--json"))
+    conv = next(layer for layer in content["layers"] if layer["name"] == "conv")
+    assert (conv["shapes"], conv["macs"], conv["parameters"]) == ([None], None, None)
+    assert content["inputs"] == {"data": None, "own": [1, 3]}
+    assert "Convolution ?" in shown(capsys, unsized, "--dot")
+    assert "1x4x3x5" in shown(capsys, unsized, "--shape", "data=1x3x5x7")
+
+
+def test_the_hint_about_shape_comes_where_a_size_is_needed(
+    unsized: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", str(unsized), "--overlay", "pynq-z2"]) == 65
+    assert "--shape data=1x3x224x224" in capsys.readouterr().err
+    write_caffemodel(tmp_path / "w.caffemodel", "w", [("conv", "Convolution", [np.ones((4, 3, 3, 3), np.float32)])])
+    assert run(["show", str(unsized), str(tmp_path / "w.caffemodel")]) == 65  # do they fit?
+    assert "--shape data=1x3x224x224" in capsys.readouterr().err
+
+
+# -- options that would do nothing
+
+
+PHOTO, ARRAY = "prototxt/digits_images/digit_0021_1.png", "x.npy"
+OWN = "own.prototxt"  # a network with formats of its own
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("show digits --bits 6 --scheme DynamicFixed --autotune", "--bits does nothing without an overlay"),
+        ("show digits --bits 8", "--bits does nothing without an overlay"),
+        ("show digits --scheme Xilinx", "--scheme does nothing without an overlay"),
+        ("show digits --autotune", "--autotune does nothing without an overlay"),
+        ("show digits --no-jit", "--no-jit does nothing without an overlay"),
+        ("show digits --json --params", "--params does nothing with --json, which has them"),
+        ("show digits --dot --params", "--params does nothing with --dot"),
+        ("show digits --overlay pynq-z2 --params", "--params does nothing with --overlay or --engine"),
+        ("show digits --engine conv1/3x3=host --dot", "--dot does nothing with --overlay or --engine"),
+        ("show own.prototxt --overlay pynq-z2 --bits 6", "--bits does nothing for own.prototxt, which brings its formats"),
+        ("show net.chai --dot", "--dot does nothing for net.chai, which is compiled: it needs the prototxt"),
+        ("show net.chai --params", "--params does nothing for net.chai, which is compiled"),
+        ("show net.chai --bits 8", "--bits does nothing for net.chai, which is compiled"),
+        ("show net.chai --shape data=1x1x8x8", "--shape does nothing for net.chai, which is compiled"),
+        ("show net.chai --phase TEST", "--phase does nothing for net.chai, which is compiled"),
+        ("show net.chai --autotune", "--autotune does nothing for net.chai, which is compiled"),
+        ("run net.chai -i PHOTO --scheme Xilinx", "--scheme does nothing for net.chai, which is compiled"),
+        ("run net.chai -i PHOTO --random-weights", "--random-weights does nothing for net.chai, which is compiled"),
+        ("run net.chai -i PHOTO --calibration .", "--calibration does nothing for net.chai, which is compiled"),
+        ("run digits -i PHOTO --device float --overlay kv260", "--overlay does nothing on device float, which has no overlay"),
+        ("run digits -i PHOTO --device float --engine conv1/3x3=host", "--engine does nothing on device float"),
+        ("run digits -i PHOTO --device float --bits 6", "--bits does nothing on device float"),
+        ("run digits -i PHOTO --device float --calibration .", "--calibration does nothing on device float"),
+        ("run digits -i PHOTO --random-weights", "--random-weights does nothing where there are weights: "),
+        ("run digits -i x.npy --scale 2", "--scale does nothing for .npy inputs, which are taken as they are"),
+        ("run digits -i PHOTO --mean 1 --mean-file m.npy", "argument --mean-file: not allowed with argument --mean"),
+        ("run own.prototxt w.caffemodel -i x.npy --bits 6", "--bits does nothing for own.prototxt, which brings its formats"),
+        ("run own.prototxt w.caffemodel -i x.npy --calibration .", "--calibration does nothing for own.prototxt"),
+        ("check own.prototxt w.caffemodel -i x.npy --scheme Xilinx", "--scheme does nothing for own.prototxt"),
+        ("check own.prototxt w.caffemodel -i x.npy --mean 3", "--mean does nothing for .npy inputs"),
+        ("check own.prototxt w.caffemodel -i x.npy --agreement 0.9", "--agreement does nothing for own.prototxt: none of its"),
+        ("check digits --custom gemm -i PHOTO", "--image does nothing with --custom gemm, a layer type"),
+        ("check digits --custom gemm --bound 3", "--bound does nothing with --custom gemm"),
+        ("check digits --custom gemm --overlay kv260", "--overlay does nothing with --custom gemm"),
+        ("evaluate own.prototxt w.caffemodel --images x.npy --bits 6", "--bits does nothing for own.prototxt"),
+        ("evaluate digits --images x.npy --raw-scale 1", "--raw-scale does nothing for .npy inputs"),
+        ("compile own.prototxt w.caffemodel -o own.chai --bits 6", "--bits does nothing for own.prototxt"),
+        ("fetch --force", "--force does nothing without the name of a network"),
+        ("fetch googlenet --list", "--list lists all networks: googlenet is fetched without it"),
+    ],
+)  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused(
+    command: str,
+    words: str,
+    network_files: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    photo = str(resource(*PHOTO.split("/")))
+    monkeypatch.chdir(network_files)
+    assert run([photo if word == "PHOTO" else word for word in command.split()]) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def network_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with net.chai, own.prototxt (formats of its own) with w.caffemodel, and an input for it."""
+    folder = tmp_path_factory.mktemp("files")
+    data = np.random.default_rng(0).uniform(-1, 1, (1, 600, 5, 7)).astype(np.float32)
+    np.save(folder / ARRAY, data)
+    write_net(folder, FORMATS).rename(folder / OWN)
+    write_weights(folder, 9).rename(folder / "w.caffemodel")
+    with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
+        save(net, folder / "net.chai")
+    return folder
+
+
+def test_options_that_count_are_taken(network_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(network_files)
+    for command in ("show digits --overlay pynq-z2 --bits 6 --scheme DynamicFixed --autotune", "show digits --params"):
+        assert run(command.split()) == 0
+
+
+def test_weights_that_are_a_folder(tmp_path: Path) -> None:
+    write_net(tmp_path)
+    with pytest.raises(UsageError, match="is a folder, expected a") as error:
+        chai.Net(tmp_path / "net.prototxt", tmp_path)
+    assert error.value.hint is None
+    write_weights(tmp_path, 3)
+    with pytest.raises(UsageError) as error:
+        chai.Net(tmp_path / "net.prototxt", tmp_path)
+    assert error.value.hint == "it holds net.caffemodel"
