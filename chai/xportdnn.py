@@ -1,44 +1,48 @@
-"""XportDNN's command line, so that old scripts go on: ``python -m chai.xportdnn --quant_type Xilinx --bitwidths ...``.
+"""XportDNN's command line, for scripts that have it: ``python -m chai.xportdnn --quant_type Xilinx --bitwidths ...``.
 
-The arguments are those of CHaiDNN's quantiser; the work is ``chai quantize``'s. What its arguments say about the image's
-way into the network is taken as pycaffe's Transformer would: transpose and channel swap are what Caffe always does here,
-so only their usual values are accepted.
+The arguments and their defaults are those of CHaiDNN's quantiser. ``Xilinx`` is the work of ``chai quantize``;
+``DynamicFixed`` writes the formats it is given into every layer and looks at no image. What the arguments say about the
+image's way into the network is taken as pycaffe's Transformer would: transpose and channel swap are what Caffe always
+does here, so only their usual values are accepted.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
 
 from .util.text import tell
 
-_USUAL_SWAP, _USUAL_TRANSPOSE = "2,1,0", "2,0,1"
+_XILINX_ONLY = {
+    "calibration_directory": None,
+    "calibration_size": 8,
+    "dims": "3,224,224",
+    "transpose": "2,0,1",
+    "channel_swap": "2,1,0",
+    "raw_scale": 255.0,
+    "mean_value": "104,117,123",
+    "input_scale": 1.0,
+}
+_DYNAMIC_ONLY = {"fl_bitwidths": "2,5,2"}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Translate the arguments and run ``chai quantize``; the exit code."""
-    from .cli.options import Parser
-
-    parser = Parser(prog="python -m chai.xportdnn", description="XportDNN's arguments for chai quantize")
-    add = parser.add_argument
-    add("--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx")
-    add("--deploy_model", required=True)
-    add("--weights", required=True)
-    add("--quantized_deploy_model", required=True)
-    add("--calibration_directory", required=True)
-    add("--calibration_size", type=int, default=32)
-    add("--bitwidths", default="8,8,8", help="of weights, inputs and outputs: three times 8 or 6")
-    add("--dims", help="channels,height,width of the input")
-    add("--transpose", default=_USUAL_TRANSPOSE)
-    add("--channel_swap", default=_USUAL_SWAP)
-    add("--raw_scale", type=float, default=255.0)
-    add("--mean_value", help="per channel, in the network's order")
-    add("--input_scale", type=float, default=1.0)
-    add("--fl_bitwidths", help="ignored: fractions are chosen from the images")
+    """Translate the arguments and quantise; the exit code."""
     try:
-        args = parser.parse_args(argv)
+        args = _parser().parse_args(argv)
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
+        _complete(args)
+        widths = _three(args.bitwidths, "--bitwidths")
+        if not set(widths) <= {6, 8}:
+            raise ValueError(f"--bitwidths {args.bitwidths}: expected three times 8 or 6, of input, params and output")
+        if args.quant_type == "DynamicFixed":
+            fractions = _three(args.fl_bitwidths, "--fl_bitwidths")
+            if not all(-32 <= fraction <= 64 for fraction in fractions):
+                raise ValueError(f"--fl_bitwidths {args.fl_bitwidths}: expected fraction lengths from -32 to 64")
+            return _uniform(args, widths, fractions)
         command = translated(args)
     except ValueError as error:
         tell(sys.stderr, f"error: {error}")
@@ -48,33 +52,85 @@ def main(argv: list[str] | None = None) -> int:
     return run(command)
 
 
-def translated(args) -> list[str]:  # type: ignore[no-untyped-def]
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m chai.xportdnn", description="Quantise with XportDNN's arguments and defaults."
+    )
+    parser.add_argument("--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx")
+    parser.add_argument("--deploy_model", required=True)
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--quantized_deploy_model", required=True)
+    parser.add_argument(
+        "--bitwidths", default="6,6,6", help="of input, params and output: three times 8 or 6 (default: 6,6,6)"
+    )
+    xilinx = parser.add_argument_group("Xilinx only")
+    xilinx.add_argument("--calibration_directory", help="images; required")
+    xilinx.add_argument("--calibration_size", type=int, help="number of images (default: 8)")
+    xilinx.add_argument("--dims", help="channels,height,width of the input (default: 3,224,224)")
+    xilinx.add_argument("--transpose", help="(default: 2,0,1)")
+    xilinx.add_argument("--channel_swap", help="(default: 2,1,0)")
+    xilinx.add_argument("--raw_scale", type=float, help="(default: 255)")
+    xilinx.add_argument("--mean_value", help="per channel, in the network's order (default: 104,117,123)")
+    xilinx.add_argument("--input_scale", type=float, help="(default: 1)")
+    dynamic = parser.add_argument_group("DynamicFixed only")
+    dynamic.add_argument("--fl_bitwidths", help="fraction lengths of input, params and output (default: 2,5,2)")
+    return parser
+
+
+def _complete(args: argparse.Namespace) -> None:
+    """Put defaults in, and say which arguments belong to the other mode. Raises ValueError without images to calibrate on."""
+    xilinx = args.quant_type == "Xilinx"
+    for name in _DYNAMIC_ONLY if xilinx else _XILINX_ONLY:
+        if getattr(args, name) is not None:
+            print(f"note: --{name} has no effect with --quant_type {args.quant_type}", file=sys.stderr)
+    if xilinx and args.calibration_directory is None:
+        raise ValueError("--quant_type Xilinx needs images: --calibration_directory FOLDER")
+    for name, value in {**_XILINX_ONLY, **_DYNAMIC_ONLY}.items():
+        if getattr(args, name) is None and not (name == "mean_value" and str(args.dims).startswith("1,")):
+            setattr(args, name, value)
+
+
+def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: tuple[int, int, int]) -> int:
+    from .cli import guarded
+    from .quantizer.uniform import write_uniform
+
+    def write() -> int:
+        output = Path(args.quantized_deploy_model)
+        weights = write_uniform(args.deploy_model, args.weights, output, widths, fractions)
+        print(f"wrote {output}", file=sys.stderr)
+        print(f"next: chai check {output} {weights} -i IMAGES", file=sys.stderr)
+        return 0
+
+    return guarded(write)
+
+
+def translated(args: argparse.Namespace) -> list[str]:
     """The arguments of ``chai``. Raises ValueError for values that chai has no equivalent of."""
-    widths = _numbers(args.bitwidths, "--bitwidths")
-    if len(set(widths)) != 1 or widths[0] not in (8, 6):
-        raise ValueError(
-            f"--bitwidths {args.bitwidths}: expected one width for all, 8 or 6 (chai quantize --layer-bits)"
-        )
     if _numbers(args.transpose, "--transpose") != [2, 0, 1]:
-        raise ValueError(f"--transpose {args.transpose}: networks here are channels first, {_USUAL_TRANSPOSE}")
+        raise ValueError(f"--transpose {args.transpose}: networks here are channels first, {_XILINX_ONLY['transpose']}")
     swap = _numbers(args.channel_swap, "--channel_swap")
     if swap not in ([2, 1, 0], [0, 1, 2]):
         raise ValueError(f"--channel_swap {args.channel_swap}: expected 2,1,0 (BGR) or 0,1,2 (RGB)")
-    found = ["quantize", args.deploy_model, args.weights, "--calibration", args.calibration_directory]
-    found += ["--limit", str(args.calibration_size), "--scheme", args.quant_type, "--bits", str(int(widths[0]))]
-    found += ["--chaidnn", "-o", args.quantized_deploy_model]
-    channels = 3
-    if args.dims:
-        dims = _numbers(args.dims, "--dims")[-3:]
-        if len(dims) != 3:
-            raise ValueError(f"--dims {args.dims}: expected channels,height,width")
-        channels = int(dims[0])
-        found += ["--resize", f"{int(dims[1])}x{int(dims[2])}"]
-    found += ["--channels", "gray" if channels == 1 else "BGR" if swap == [2, 1, 0] else "RGB"]
-    found += ["--raw-scale", f"{args.raw_scale:g}", "--scale", f"{args.input_scale:g}"]
+    dims = _numbers(args.dims, "--dims")[-3:]
+    if len(dims) != 3:
+        raise ValueError(f"--dims {args.dims}: expected channels,height,width")
+    channels, height, width = map(int, dims)
+    bits = ",".join(str(int(width)) for width in _three(args.bitwidths, "--bitwidths"))
+    command = ["quantize", args.deploy_model, args.weights, "--calibration", args.calibration_directory]
+    command += ["--limit", str(args.calibration_size), "--scheme", args.quant_type, "--bits", bits]
+    command += ["--chaidnn", "-o", args.quantized_deploy_model, "--resize", f"{height}x{width}"]
+    command += ["--channels", "gray" if channels == 1 else "BGR" if swap == [2, 1, 0] else "RGB"]
+    command += ["--raw-scale", f"{args.raw_scale:g}", "--scale", f"{args.input_scale:g}"]
     if args.mean_value:
-        found += ["--mean", ",".join(f"{v:g}" for v in _numbers(args.mean_value, "--mean_value"))]
-    return found
+        command.append("--mean=" + ",".join(f"{v:g}" for v in _numbers(args.mean_value, "--mean_value")))
+    return command
+
+
+def _three(text: str, name: str) -> tuple[int, int, int]:
+    numbers = _numbers(text, name)
+    if len(numbers) != 3 or any(number != int(number) for number in numbers):
+        raise ValueError(f"{name} {text}: expected three whole numbers, of input, params and output")
+    return int(numbers[0]), int(numbers[1]), int(numbers[2])
 
 
 def _numbers(text: str, name: str) -> list[float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
+from ..quantizer.groups import Bits, spelled
 from ..quantizer.report import Verdict
 from ..report import page as reports
 from ..util.files import complete
@@ -65,14 +66,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report to look at")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
-    parser.add_argument("--bits", type=int, choices=(8, 6), default=8, help="width of codes (default: 8)")
+    parser.add_argument(
+        "--bits",
+        dest="widths",
+        type=_bits,
+        default=8,
+        metavar="8|6|IN,WEIGHTS,OUT",
+        help="width of codes, or of the network's inputs, of weights, and of all other blobs (default: 8)",
+    )
     parser.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="(default: Xilinx)")
     parser.add_argument(
         "--chaidnn", action="store_true", help="write only what CHaiDNN reads: scores that are averages have 8 bits too"
     )
     options.preprocessing(parser)
     parser.set_defaults(
-        device="float", labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
+        device="float", bits=8, labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
     )
 
 
@@ -105,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
         weights,
         _inputs(args, files, job, failed),
         args.output,
-        bits=args.bits,
+        bits=args.widths,
         scheme=args.scheme,
         effort=args.effort,
         wider=wider,
@@ -187,7 +195,7 @@ def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> 
     facts = {
         "network": f"{found.check.network} ({args.net})",
         "written": f"{result.prototxt}, {result.caffemodel.name}",
-        "formats": f"{how['bits']}-bit {how['scheme']}",
+        "formats": f"{spelled(how['bits'])}-bit {how['scheme']}",
         "overlay": f"{found.check.overlay}, emulated",
         "calibration": f"{result.images} images, {content['preprocess']}",
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
@@ -205,6 +213,13 @@ def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> 
         found.table(),
         content,
     )
+
+
+def _bits(text: str) -> Bits:
+    widths = text.split(",")
+    if len(widths) not in (1, 3) or not set(widths) <= {"8", "6"}:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 8 or 6, or three of them, e.g. 8,6,6")
+    return (int(widths[0]), int(widths[1]), int(widths[2])) if len(widths) == 3 else int(text)
 
 
 def _wider(texts: list[str]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from ..layers.convolution import Convolution
 from ..offload.formats import from_precision
 from ..util.lazy_numpy import np
 from . import bias, equalise, weights
-from .groups import Groups, groups, precision, same_values
+from .groups import Bits, Groups, groups, precision, same_values
 from .observe import Observed, changes_errors, cost, equalised, folded, patches, places
 from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
@@ -87,7 +87,7 @@ class Builder:
         observed: Observed,
         overlay: Overlay,
         placed: Collection[str],
-        bits: int,
+        bits: Bits,
         scheme: str,
         wider: Mapping[str, int] | None = None,
         seed: int = 0,

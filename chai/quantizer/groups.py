@@ -18,6 +18,13 @@ from ..offload.formats import passes_on
 if TYPE_CHECKING:
     from ..blob import Array
 
+Bits = int | tuple[int, int, int]  # one width, or those of inputs, weights and other blobs
+
+
+def spelled(bits: Bits) -> str:
+    """Return widths as text: 8, or 8/6/6."""
+    return "/".join(map(str, bits)) if isinstance(bits, tuple) else str(bits)
+
 
 @dataclass
 class Groups:
@@ -33,14 +40,18 @@ class Groups:
     weights: dict[str, int] = field(default_factory=dict)
 
 
-def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str, int] | None = None) -> Groups:
+def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str, int] | None = None) -> Groups:
     """Groups of a rewritten graph whose layers of ``placed`` run on the overlay.
+
+    Three widths are taken as they are: of the network's inputs, of weights, and of all other blobs.
 
     With 6 bits, only what the multipliers read has 6: a blob that no convolution on the overlay reads, and the first
     layer (inputs and weights), keep 8, which costs no multiplier anything. ``wider`` are widths by layer that the user
     asks for: of its weights and of what it reads.
     """
     found = Groups(_tied(graph, placed))
+    exact = isinstance(bits, tuple)
+    of_inputs, of_weights, of_blobs = bits if isinstance(bits, tuple) else (8, bits, bits)
     narrow: set[str] = set()
     first = {found.of[b] for b in graph.inputs if b in found.of}
     asked: dict[str, int] = {}
@@ -52,8 +63,10 @@ def groups(graph: Graph, placed: Collection[str], bits: int, wider: Mapping[str,
         if wish is not None:
             asked[source] = max(asked.get(source, 0), wish)
         narrow.add(source)
-        found.weights[layer.name] = wish or (8 if source in first else bits)
-    found.bits = {g: asked.get(g) or (bits if g in narrow - first else 8) for g in found.of.values()}
+        found.weights[layer.name] = wish or (8 if source in first and not exact else of_weights)
+    for group in found.of.values():
+        width = of_inputs if group in first else of_blobs if exact or group in narrow else 8
+        found.bits[group] = asked.get(group) or width
     for layer in graph.layers:
         for blob in layer.bottoms if not same_values(layer) else ():
             found.read.setdefault(found.of[blob], []).append(blob)

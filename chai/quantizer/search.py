@@ -18,7 +18,7 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate
 from .build import Builder, Built
-from .groups import scores
+from .groups import Bits, scores, spelled
 from .observe import batches_of, observe
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
@@ -65,7 +65,7 @@ def quantize(
     inputs: Iterable[Any],
     output: str | Path,
     *,
-    bits: int = 8,
+    bits: Bits = 8,
     scheme: str = "Xilinx",
     effort: str = "normal",
     wider: Mapping[str, int] | None = None,
@@ -84,6 +84,8 @@ def quantize(
     ``inputs``   calibration batches, float32 (N, C, H, W) or {blob: array}, already preprocessed; taken one by one. The
                  first 64 images are kept to judge recipes by, all of them count for ranges
     ``output``   the .prototxt to write; the .caffemodel stands beside it
+    ``bits``     8 or 6, or three of them, taken as they are: of the network's inputs, of weights, of all other blobs. With
+                 6 alone, inputs, the first layer and what no multiplier reads keep 8
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: weights and input of that layer have this width
     ``chaidnn``  write only what CHaiDNN itself reads: scores that are averages then have 8 bits, else float32
@@ -98,8 +100,8 @@ def quantize(
     """
     started = monotonic()
     output = Path(output)
-    _check(output, prototxt, caffemodel, effort)
-    with Net(prototxt, caffemodel, "emulator", overlay=overlay, bits=bits, scheme=scheme, **options) as net:
+    _check(output, prototxt, caffemodel, effort, bits)
+    with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net:
         check_form(net.graph.path)
         batches = batches_of((_named(net, b) for b in inputs), limit)
         first = next(batches, None)
@@ -132,7 +134,7 @@ def quantize(
         if not found.formats:  # only judged so far
             progress.begin(str(found.recipe))
             found = builder.build(found.recipe)
-        note = f"{bits}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
+        note = f"{spelled(bits)}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = builder.alone(found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
     seconds = monotonic() - started
@@ -142,7 +144,9 @@ def quantize(
     )
 
 
-def _check(output: Path, prototxt: str | Path, caffemodel: str | Path | None, effort: str) -> None:
+def _check(output: Path, prototxt: str | Path, caffemodel: str | Path | None, effort: str, bits: Bits) -> None:
+    if any(width not in (8, 6) for width in (bits if isinstance(bits, tuple) else (bits,))):
+        raise UsageError(f"bits {spelled(bits)}: expected 8 or 6, or three of them")
     if effort not in EFFORTS:
         raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
     if output.suffix != ".prototxt":

@@ -35,21 +35,25 @@ def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
     ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. Raises ParseError for a
     file in Caffe's oldest form (V0), whose layers have no room for formats.
     """
-    text, encoding = _decoded(Path(original.path))
-    source = read_source(original.path)
     given = {}
     for layer in quantised.layers:
         if layer.precision is not None:
             given[layer.origin[0]] = layer.precision
-    edited = annotated(source, original, given)
     weights = path.with_suffix(".caffemodel")
     blobs = unfolded(original, quantised)
     named = [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in original.layers if x.blobs]
     write_caffemodel(weights, original.name, named)
+    write_prototxt(path, original, given, weights, note)
+    return weights
+
+
+def write_prototxt(path: Path, original: Graph, given: Mapping[str, Precision], weights: Path, note: str) -> None:
+    """Write the prototxt of ``original`` with these formats, stamped with the weights that they belong to."""
+    text, encoding = _decoded(Path(original.path))
+    edited = annotated(read_source(original.path), original, given)
     end = "\r\n" if "\r\n" in text[:4096] else "\n"
     with complete(path) as part:
         part.write_bytes((stamp(weights.name, digest(weights), note) + end + edited).encode(encoding))
-    return weights
 
 
 def _decoded(path: Path) -> tuple[str, str]:

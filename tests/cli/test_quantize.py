@@ -10,10 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import chai
+from chai.cli import run
+from chai.graph.params import Precision
+from chai.parser.caffemodel import write_caffemodel
 from chai.util.paths import resource
 from chai.xportdnn import main as xportdnn
+from chai.zoo.locate import read_graph
 from tests.evaluate.test_compare import Page
 
 DIGITS = resource("prototxt", "digits_images")
@@ -111,8 +116,8 @@ def test_xportdnn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--bitwidths", "8,6,8", "expected one width for all, 8 or 6"),
-        ("--bitwidths", "16,16,16", "expected one width for all, 8 or 6"),
+        ("--bitwidths", "8,6", "expected three whole numbers, of input, params and output"),
+        ("--bitwidths", "16,16,16", "expected three times 8 or 6, of input, params and output"),
         ("--bitwidths", "eight", "expected numbers"),
         ("--transpose", "0,1,2", "networks here are channels first"),
         ("--channel_swap", "1,0,2", "expected 2,1,0 (BGR) or 0,1,2 (RGB)"),
@@ -125,3 +130,107 @@ def test_xportdnn_refuses_what_has_no_equivalent(
     needed = ["--deploy_model", "a", "--weights", "b", "--quantized_deploy_model", "c", "--calibration_directory", "d"]
     assert xportdnn([*needed, option, value]) == 2
     assert words in capsys.readouterr().err
+
+
+FILES = ["--deploy_model", "net.prototxt", "--weights", "net.caffemodel", "--quantized_deploy_model", "q.prototxt"]
+MIXED = """
+    layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 5 dim: 7 } } }
+    layer { name: "a" type: "Convolution" bottom: "data" top: "a" convolution_param { num_output: 4 kernel_size: 1 } }
+    layer { name: "relu" type: "ReLU" bottom: "a" top: "a" }
+    layer { name: "pool" type: "Pooling" bottom: "a" top: "pool" pooling_param { kernel_size: 2 } }
+    layer { name: "b" type: "Convolution" bottom: "pool" top: "b" convolution_param { num_output: 6 kernel_size: 2 } }
+    layer { name: "sum" type: "Eltwise" bottom: "b" bottom: "b" top: "sum" }
+    layer { name: "both" type: "Concat" bottom: "b" bottom: "sum" top: "both" }
+    """
+
+
+@pytest.fixture
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """net.prototxt with its caffemodel in the current folder, and photos in one of their own."""
+    rng = np.random.default_rng(2)
+    monkeypatch.chdir(tmp_path)
+    Path("net.prototxt").write_text(MIXED)
+    shapes = {"a": [(4, 3, 1, 1), (4,)], "b": [(6, 4, 2, 2), (6,)]}
+    layers = [(n, "Convolution", [rng.normal(0, 0.1, s).astype("f") for s in each]) for n, each in shapes.items()]
+    write_caffemodel("net.caffemodel", "net", layers)
+    Path("photos").mkdir()
+    for i in range(10):
+        Image.fromarray(rng.integers(0, 255, (224, 224, 3), np.uint8)).save(f"photos/{i}.png")
+    return tmp_path
+
+
+def precisions(file: str) -> dict[str, Precision]:
+    return {x.name: x.precision for x in read_graph(Path(file)).layers if x.precision is not None}
+
+
+def test_xportdnns_dynamic_fixed_takes_the_fractions_as_they_are(
+    mixed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of input, params and output; no image is needed."""
+    assert xportdnn(["--quant_type", "DynamicFixed", "--bitwidths", "8,6,8", "--fl_bitwidths", "3,4,1", *FILES]) == 0
+    found = precisions("q.prototxt")
+    assert set(found) == {"a", "pool", "b", "sum"}
+    for name, p in found.items():
+        assert (p.quant_type, p.bw_layer_in, p.bw_layer_out, p.fl_layer_in, p.fl_layer_out) == (
+            "DynamicFixed",
+            8,
+            8,
+            3,
+            1,
+        )
+        assert (p.bw_params, p.fl_params) == ((6, 4) if name in "ab" else (None, None))
+    assert Path("q.prototxt").read_text().count("precision_param") == 4 and not Path("q.caffemodel").exists()
+    assert "next: chai check q.prototxt net.caffemodel -i IMAGES" in capsys.readouterr().err
+    net = chai.Net("q.prototxt", "net.caffemodel")
+    out = net.forward(np.random.default_rng(0).uniform(-1, 1, (1, 3, 5, 7)))["both"]
+    assert np.unique(out * 2) == pytest.approx(np.round(np.unique(out * 2)))  # fl 1: halves
+    assert "fpga:Convolution" in net.schedule.engines()
+
+
+def test_xportdnns_defaults_are_the_originals(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert xportdnn(["--quant_type", "DynamicFixed", *FILES]) == 0
+    p = precisions("q.prototxt")["a"]
+    assert (p.bw_layer_in, p.bw_params, p.bw_layer_out) == (6, 6, 6)
+    assert (p.fl_layer_in, p.fl_params, p.fl_layer_out) == (2, 5, 2)
+    Path("net.prototxt").write_text(MIXED.replace("dim: 5 dim: 7", "dim: 224 dim: 224"))
+    assert xportdnn([*FILES, "--calibration_directory", "photos"]) == 0
+    out = capsys.readouterr().out
+    assert "224x224 BGR, mean 104 117 123" in out and "8 images" in out
+    assert {(p.bw_layer_in, p.bw_layer_out) for p in precisions("q.prototxt").values()} == {(6, 6)}
+    assert precisions("q.prototxt")["a"].bw_params == 6
+    assert xportdnn(FILES) == 2
+    assert "--quant_type Xilinx needs images: --calibration_directory FOLDER" in capsys.readouterr().err
+
+
+def test_xportdnns_widths_are_of_input_params_and_output(mixed: Path) -> None:
+    dims = ["--dims", "3,5,7", "--calibration_directory", "photos", "--calibration_size", "2"]
+    assert xportdnn([*FILES, *dims, "--bitwidths", "6,8,8"]) == 0
+    found = precisions("q.prototxt")
+    assert [(found[n].bw_layer_in, found[n].bw_params, found[n].bw_layer_out) for n in "ab"] == [(6, 8, 8), (8, 8, 8)]
+    assert xportdnn([*FILES, *dims, "--bitwidths", "8,6,6"]) == 0
+    found = precisions("q.prototxt")
+    assert [(found[n].bw_layer_in, found[n].bw_params, found[n].bw_layer_out) for n in "ab"] == [(8, 6, 6), (6, 6, 6)]
+
+
+def test_xportdnns_arguments_of_the_other_mode_are_said_to_do_nothing(
+    mixed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert xportdnn(["--quant_type", "DynamicFixed", "--mean_value", "1,2,3", *FILES]) == 0
+    assert "note: --mean_value has no effect with --quant_type DynamicFixed" in capsys.readouterr().err
+    assert xportdnn(["--quant_type", "DynamicFixed", "--fl_bitwidths", "2,99,2", *FILES]) == 2
+    assert "expected fraction lengths from -32 to 64" in capsys.readouterr().err
+    wrong = ["--deploy_model", "none.prototxt", *FILES[2:]]
+    assert xportdnn(["--quant_type", "DynamicFixed", *wrong]) == 2
+    assert "error: there is no file 'none.prototxt'" in capsys.readouterr().err
+    over = [*FILES[:-1], "net.prototxt"]
+    assert xportdnn(["--quant_type", "DynamicFixed", *over]) == 2
+    assert "would be written over what it is made from" in capsys.readouterr().err
+
+
+def test_three_widths_for_the_command_too(mixed: Path) -> None:
+    command = (
+        "quantize net.prototxt net.caffemodel --calibration photos --limit 2 --effort fast --bits 8,6,8 -o q.prototxt"
+    )
+    assert run(command.split()) == 0
+    assert {p.bw_params for p in precisions("q.prototxt").values()} == {6, None}
+    assert run([*command.split(), "--bits", "8,6"]) == 2

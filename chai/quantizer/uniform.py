@@ -1,0 +1,42 @@
+"""One DynamicFixed format for every layer: what XportDNN writes in that mode. No image is looked at, no weight changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UsageError
+from ..graph import Layer
+from ..graph.params import Precision
+from ..layers.concat import Concat
+from ..layers.convolution import Convolution
+from ..layers.slice import Slice
+from ..zoo.locate import locate, read_graph
+from .writeback import check_form, write_prototxt
+
+Three = tuple[int, int, int]
+
+
+def write_uniform(prototxt: str | Path, caffemodel: str | Path, output: Path, bits: Three, fractions: Three) -> Path:
+    """Write ``output``: the prototxt with these widths and fraction lengths, of input, weights and output, in every layer.
+
+    Returns the caffemodel that the file belongs to. Raises UsageError and what reading the prototxt raises.
+    """
+    path, weights = locate(prototxt, caffemodel)
+    assert weights is not None  # it was named
+    check_form(path)
+    if output.exists() and output.samefile(path):
+        raise UsageError(f"{str(output)!r} would be written over what it is made from")
+    graph = read_graph(path)
+    (bw_in, bw_params, bw_out), (fl_in, fl_params, fl_out) = bits, fractions
+    plain = Precision("DynamicFixed", bw_in, bw_out, fl_layer_in=fl_in, fl_layer_out=fl_out)
+    weighted = Precision("DynamicFixed", bw_in, bw_out, bw_params, fl_in, fl_out, fl_params)
+    computed = [layer for layer in graph.layers if _computes(layer)]
+    formats = {x.name: weighted if isinstance(x, Convolution) else plain for x in computed}
+    note = f"DynamicFixed, widths {bits}, fractions {fractions} of input, weights and output"
+    write_prototxt(output, graph, formats, weights, note)
+    return weights
+
+
+def _computes(layer: Layer) -> bool:
+    """Tell whether an overlay makes new codes for this layer; a Concat and a Slice pass on those of others."""
+    return type(layer).lower is not Layer.lower and not isinstance(layer, (Concat, Slice))
