@@ -10,7 +10,7 @@ import pytest
 
 import chai
 from chai import plugins
-from chai.cli import COMMANDS
+from chai.cli import COMMANDS, run
 from chai.env import Env
 from chai.zoo import networks
 
@@ -40,6 +40,39 @@ def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.Monke
     found = chai.Net("digits", custom={"gemm": plugins.registry.REGISTRY.find("gemm").function}).forward(x)["prob"]
     monkeypatch.undo()
     assert np.allclose(found, chai.Net("digits").forward(x)["prob"], atol=1e-6)
+
+
+def shown(command: str) -> list[str]:
+    """Return the lines that the README shows for a command, without those that stand for others."""
+    lines = (
+        README.replace("```sh\n", "").replace("```\n```", "```").split(command + "\n", 1)[1].lstrip("`\n").splitlines()
+    )
+    return [line for line in lines[: lines.index("```")] if line != "..."]
+
+
+def same(shown: str, printed: list[str]) -> bool:
+    """Tell whether a line was printed, spacing of columns aside; what follows ", ..." may be anything."""
+    begin, _, left_out = shown.partition(", ...")
+    words = [" ".join(line.split()) for line in printed]
+    begin = " ".join(begin.split())
+    return any(line.startswith(begin) for line in words) if left_out or ", ..." in shown else begin in words
+
+
+def test_the_demo_prints_what_the_readme_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["demo"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    lines = [line for line in shown("$ chai demo") if not line.startswith("latency ")]
+    assert len(lines) == 7 and [line for line in lines if not same(line, printed)] == []
+
+
+def test_show_prints_what_the_readme_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "googlenet", "--overlay", "pynq-z2"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    lines = shown("chai show googlenet --overlay pynq-z2")
+    assert len(lines) == 11 and [line for line in lines if not same(line, printed)] == []
 
 
 def test_links_lead_somewhere() -> None:
