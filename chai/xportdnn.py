@@ -53,7 +53,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    from .cli.parsing import Parser
+
+    parser = Parser(
         prog="python -m chai.xportdnn", description="Quantise with XportDNN's arguments and defaults."
     )
     parser.add_argument("--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx")
@@ -82,7 +84,7 @@ def _complete(args: argparse.Namespace) -> None:
     xilinx = args.quant_type == "Xilinx"
     for name in _DYNAMIC_ONLY if xilinx else _XILINX_ONLY:
         if getattr(args, name) is not None:
-            print(f"note: --{name} has no effect with --quant_type {args.quant_type}", file=sys.stderr)
+            tell(sys.stderr, f"note: --{name} has no effect with --quant_type {args.quant_type}")
     if xilinx and args.calibration_directory is None:
         raise ValueError("--quant_type Xilinx needs images: --calibration_directory FOLDER")
     for name, value in {**_XILINX_ONLY, **_DYNAMIC_ONLY}.items():
@@ -97,8 +99,8 @@ def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: 
     def write() -> int:
         output = Path(args.quantized_deploy_model)
         weights = write_uniform(args.deploy_model, args.weights, output, widths, fractions)
-        print(f"wrote {output}", file=sys.stderr)
-        print(f"next: chai check {output} {weights} -i IMAGES", file=sys.stderr)
+        tell(sys.stderr, f"wrote {output}")
+        tell(sys.stderr, f"next: chai check {output} {weights} -i IMAGES")
         return 0
 
     return guarded(write)

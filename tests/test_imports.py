@@ -35,7 +35,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "distributed": {"evaluate/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
-    "argparse": {"cli/"},
+    "argparse": {"cli/", "xportdnn.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -77,7 +77,7 @@ def execute(args: argparse.Namespace) -> int:
     )
     if files:
         report = _measured(args, job, files[:MEASURED])
-        print(output.printable(worst.sentence(report)))
+        output.result(worst.sentence(report))
         worst.warn(report)
     elif not args.quiet:
         output.say("note: --calibration DIR measures how good its fixed point is; so does chai check on its prototxt")

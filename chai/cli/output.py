@@ -82,7 +82,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Non
     for name, side in zip(head, align):
         made.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
     for row in rows:
-        cells = (Text(encodable(visible(cell), sys.stdout), style=ENGINE_STYLE.get(cell.rstrip("?"), "")) for cell in row)
+        cells = (
+            Text(encodable(visible(cell), sys.stdout), style=ENGINE_STYLE.get(cell.rstrip("?"), "")) for cell in row
+        )
         made.add_row(*cells)
     Console().print(made)
 

@@ -171,7 +171,7 @@ class _Card:
         if transform is not None and not known.given:
             known = images.from_transform(transform)
         if how != known:
-            self.text = images.with_preprocess(self.text, how, base, output.printable(comment))
+            self.text = images.with_preprocess(self.text, how, base, visible(comment))
             self.news = f"wrote {self.path}: its [preprocess] is what was used here"
 
     def write(self) -> None:

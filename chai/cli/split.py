@@ -80,7 +80,9 @@ def show(args: argparse.Namespace) -> int:
     output.result(f"summary  {summary(net, placements)}")
     unsure = [layer.name for layer in placements if layer.sum_open]
     if unsure:
-        output.result(f"fpga?    planned as if its sums fitted the accumulator, which its weights decide: {_some(unsure)}")
+        output.result(
+            f"fpga?    planned as if its sums fitted the accumulator, which its weights decide: {_some(unsure)}"
+        )
     output.result(
         f"convert  {len(conversions)}: {', '.join(f'{c.kind} {net.graph.caffe_name(c.blob)}' for c in conversions)}"
     )
