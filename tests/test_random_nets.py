@@ -10,13 +10,16 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from shutil import rmtree
 
 import numpy as np
 import pytest
 
 import chai
-from chai import cli
+from chai import cli, overlay
+from chai.artifact import source
 from chai.artifact.save import save
 from tests.conftest import report
 from tests.random_nets import RandomNet
@@ -28,9 +31,12 @@ OPENCV = Path(__file__).parent / "reference" / "opencv.py"
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    """Each of thousands of networks would warn that it is calibrated on its first batch."""
-    logging.disable(logging.WARNING)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Read the overlay's manifest once: that takes longer than all else that is done with a network here."""
+    load = cache(overlay.load)
+    monkeypatch.setattr(overlay, "load", load)
+    monkeypatch.setattr(source, "load_overlay", load)
+    logging.disable(logging.WARNING)  # no weights, and the like: of each of thousands of networks
     yield
     logging.disable(logging.NOTSET)
 
@@ -96,10 +102,10 @@ def fixed_answers(folder: Path, net: RandomNet) -> None:
             same(streamed, wanted, f"{net.seed}: stream")
         save(plain, folder / "net.chai")
         names = set(plain.graph.latest)
-    with chai.Net(folder / "net.chai", keep="all") as compiled:
-        same(compiled.forward(**net.inputs), wanted, f"{net.seed}: .chai")
-        fixed = dict(compiled.blobs.readable)
-        assert set(compiled.blobs) == names
+    with chai.Net(folder / "net.chai", keep="all") as again:
+        same(again.forward(**net.inputs), wanted, f"{net.seed}: .chai")
+        fixed = dict(again.blobs.readable)
+        assert set(again.blobs) == names
     with chai.Net(*paths, device="emulator", calibrate=net.inputs, keep="all") as whole:
         same(whole.forward(**net.inputs), wanted, f"{net.seed}: keep")
         assert set(whole.blobs) == names
@@ -155,5 +161,6 @@ def test_thousands(tmp_path: Path) -> None:
         total += float_answers(nets)
         for folder, net in nets.items():
             fixed_answers(folder, net)
+            rmtree(folder)
     report(f"random networks: {', '.join(f'{count} {what}' for what, count in total.items())}")
     assert total["nets"] == SLOW and total["to the last"] >= SLOW // 2 and total["differ"] <= SLOW // 50
