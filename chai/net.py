@@ -60,7 +60,8 @@ class Net:
     ``autotune``    custom layers with several implementations take the fastest on this machine, measured once
     ``jit``         False: custom layers run as plain Python, under a debugger if you like
     ``batch``       images per forward pass, instead of the file's
-    ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass
+    ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass; it changes no bit of
+                    the outputs
     ``phase``, ``level``, ``stages``   what include and exclude rules are asked about
     ``strict``      refuse fields that Caffe's schema does not have, and custom layers beyond CHaiDNN's limits (one
                     top, not in place)

@@ -9,6 +9,7 @@ import pytest
 
 import chai
 import chai.pycaffe as caffe
+from chai.artifact.save import save
 from chai.evaluate.compare import compare
 from chai.plugins.definition import CustomType, Options
 from tests.passes.common import AFFINE, CONV, DEEP, GLOBAL, MAX, network, prototxt
@@ -207,3 +208,22 @@ def test_a_dump_has_the_folded_blobs_that_are_kept(tmp_path: Path, monkeypatch: 
     assert np.load(tmp_path / "dump" / "r.conv.npy").dtype == np.int8
     monkeypatch.delenv("CHAI_DUMP")
     env.cache_clear()
+
+
+def test_pycaffe_says_what_is_missing_where_data_is_read(tmp_path: Path) -> None:
+    """On a compiled network: every blob has its key and shape."""
+    lines = NETS["a BatchNorm, Scale and ReLU"]
+    save(fixed(tmp_path, lines), tmp_path / "net.chai")
+    net = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TEST, device="emulator")
+    keys = list(net.blobs)
+    net.net = chai.Net(tmp_path / "net.chai", keep="all")  # type: ignore[assignment]
+    wanted = net.net.forward(images(1))
+    assert np.array_equal(net.forward(data=images(1))["p"], wanted["p"])
+    assert list(net.blobs) == keys == ["data", "c", "b", "s", "r", "p"]
+    for name in "cbs":
+        assert net.blobs[name].shape == (2, 4, 5, 7)
+        with pytest.raises(chai.UsageError, match=f"blob '{name}' was folded into layer 'conv'"):
+            _ = net.blobs[name].data
+    assert np.array_equal(net.blobs["r"].data, net.net.blobs["r"])
+    net.blobs["c"].put(np.ones((2, 4, 5, 7), np.float32))
+    assert net.blobs["c"].data.min() == 1

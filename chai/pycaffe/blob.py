@@ -24,10 +24,13 @@ class Blob:
     def __init__(self, data: Array) -> None:
         self._data = np.ascontiguousarray(data, np.float32).reshape(np.shape(data))  # a scalar stays one
         self._memory = self._data.reshape(-1)
+        self._missing: UsageError | None = None
 
     @property
     def data(self) -> Array:
-        """The numbers, writable."""
+        """The numbers, writable. Raises UsageError for a blob that a pass folded away for good; its shape is known."""
+        if self._missing is not None:
+            raise self._missing
         return self._data
 
     @property
@@ -88,6 +91,11 @@ class Blob:
         """Take over shape and numbers."""
         self.reshape(*values.shape)
         self._data[...] = values
+        self._missing = None
+
+    def withhold(self, reason: UsageError) -> None:
+        """Raise ``reason`` where ``data`` is read, until there are numbers again."""
+        self._missing = reason
 
     def share(self, other: Blob) -> None:
         """Use the other blob's memory from now on."""

@@ -289,6 +289,10 @@ class Net:
 
     def _run_on_overlay(self) -> None:
         self.net.forward(**{name: self.blobs[name].data for name in self.inputs})
-        for name, value in self.net.blobs.items():
-            self.blobs[name].put(value)
+        blobs = self.net.blobs
+        for name in blobs:
+            if (reason := blobs.missing(name)) is None:
+                self.blobs[name].put(blobs[name])
+            else:
+                self.blobs[name].withhold(reason)
         self.perf = self.net.perf

@@ -31,13 +31,19 @@ class Blobs(Mapping[str, "Array"]):
         self.readable: Mapping[str, Array] = {name: values[blob] for name, blob in latest if blob in values}
 
     def __getitem__(self, name: str) -> Array:
-        if name in self._folded:
-            raise UsageError(
-                f"{self._network} is compiled: blob {name!r} was folded into layer {self._folded[name]!r}, "
-                "its numbers cannot be computed any more",
-                hint="load the prototxt and the caffemodel",
-            )
+        if (reason := self.missing(name)) is not None:
+            raise reason
         return self.readable[name]
+
+    def missing(self, name: str) -> UsageError | None:
+        """Return why the numbers of a blob cannot be read; None if they can."""
+        if name not in self._folded:
+            return None
+        return UsageError(
+            f"{self._network} is compiled: blob {name!r} was folded into layer {self._folded[name]!r}, "
+            "its numbers cannot be computed any more",
+            hint="load the prototxt and the caffemodel",
+        )
 
     def __contains__(self, name: object) -> bool:
         return name in self.readable or name in self._folded
