@@ -36,7 +36,7 @@ class Folded:
         self.keep = [top for layer in graph.layers for top in layer.tops if top in keep]
         self.shapes = shapes
         self._packed = {s.blob: s.format for s in schedule.steps if isinstance(s, Convert) and s.kind == "Pack"}
-        self._on_codes = {layer.name for step in schedule.steps for layer in _on_codes(step)}
+        self._coded = {layer.name for step in schedule.steps for layer in _on_codes(step)}
         self._first = {layer.origin[0]: layer for layer in rewritten.layers}
         written = {top for layer in rewritten.layers for top in layer.tops}
         needed = set(self.keep)
@@ -68,7 +68,7 @@ class Folded:
     def _read(self, layer: Layer, blob: str, value: Array) -> Array:
         """Return the numbers of a bottom as the plan's layer reads them."""
         first = self._first.get(layer.name)
-        if first is None or first.name not in self._on_codes or blob not in self._packed:
+        if first is None or first.name not in self._coded or blob not in self._packed:
             return value
         return unpack(pack(value, self._packed[blob]), self._packed[blob])
 

@@ -16,8 +16,10 @@ def complete(path: str | Path) -> Iterator[Path]:
     try:
         yield part
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk is met in write, which knows no name
+            error.filename = str(path)
         raise
 
 

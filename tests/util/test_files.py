@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -33,4 +35,11 @@ def test_what_stops_half_way_leaves_the_old_file(tmp_path: Path, stop: type[Base
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), complete(tmp_path / "no" / "a.csv") as part:
         part.write_text("x")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_said_with_the_name(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.csv'"), complete(tmp_path / "a.csv") as part:
+        part.write_text("x")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert not list(tmp_path.iterdir())
