@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,8 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
         name = transform.mean_file
         output.say(f"warning: the network names a mean file ({name}); it is read only if you name it: --mean-file FILE")
     labels: Sequence[str] = images.read_labels(args.labels) if args.labels else card.labels
+    if args.labels:
+        _compare_labels(net, labels, args.labels)
     return Job(net, blob, shape, preprocess, labels)
 
 
@@ -88,6 +91,25 @@ def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
             "mean, and formats are chosen for what they are given"
         )
         output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml beside the prototxt")
+
+
+def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
+    """Warn if no output that is a row of scores has one for each label."""
+    count = len(labels)
+    while count and not labels[count - 1]:  # empty lines at the end
+        count -= 1
+    rows = {name: max(shape[1:]) for name, shape in net.shapes.items() if name in net.outputs and _is_row(shape)}
+    if rows and count not in rows.values():
+        name, classes = next(iter(rows.items()))
+        output.say(
+            f"warning: {path} has {count} labels, {name} has {classes} classes: "
+            + ("classes without a label are shown by number" if count < classes else "they may belong to other classes")
+        )
+
+
+def _is_row(shape: Shape) -> bool:
+    """Return whether a blob has one row of several numbers for each image."""
+    return len(shape) > 1 and prod(shape[1:]) == max(shape[1:]) > 1
 
 
 def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:

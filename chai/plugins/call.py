@@ -302,11 +302,34 @@ class Frame:
         x.__dict__["startclk"] = perf_counter()
         function = self.implementation.function
         if compiled is not None:
-            self.layer.run_user_code(lambda: compiled(x, given), function, compiled=True)
+            result = self.layer.run_user_code(lambda: compiled(x, given), function, compiled=True)
         else:
             python = self._python
-            self.layer.run_user_code(lambda: python(*given), function)
+            result = self.layer.run_user_code(lambda: python(*given), function)
+        if result is not None:
+            self._take(result, outputs)
         x.__dict__["endclk"] = perf_counter()
+
+    def _take(self, result: Any, outputs: Sequence[Array]) -> None:
+        """Copy what the function returned into the tops: one array for each, of its shape or flat."""
+        several = result if isinstance(result, (tuple, list)) else (result,)
+        if all(value is None for value in several):  # a lambda that does several things
+            return
+        try:
+            arrays = [np.asarray(value) for value in several]
+        except (TypeError, ValueError):
+            arrays = []
+        if len(arrays) != len(outputs) or not all(map(_fits, arrays, outputs)):
+            words = ", ".join(f"{show(a.shape)} of {a.dtype}" for a in arrays) or type(result).__name__
+            raise failure.report(
+                self.layer,
+                place_of(self.implementation.function),
+                f"it returned {words}; expected nothing, or an array for each top: "
+                + ", ".join(f"{show(o.shape)} of {o.dtype}" for o in outputs),
+                "write into x.out_ptrs or x.top and return nothing",
+            )
+        for array, output in zip(arrays, outputs):
+            output[...] = array.reshape(output.shape)
 
     # -- checks
 
@@ -363,6 +386,12 @@ def _mark(dtype: str) -> tuple[Any, bytes]:
     """What guards are filled with: one element, and a whole guard's bytes."""
     value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
     return value, value.tobytes() * GUARD
+
+
+def _fits(array: Array, output: Array) -> bool:
+    """Return whether an array can be a top: its shape or flat, and numbers that mean the same there."""
+    kind: Any = "no" if output.dtype == np.int8 else "same_kind"
+    return array.shape in (output.shape, (output.size,)) and np.can_cast(array.dtype, output.dtype, kind)
 
 
 def _arranged(shape: Shape, layout: str) -> Shape:

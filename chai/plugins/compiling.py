@@ -99,19 +99,19 @@ class Compiled:
         entry: Callable[..., Any] = self.dispatcher.get_overload(types)
         return entry
 
-    def __call__(self, x: Any, given: tuple[Any, ...]) -> None:
-        """Call the compiled code. Raises what the function raises, and Lost."""
+    def __call__(self, x: Any, given: tuple[Any, ...]) -> Any:
+        """Call the compiled code and return what it returns. Raises what the function raises, and Lost."""
         fields = x.__dict__
         fields["_fields"] = tuple([fields[name] for name in self.fields])
         if not self.parallel:
-            self._entry(*given)
-            return
+            return self._entry(*given)
         # one at a time, unless numba's threading layer allows more: its workqueue would abort
         with _one_at_a_time(self.options.max_threads):
             before = prange().errors()
-            self._entry(*given)
+            result = self._entry(*given)
             if prange().errors() != before:  # perhaps of another kernel at the same time: the serial form knows
                 raise Lost
+            return result
 
 
 def _settings(options: Any) -> dict[str, Any]:

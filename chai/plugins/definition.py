@@ -40,7 +40,7 @@ class Options:
     dtype: str = "float32"
     inplace: bool = False
     fuse: tuple[str, ...] = ()
-    override: bool = False
+    override: bool | None = None
     parallel: bool = False
     fastmath: Any = SAFE_MATH
     boundscheck: bool = True

@@ -45,18 +45,28 @@ def failed(layer: CustomLayer, error: BaseException, place: str, compiled: bool)
 
 def report(layer: CustomLayer, place: str, reason: str, hint: str | None) -> PluginError:
     """A PluginError that names network, layer, type and place, with the line of code as its excerpt."""
+    import linecache
+
+    file, _, line = place.rpartition(":")
+    text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
+    if re.search("index .*out of (bounds|range)", reason):
+        hint = _arguments(layer, text) or hint
     network = f"network {layer.network!r}: " if layer.network else ""
     error = PluginError(
         f"{network}layer {layer.name!r} (custom type {layer.type!r}) failed at {place}: {reason}",
         layer=layer.name,
         hint=hint,
     )
-    import linecache
-
-    file, _, line = place.rpartition(":")
-    text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     error.excerpt = f"    {line} | {text}" if text else ""
     return error
+
+
+def _arguments(layer: CustomLayer, text: str) -> str | None:
+    """Return how many arguments a layer has, for a line of code that takes one by its index."""
+    p = layer.params
+    lists = {"float_args": p.float_args, "string_args": p.string_args}
+    counts = [f"{len(values)} in {name}" for name, values in lists.items() if f".{name}[" in text]
+    return f"the layer's xcustom_param has {', '.join(counts)}" if counts else None
 
 
 def place_inside(error: BaseException, place: str) -> str:

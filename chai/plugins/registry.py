@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import layers
 from ..errors import PluginError
 from ..util.paths import resource
 
@@ -71,9 +72,15 @@ class Registry:
         return sorted({*self.types, *(self.parent.known() if self.parent else ())})
 
     def overrides(self, type: str) -> bool:
-        """Whether layers of a built-in type shall be computed by a custom one although they are not flagged."""
-        found = self.find(type)
-        return found is not None and found.options.override
+        """Return whether layers of a built-in type are computed by a custom one although they are not flagged.
+
+        A definition that is the network's own is, unless it says otherwise.
+        """
+        custom = self.find(type)
+        if custom is None:
+            return False
+        own = self.parent is not None and type in self.types
+        return own if custom.options.override is None else custom.options.override
 
     def make(
         self,
@@ -165,7 +172,7 @@ def custom(
     dtype: str = "float32",
     inplace: bool = False,
     fuse: tuple[str, ...] = (),
-    override: bool = False,
+    override: bool | None = None,
     parallel: bool = False,
     fastmath: Any = None,
     boundscheck: bool = True,
@@ -189,7 +196,8 @@ def custom(
     ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
     ``inplace``    tops are copies of the bottoms before the call
     ``fuse``       ("ReLU",): the function itself applies a ReLU behind the layer where ``x.custom_reluflag`` is 1
-    ``override``   also stands in for a built-in type that is not flagged user_defined_layer
+    ``override``   has to be given for a built-in type: True computes all its layers, False those alone that are flagged
+                   user_defined_layer
     ``parallel``, ``fastmath``, ``boundscheck``   numba's; parallel kernels run one at a time. Default of fastmath: what lets
                    sums use vector units and keeps the meaning of NaN and infinity
     ``max_threads``   most threads of a parallel kernel
@@ -200,7 +208,7 @@ def custom(
 
     Raises PluginError with the function's place for options that cannot be.
     """
-    from .definition import SAFE_MATH, CustomType, Options
+    from .definition import SAFE_MATH, CustomType, Options, place_of
 
     options = Options(
         dict(args or {}),
@@ -220,6 +228,11 @@ def custom(
     )
 
     def register(function: Function) -> CustomType:
+        if override is None and isinstance(type, str) and layers.find(type) is not None:
+            raise PluginError(
+                f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
+                hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+            )
         made = CustomType(type, function, jit, options)
         _target(function).register(made, replace)
         return made

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.plugins.definition import plain_type
 from tests.passes.common import network
 
 from .common import DATA, SHAPE, compiles, flagged, frame, one
@@ -369,13 +370,35 @@ def test_a_relu_behind_it_is_its_own_or_the_hosts(tmp_path: Path, fuse: tuple[st
 
 
 def test_a_built_in_gives_way_to_the_flag_or_to_override(tmp_path: Path) -> None:
-    chai.custom("AbsVal", jit=False)(lambda x: x.out_ptrs[0].fill(42))
+    chai.custom("AbsVal", override=False, jit=False)(lambda x: x.out_ptrs[0].fill(42))
     plain = "abs AbsVal data -> y"
     assert np.array_equal(network(tmp_path, plain, SHAPE).forward(DATA)["y"], np.abs(DATA))
     assert (network(tmp_path, f"{plain} : {flagged()}", SHAPE).forward(DATA)["y"] == 42).all()
     custom = chai.custom("AbsVal", override=True, jit=False)(lambda x: x.out_ptrs[0].fill(43))
     custom.shape(lambda x: [x.input_dims[0]])
     assert (network(tmp_path, plain, SHAPE).forward(DATA)["y"] == 43).all()
+
+
+def test_a_built_in_type_without_override_is_refused() -> None:
+    """Otherwise the built-in would run, and the function never, without a word."""
+    with pytest.raises(
+        chai.PluginError, match=r"test_decorator\.py:\d+: custom type 'Convolution': chai has"
+    ) as caught:
+        chai.custom("Convolution")(lambda x: None)
+    assert "override=True takes all its layers, override=False those that are flagged" in caught.value.hint
+
+
+def test_a_networks_own_function_of_a_built_in_type_runs(tmp_path: Path) -> None:
+    def fill(x: Any) -> None:
+        x.out_ptrs[0].fill(44)
+
+    plain = "abs AbsVal data -> y"
+    custom = plain_type("AbsVal", fill)
+    custom.shape(lambda x: [x.input_dims[0]])
+    assert (network(tmp_path, plain, SHAPE, custom={"AbsVal": custom}).forward(DATA)["y"] == 44).all()
+    flagged_only = chai.custom("AbsVal", override=False, jit=False)(fill)
+    exact = network(tmp_path, plain, SHAPE, custom={"AbsVal": flagged_only}).forward(DATA)["y"]
+    assert np.array_equal(exact, np.abs(DATA))
 
 
 # -- methods

@@ -240,6 +240,27 @@ def test_the_same_in_plain_python(tmp_path: Path, function: Any, message: str, h
     assert (hint or "") in (caught.value.hint or "")
 
 
+def eighth(x: Any) -> None:
+    x.out_ptrs[0][0] = x.float_args[7]  # here
+
+
+def second(x: Any) -> None:
+    x.out_ptrs[0][0] = len(x.string_args[1])  # here
+
+
+@compiles
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize(("function", "name"), [(eighth, "float_args"), (second, "string_args")])
+def test_an_argument_that_is_not_there(tmp_path: Path, function: Any, name: str, jit: bool) -> None:
+    chai.custom("mine", jit=jit)(function)
+    with pytest.raises(chai.PluginError) as caught:
+        one(tmp_path, flagged(floats=[3], strings=["a"])).forward(DATA)
+    message = caught.value.message
+    assert f"layer 'mine' (custom type 'mine') failed at {__file__}:{line(function)}: " in message
+    assert "index 7 is out of bounds for axis 0 with size 1" in message or "tuple index out of range" in message
+    assert caught.value.hint == f"the layer's xcustom_param has 1 in {name}"
+
+
 @pytest.mark.parametrize("error", [SystemExit("stop"), MemoryError("much"), StopIteration(), RecursionError("deep")])
 def test_nothing_ends_the_process(tmp_path: Path, error: BaseException) -> None:
     def ends(x: Any) -> None:
