@@ -156,6 +156,8 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
             os.utime(folder)
             numba_.config.CACHE_DIR = str(folder)
             kept = numba_.jit(cache=True, **recipe.settings)(function)
+            if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has a folder for
+                raise RuntimeError("numba would keep it elsewhere")  # all options of a function, and for all helpers
         except NotPrivateError as error:
             _warn_of_cache(str(error))
             return None
