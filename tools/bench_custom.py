@@ -1,4 +1,4 @@
-"""What custom layers cost: a call, gemm against numpy, the first image, the start of a process.
+"""What custom layers cost: a call, gemm against numpy, bounds checks, the first image, the start of a process.
 
     python tools/bench_custom.py [--only gemm]
 
@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -105,6 +107,26 @@ def gemm() -> None:
             say(f"gemm, batch {batch}, {way.name}{taken}: {ours:.0f} us, matmul {peer:.0f} us", ours / peer, "x", 1.5)
 
 
+def bounds() -> None:
+    """The compiled form of shipped layers with every index checked, as is the default, against none."""
+    load_shipped()
+    random = np.random.default_rng(0)
+    for type in ("gemm", "Region", "LRN", "RegionOutput", "Python", "LeakyReLU"):
+        shape, floats = SHIPPED[type]
+        blobs = (
+            [random.standard_normal(s).astype(np.float32) for s in ((1000, 1024), (1000,))] if type == "gemm" else []
+        )
+        frames = []
+        for checked in (False, True):
+            layer = layer_of(type, floats, blobs)
+            layer.custom = copy(layer.custom)
+            layer.custom.options = replace(layer.custom.options, boundscheck=checked)
+            frames.append(Frame(layer, (shape,), layer.shapes(shape), None, layer.custom.implementations[0]))
+        x = random.random(shape, np.float32)
+        free, checked_us = turns(100, *(partial(frame.run, (x,)) for frame in frames))
+        say(f"bounds checks, {type}: {checked_us:.0f} us, without {free:.0f} us", checked_us / free, "x", 1.5)
+
+
 def first() -> None:
     """GoogLeNet with the custom LRN, twice in each of ten processes: is anything compiled on the first image?"""
     with tempfile.TemporaryDirectory() as folder:
@@ -173,9 +195,9 @@ def main() -> None:
     elif sys.argv[1:2] == ["prepare"]:
         prepare()
     else:
-        parts = {"overhead": overhead, "gemm": gemm, "first": first, "start": start}
+        parts = {"overhead": overhead, "gemm": gemm, "bounds": bounds, "first": first, "start": start}
         parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("--only", choices=parts, help="one of the four")
+        parser.add_argument("--only", choices=parts, help="one of the five")
         only = parser.parse_args().only
         for name, part in parts.items():
             if only in (None, name):

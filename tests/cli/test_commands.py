@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -347,3 +348,33 @@ def test_show_says_which_implementation_runs_and_why(chai_command) -> None:  # t
     content = as_json(chai_command("show", "digits", "--json"), "show")
     chosen = {layer["name"]: layer["implementation"] for layer in content["layers"] if layer["engine"] == "custom"}
     assert chosen == {"classifier": line.strip().removeprefix("runs as ")}
+
+
+def test_layers_show_the_versions_of_custom_types(chai_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("import chai\n@chai.custom('Mine', version='1.4')\ndef mine(x): ...\n")
+    text = chai_command("layers", "--custom", "mine.py")
+    assert "mine.py:2 (version 1.4)" in " ".join(text.stdout.split())
+    (row,) = [
+        r
+        for r in json.loads(chai_command("layers", "--custom", "mine.py", "--json").stdout)["layers"]
+        if r["type"] == "Mine"
+    ]
+    assert row["summary"].endswith("mine.py:2 (version 1.4)")
+
+
+def test_labels_that_do_not_fit_the_classes_are_named(chai_command: Any, tmp_path: Path) -> None:
+    image = np.zeros((1, 1, 28, 28), np.float32)
+    shape = chai.Net("digits").shapes["data"]
+    np.save(tmp_path / "image.npy", np.zeros(shape, np.float32) if shape != image.shape else image)
+    for lines, words in (
+        (["zero"], "has 1 labels, prob has 10 classes: classes without a label are shown by number"),
+        ([*"0123456789x"], "has 11 labels, prob has 10 classes: they may belong to other classes"),
+        ([*"0123456789"], None),
+        ([*"0123456789", "", ""], None),
+    ):
+        (tmp_path / "labels.txt").write_text("\n".join(lines) + "\n")
+        done = chai_command("run", "digits", "-i", "image.npy", "--labels", "labels.txt")
+        assert done.returncode == 0
+        assert (
+            (f"warning: labels.txt {words}" in " ".join(done.stderr.split())) if words else "labels" not in done.stderr
+        )

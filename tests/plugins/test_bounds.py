@@ -83,10 +83,11 @@ print("alive", np.zeros(10**6).sum())
 """
 
 
-def test_ten_such_layers_in_a_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_ten_such_layers_in_a_row(tmp_path: Path, processes: int) -> None:
     """The machine code is compiled in the first process, and comes from the disk in the second."""
     (tmp_path / "ten.py").write_text(TEN)
-    for _ in range(2):
+    for _ in range(processes):
         shown = python("import ten", tmp_path, CHAI_CACHE=tmp_path / "cache", NUMBA_NUM_THREADS=2).splitlines()
         assert len(shown) == 21 and shown[-1] == "alive 0.0"
         for text in shown[:-1]:
@@ -94,6 +95,7 @@ def test_ten_such_layers_in_a_row(tmp_path: Path) -> None:
             assert ("# here" in rest or "a[i] = 1" in rest) and rest.endswith(" True"), text
 
 
+@pytest.mark.slow
 def test_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel lives on, and no form of a cell's function gets another form's machine code, as IPython's cache gives."""
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[dev]'")

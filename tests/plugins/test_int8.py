@@ -10,6 +10,8 @@ import pytest
 
 import chai
 from chai.fixed import Format
+from chai.parser.caffemodel import write_caffemodel
+from chai.quantizer import quantize
 from tests.passes.common import network
 
 from .common import DATA, SHAPE, compiles, flagged
@@ -93,6 +95,23 @@ def test_calibration_runs_custom_layers_like_any_other(tmp_path: Path, jit: bool
         exact.forward(factor * DATA)
         assert net.formats["b"] == Format("Xilinx", 8, float(np.abs(exact.blobs["b"]).max()))
         assert net.formats["b"].value == float(np.abs(exact.blobs["a"]).max()) / 2
+
+
+def test_the_quantiser_searches_formats_around_a_custom_layer(tmp_path: Path) -> None:
+    """It needs the layer's function to see the ranges after it, and its output runs with the same function."""
+    define(jit=False)
+    source = network(tmp_path, BETWEEN, SHAPE)
+    trained = [(name, "Convolution", blobs) for name, blobs in source.params.items()]
+    write_caffemodel(tmp_path / "net.caffemodel", "net", trained)
+    (tmp_path / "out").mkdir()
+    quantize(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", [DATA], tmp_path / "out" / "net.prototxt", bits=6)
+    net = chai.Net(tmp_path / "out" / "net.prototxt", tmp_path / "out" / "net.caffemodel", device="emulator")
+    answer = net.forward(DATA)["y"]
+    assert [step.name for step in net.perf.custom] == ["mine"]
+    assert net.formats["b"].bits == 6  # of what the layer wrote; a calibration would give 8
+    assert net.formats["b"].value == pytest.approx(net.formats["a"].value / 2, rel=0.5)
+    exact = source.forward(DATA)["y"]
+    assert np.abs(answer - exact).max() < 0.25 * np.abs(exact).max()
 
 
 @pytest.mark.parametrize("own", [True, False])
