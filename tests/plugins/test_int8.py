@@ -300,13 +300,14 @@ def test_layout_and_single_images(tmp_path: Path) -> None:
 def test_a_relu_on_codes(tmp_path: Path, fuse: tuple[str, ...]) -> None:
     custom = define(jit=False, fuse=fuse)
     flags = []
-    custom.impl("own", dtype="int8", jit=False, priority=20)(
-        lambda x: (
-            flags.append(x.custom_reluflag),
-            halve_codes(x),
-            x.custom_reluflag and np.maximum(x.top[0], 0, out=x.top[0]),
-        )
-    )
+
+    @custom.impl("own", dtype="int8", jit=False, priority=20)
+    def own(x: Any) -> None:
+        flags.append(x.custom_reluflag)
+        halve_codes(x)
+        if x.custom_reluflag:
+            np.maximum(x.top[0], 0, out=x.top[0])
+
     lines = BETWEEN.replace("last", "relu ReLU b -> b\nlast")
     net = network(tmp_path, lines, SHAPE, device="emulator", keep=["a", "b"])
     net.forward(DATA)
