@@ -36,6 +36,7 @@ class Limits:
     macs: int = 10**13  # multiply-accumulates of one forward pass
     boxes: int = 1_000_000  # priors of a detection layer
     scores: int = 100_000_000  # priors times classes
+    card_bytes: int = 1 << 20  # the .toml of a network
     image_bytes: int = 64 << 20
     image_pixels: int = 64 << 20
     array_bytes: int = 1 << 30  # .npy inputs

@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..limits import limits
+from ..util.files import opened_file
 
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 3
@@ -104,7 +105,7 @@ def read(path: str | Path) -> Artifact:
     Sections stay in the file, so they cost no memory until they are looked at. A file that is cut short while its map is
     in use ends the process, as with any mapped file.
     """
-    with open(path, "rb") as file:
+    with opened_file(path) as file:
         prefix = file.read(PREFIX.size)
         bad = _Bad(str(path))
         if len(prefix) < PREFIX.size or not prefix.startswith(MAGIC):

@@ -30,7 +30,7 @@ from ..tasks.cycles import cycles
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
 from ..tasks.window import Window
-from ..util.files import complete
+from ..util.files import complete, content
 from ..util.lazy_numpy import np
 from ..util.source import Source
 
@@ -114,12 +114,8 @@ class _Cell:
 
 
 def _text(path: Path) -> str:
-    with open(path, "rb") as file:
-        data = file.read(limits().text_bytes + 1)
-    if len(data) > limits().text_bytes:
-        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size), path=str(path))
     try:
-        return data.decode("utf-8-sig")  # spreadsheets begin their files with a byte order mark
+        return content(path, "text_bytes").decode("utf-8-sig")  # spreadsheets begin their files with a byte order mark
     except UnicodeDecodeError as error:
         raise ParseError(f"this is no text: {error}", path=str(path)) from error
 

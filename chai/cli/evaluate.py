@@ -18,7 +18,7 @@ from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
-from ..limits import limits
+from ..util.files import content
 from ..util.table import floored
 from ..zoo.locate import is_compiled, locate, read_graph
 from . import inputs, options, output
@@ -212,7 +212,7 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
     from ..util.journal import Journal
 
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
-    run = {**job.key(), "images": sha256(described.encode()).hexdigest()}
+    run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest()}
     with Journal(args.journal, run, args.restart) if args.journal else nullcontext() as journal:
         before = journal.records if journal else {}
         if before and not args.quiet:
@@ -289,9 +289,7 @@ class _Truth:
 
 
 def _lines(path: Path) -> list[str]:
-    if path.stat().st_size > limits().text_bytes:
-        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size), path=str(path))
-    return path.read_text("utf-8", errors="replace").splitlines()
+    return content(path, "text_bytes").decode("utf-8", "replace").splitlines()
 
 
 def _print(found: dict[str, Evaluation]) -> None:

@@ -69,7 +69,7 @@ def execute(args: argparse.Namespace) -> int:
     """
     if args.batch < 1 or args.top < 1:
         raise UsageError("--batch and --top must be at least 1")
-    files = images.find(args.image)
+    files = images.find(args.image, pipes=not args.draw)  # --draw reads them twice
     drawing = Drawing(args.draw, files) if args.draw else None
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)

@@ -23,6 +23,7 @@ from ..blob import show
 from ..errors import ChaiError, ParseError, UsageError
 from ..images import preprocess as images
 from ..net import Net
+from ..util import npy
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..zoo.locate import is_compiled, locate
@@ -208,8 +209,8 @@ class Bench:
     def _read(self, file: str, item: int | None) -> Array:
         if not file.lower().endswith(".npy"):
             return self.preprocess(images.read(file), self.job.shape)
-        array = images.map_array(file)
-        return np.array(array if item is None else array[item], np.float32)
+        array = npy.mapped(file)
+        return npy.floats(array if item is None else array[item], file)
 
     def _calibrate(self) -> None:
         found = [self._try(file, item)[0] for _, file, item in self.job.calibration]
@@ -294,7 +295,7 @@ def places(files: Iterable[Path], rank: int) -> list[Place]:
 
 def _items(file: Path, rank: int) -> Sequence[int | None]:
     try:
-        array = images.map_array(file)
+        array = npy.mapped(file)
     except (ParseError, OSError):
         return [None]  # whoever reads it will say what is wrong
     return range(len(array)) if array.ndim >= rank else [None]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError, UsageError
 from ..limits import limits
+from ..util import npy
+from ..util.files import content
 from ..util.lazy_numpy import np
 from ..zoo.published import Published, from_table
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
 CHANNELS = ("BGR", "RGB", "gray")
 _TABLE = re.compile(r"\s*\[\s*preprocess\s*\]")
+LARGEST = 1e9  # a mean or a scale; three of them do not overflow float32
+DEPTH = 32  # parts of a dotted key; TOML's reader takes quadratic time in them
+_DEEP = re.compile(rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}""")
 _KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
 
 
@@ -44,6 +50,12 @@ class Preprocess:
     mean: Any = ()
     scale: float = 1.0
     given: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for numbers that no float32 is left of."""
+        for name in ("mean", "raw_scale", "scale"):
+            if not _within(getattr(self, name)):
+                raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}")
 
     def with_options(self, **options: Any) -> Preprocess:
         """A copy with the options that are not None. Raises UsageError for values that make no sense."""
@@ -137,6 +149,13 @@ class Preprocess:
         return resize, crop
 
 
+def _within(value: Any) -> bool:
+    """Return whether a number, or each in a sequence or array, is finite and not larger than ``LARGEST``."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_within, value))
+    return bool(abs(value) <= LARGEST) if isinstance(value, (int, float)) else bool((abs(value) <= LARGEST).all())
+
+
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
     """Pixels (H, W) or (H, W, C) at another size, rounded to whole values as cv::resize(INTER_LINEAR) rounds bytes."""
     return np.rint(interpolate(pixels, size))
@@ -166,13 +185,13 @@ def read(path: str | Path) -> Image:
 
     from PIL import Image, ImageOps
 
-    path = Path(path)
-    if path.stat().st_size > limits().image_bytes:
-        raise ParseError(limits().exceeded("image_bytes", path.stat().st_size), path=str(path))
+    data = content(path, "image_bytes")
+    if not data:
+        raise ParseError("this is no readable image: the file is empty", path=str(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
-            with Image.open(path, formats=sorted(set(FORMATS.values()))) as image:
+            with Image.open(BytesIO(data), formats=sorted(set(FORMATS.values()))) as image:
                 if image.width * image.height > limits().image_pixels:
                     raise ParseError(
                         f"{image.width}x{image.height} pixels: "
@@ -185,8 +204,6 @@ def read(path: str | Path) -> Image:
                 upright.load()
                 return upright
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        if isinstance(error, (FileNotFoundError, PermissionError)):
-            raise
         raise ParseError(
             f"this is no readable image ({_reason(error)}); expected {', '.join(sorted(set(FORMATS.values())))}",
             path=str(path),
@@ -199,27 +216,8 @@ def _reason(error: Exception) -> str:
 
 
 def read_array(path: str | Path) -> Array:
-    """A .npy array as float32. Raises ParseError for anything but plain numbers of bounded size."""
-    return np.array(map_array(path), np.float32)
-
-
-def map_array(path: str | Path) -> Array:
-    """A .npy array where it is, in the file: what is not looked at is not read. Raises ParseError like ``read_array``."""
-    path = Path(path)
-    if path.stat().st_size > limits().array_bytes:
-        raise ParseError(limits().exceeded("array_bytes", path.stat().st_size), path=str(path))
-    with open(path, "rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise ParseError("this is no readable .npy array: it does not begin as one", path=str(path))
-    try:
-        # mapped first: numpy then compares header and size before any memory is asked for
-        with np.errstate(over="raise"):  # of sizes whose product is none for this machine
-            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError, MemoryError, ArithmeticError) as error:
-        raise ParseError(f"this is no readable .npy array of numbers ({error})", path=str(path)) from error
-    if array.dtype.kind not in "fiub":
-        raise ParseError(f"expected an array of numbers, found dtype {array.dtype}", path=str(path))
-    return array
+    """Read a .npy array as float32. Raises ParseError for anything but plain numbers of bounded size."""
+    return npy.floats(npy.mapped(path), path)
 
 
 def read_mean(path: str | Path) -> Array:
@@ -230,22 +228,25 @@ def read_mean(path: str | Path) -> Array:
     return mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
 
 
-def find(places: Iterable[str | Path]) -> list[Path]:
-    """Image and .npy files: those named, and those in the folders named, in order of their names.
+def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
+    """Find image and .npy files: those named, and those in the folders named, in order of their names.
 
-    Raises UsageError for a name that does not exist or a folder without images.
+    Raises UsageError for a name that does not exist, a folder without images, and a pipe unless ``pipes`` may be named:
+    they can be read once only.
     """
     found: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():
-            inside = sorted(p for p in place.iterdir() if p.suffix.lower() in (*FORMATS, ".npy"))
+            inside = sorted(p for p in place.iterdir() if p.suffix.lower() in (*FORMATS, ".npy") and p.is_file())
             if not inside:
                 raise UsageError(
                     f"there is no image in {str(place)!r}", hint="looked for " + " ".join([*FORMATS, ".npy"])
                 )
             found += inside
-        elif place.is_file():
+        elif place.is_file() or (pipes and place.exists()):
             found.append(place)
+        elif place.exists():
+            raise UsageError(f"{str(place)!r} is a pipe or a device, expected an image", hint="save it to a file first")
         else:
             raise UsageError(f"there is no image {str(place)!r}")
     return found
@@ -265,10 +266,8 @@ def card_text(path: Path) -> str:
     """The text of a card; "" if there is no such file. Raises ParseError."""
     if not path.is_file():
         return ""
-    with open(path, "rb") as file:
-        data = file.read(limits().text_bytes)
     try:
-        return data.decode("utf-8")
+        return content(path, "card_bytes").decode("utf-8")
     except UnicodeDecodeError as error:
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
 
@@ -279,8 +278,10 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     except ImportError:  # Python 3.10
         import tomli as tomllib  # type: ignore[no-redef]
     try:
+        if _DEEP.search(text):
+            raise ValueError(f"a key of more than {DEPTH} parts")
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: a number of more digits than Python reads, too
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
 
 
@@ -363,8 +364,8 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
             options[key] = value
             continue
         numbers = value if isinstance(value, list) else [value]
-        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) for n in numbers):
-            raise ParseError(f"{key}: expected numbers, found {value!r}", path=str(path))
+        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and abs(n) <= LARGEST for n in numbers):
+            raise ParseError(f"{key}: expected numbers, found {str(value)[:80]}", path=str(path))
         if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
             raise ParseError(f"{key}: expected [height, width], found {value!r}", path=str(path))
         options[key] = tuple(numbers) if key in ("resize", "crop", "mean") else float(numbers[0])
@@ -388,10 +389,7 @@ def from_transform(transform: Any) -> Preprocess:
 
 def read_labels(path: str | Path) -> list[str]:
     """One label per line; ImageNet's leading synset id (n01440764) is dropped."""
-    path = Path(path)
-    if path.stat().st_size > limits().text_bytes:
-        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size), path=str(path))
-    lines = path.read_text("utf-8", errors="replace").splitlines()
+    lines = content(path, "text_bytes").decode("utf-8", "replace").splitlines()
     return [
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
         for line in lines

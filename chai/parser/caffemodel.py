@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -18,9 +19,11 @@ from ..blob import Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer
 from ..limits import limits
-from ..util.files import complete
+from ..util import npy
+from ..util.files import complete, content, opened_file
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from .mistaken import HEAD, recognise
 from .schema import message_class
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
@@ -28,13 +31,6 @@ if TYPE_CHECKING:
     from ..blob import Array
 
 log = logger("chai")
-_MISTAKEN = (  # what people hand over instead of a caffemodel
-    (b"version https://git-lfs", "this is a git-lfs pointer, not the file itself: fetch it with git lfs pull"),
-    (b"\x89HDF", "this is an HDF5 file; save the weights as a binary .caffemodel"),
-    (b"<", "this looks like a web page saved in place of the download"),
-    (b"PK\x03\x04", "this is a zip archive; unpack it first"),
-    (b"\x1f\x8b", "this is a gzip file; unpack it first"),
-)
 _LEGACY = ("num", "channels", "height", "width")
 _HALF = {0: ("<f8", 8), 1: ("<f4", 4), 2: ("<f2", 2)}  # NVCaffe's raw_data_type
 
@@ -94,14 +90,16 @@ class Weights:
 
 def walk_file(path: str | Path) -> list[StoredLayer]:
     """Every layer of a caffemodel, in file order, blob data left in the file."""
-    with open(path, "rb") as file:
+    with opened_file(path) as file:
+        head = file.read(HEAD)
+        known = recognise(head, path)
+        if known:
+            raise ParseError(f"this is {known[0]}, expected a caffemodel", path=str(path), hint=known[1])
         size = file.seek(0, 2)
         if size == 0:
             raise ParseError("the file is empty, expected a caffemodel", path=str(path))
         if size > limits().weight_bytes:
             raise ParseError(limits().exceeded("weight_bytes", size) + " bytes", path=str(path))
-        file.seek(0)
-        head = file.read(512)
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as buffer:
                 layers = _net(Walk(buffer, str(path)), 0, size)
@@ -117,24 +115,21 @@ def walk_file(path: str | Path) -> list[StoredLayer]:
 
 def read_blob_file(path: str | Path) -> Array:
     """A binaryproto (one BlobProto, as Caffe's mean files are) as float32 array."""
-    with open(path, "rb") as file:
-        size = file.seek(0, 2)
-        if not 0 < size <= limits().array_bytes:
-            raise ParseError(
-                f"a mean file of {size:,} bytes (limit array_bytes={limits().array_bytes:,})", path=str(path)
-            )
-        file.seek(0)
-        walk = Walk(file.read(), str(path))
-        blob = _blob(walk, 0, size)
-        if not blob.count:
-            raise ParseError("there are no numbers in this file, expected a mean image", path=str(path))
-        return _load(file, blob, str(path), "mean")
+    data = content(path, "array_bytes")
+    known = recognise(data[:HEAD], path)
+    if known:
+        raise ParseError(
+            f"this is {known[0]}, expected a mean image (.binaryproto or .npy)", path=str(path), hint=known[1]
+        )
+    blob = _blob(Walk(data, str(path)), 0, len(data))
+    if not blob.count:
+        raise ParseError("there are no numbers in this file, expected a mean image", path=str(path))
+    return _load(BytesIO(data), blob, str(path), "mean")
 
 
 def _mistaken(head: bytes) -> str:
-    for start, hint in _MISTAKEN:
-        if head.startswith(start):
-            return hint
+    if head.startswith(b"<"):
+        return "this looks like a web page saved in place of the download"
     if head and all(32 <= b < 127 or b in b"\t\r\n" for b in head):
         return "this is text: the first file is the .prototxt, the second the .caffemodel"
     return "is this the whole file? compare its size or checksum with the source"
@@ -245,7 +240,8 @@ def _load(file: BinaryIO, blob: StoredBlob, path: str, layer: str) -> Array:
         if read != n * blob.itemsize:
             raise ParseError("the file became shorter while it was read", path=path, layer=layer)
         at += n
-    return stored.reshape(blob.shape).astype(np.float32, copy=False)
+    stored = stored.reshape(blob.shape)
+    return stored if stored.dtype == np.float32 else npy.floats(stored, path)
 
 
 def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, str, Sequence[Array]]]) -> None:

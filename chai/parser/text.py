@@ -15,7 +15,9 @@ from pathlib import Path
 
 from ..errors import ParseError
 from ..limits import limits
+from ..util.files import opened, rest
 from ..util.source import Source
+from .mistaken import HEAD, recognise
 
 _TOKEN = re.compile(
     r"""
@@ -82,21 +84,28 @@ class Field:
 def read_source(path: str | Path) -> Source:
     """The text of a file, refused when it is too large or is not text. Raises ParseError; OSError passes."""
     path = Path(path)
-    with open(path, "rb") as file:
-        data = file.read(limits().text_bytes + 1)
-    if len(data) > limits().text_bytes:
-        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size) + " bytes", path=str(path))
+    with opened(path) as file:
+        head = file.read(HEAD)
+        known = recognise(head, path)
+        if known:
+            raise ParseError(f"this is {known[0]}, expected the text of a network", path=str(path), hint=known[1])
+        _refuse_binary(head, path)
+        data = head + rest(file, "text_bytes", str(path))
+    _refuse_binary(data, path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # comments in some other encoding: every byte keeps its place
+    return Source(text, str(path))
+
+
+def _refuse_binary(data: bytes, path: Path) -> None:
     if b"\0" in data:
         raise ParseError(
             f"this is a binary file (byte {data.index(0)} is zero), expected the text of a network",
             path=str(path),
             hint="the first file is the .prototxt, the second the .caffemodel",
         )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")  # comments in some other encoding: every byte keeps its place
-    return Source(text, str(path))
 
 
 def parse(source: Source) -> Block:

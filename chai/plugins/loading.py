@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..env import env
 from ..errors import ChaiError, PluginError
+from ..util.files import content
 from ..util.log import logger
 from ..util.paths import resource
 from . import registry
@@ -194,7 +195,7 @@ def _uncached(name: str, file: Path) -> Loader:
     class Loader(SourceFileLoader):
         def get_code(self, fullname: str) -> CodeType:
             path = self.get_filename(fullname)
-            code: CodeType = self.source_to_code(self.get_data(path), path)
+            code: CodeType = self.source_to_code(content(path, "text_bytes"), path)
             return code
 
     return Loader(name, str(file))

@@ -1,11 +1,16 @@
-"""Files that appear complete or not at all, and how to know one again."""
+"""Files: read within bounds, written complete or not at all, and how to know one again."""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import ParseError
+from ..limits import limits
 
 
 @contextmanager
@@ -23,12 +28,47 @@ def complete(path: str | Path) -> Iterator[Path]:
         raise
 
 
+def opened(path: str | Path) -> BinaryIO:
+    """Open a file to read. A pipe is empty while nothing has it open to write: it is not waited for."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    os.set_blocking(file.fileno(), True)
+    return file
+
+
+def opened_file(path: str | Path) -> BinaryIO:
+    """Open a file that is read in parts or mapped. Raises ParseError for a pipe or device."""
+    file = opened(path)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ParseError("this is a pipe or a device, expected a file", path=str(path), hint="save it to a file first")
+    return file
+
+
+def content(path: str | Path, limit: str) -> bytes:
+    """Read a whole file or pipe. Raises ParseError if it is longer than the limit of that name."""
+    with opened(path) as file:
+        return rest(file, limit, str(path))
+
+
+def rest(file: BinaryIO, limit: str, path: str) -> bytes:
+    """Read what is left of an opened file. Raises ParseError if the file is longer than the limit of that name."""
+    most = getattr(limits(), limit)
+    size = os.fstat(file.fileno()).st_size
+    data = b"" if size > most else file.read(most + 1)
+    if max(size, len(data)) > most:
+        raise ParseError(limits().exceeded(limit, max(size, len(data))) + " bytes", path=path)
+    return data
+
+
 def digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal. Raises ParseError for one that is larger than any that chai reads."""
     from hashlib import sha256
 
     found = sha256()
-    with open(path, "rb") as file:
+    with opened_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limits().weight_bytes:
+            raise ParseError(limits().exceeded("weight_bytes", size) + " bytes", path=str(path))
         while block := file.read(1 << 20):
             found.update(block)
     return found.hexdigest()

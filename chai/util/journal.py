@@ -32,6 +32,8 @@ class Journal:
         self.path, self.key = path, key
         self.records: dict[Any, Record] = {}
         self._synced = monotonic()
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise UsageError(f"journal {path}: this is no file", hint="name another")
         self._file = open(path, "a+b")  # noqa: SIM115
         try:
             self._lock()

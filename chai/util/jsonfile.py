@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ParseError
+from .files import opened
 from .source import Source
 
 Pointer = tuple[str | int, ...]  # the keys and indices that lead to a value; () is the whole file
@@ -58,7 +59,7 @@ class Document:
 
 def load(path: str | Path) -> Document:
     """The file at ``path``. Raises ParseError for anything but one bounded JSON value in UTF-8; OSError passes."""
-    with open(path, "rb") as file:
+    with opened(path) as file:
         data = file.read(BYTES + 1)
     if len(data) > BYTES:
         raise ParseError(f"the file is larger than {BYTES:,} bytes", path=str(path))

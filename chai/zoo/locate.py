@@ -32,27 +32,33 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
             f"{path} is compiled, expected a prototxt",
             hint="name what it was compiled from; run, show, bench and evaluate take it as it is",
         )
-    if weights is not None and weights.is_dir():
-        inside = sorted(p.name for p in weights.glob("*.caffemodel"))
-        raise UsageError(
-            f"{str(caffemodel)!r} is a folder, expected a .caffemodel",
-            hint=f"it holds {', '.join(inside[:4])}" if inside else None,
-        )
-    if weights is not None and not weights.is_file():
-        raise UsageError(f"there is no file {str(caffemodel)!r}, expected a .caffemodel")
+    if weights is not None:
+        _check(weights, "a .caffemodel")
     shipped = None if path.is_file() else networks.prototxt(str(prototxt))
     if shipped is not None:
         own = shipped.with_suffix(".caffemodel")
         return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
-    if path.is_dir():
-        raise UsageError(f"{str(prototxt)!r} is a folder, expected a .prototxt")
     if not path.exists():
         near = get_close_matches(str(prototxt), networks.names(), 1)
         raise UsageError(
             f"there is no file {str(prototxt)!r} and no shipped network of that name",
             hint=f"did you mean {near[0]}?" if near else "shipped: " + ", ".join(networks.names()),
         )
+    _check(path, "a .prototxt")
     return path, weights
+
+
+def _check(path: Path, expected: str) -> None:
+    """Raise UsageError unless this is a file; of pipes only images can be read, networks are read more than once."""
+    if path.is_dir():
+        suffix = "." + expected.rpartition(".")[2]
+        inside = sorted(p.name for p in path.glob("*" + suffix))
+        hint = f"it holds {', '.join(inside[:4])}" if inside else None
+        raise UsageError(f"{str(path)!r} is a folder, expected {expected}", hint=hint)
+    if not path.exists():
+        raise UsageError(f"there is no file {str(path)!r}, expected {expected}")
+    if not path.is_file():
+        raise UsageError(f"{str(path)!r} is a pipe or a device, expected {expected}", hint="save it to a file first")
 
 
 def _fetched(name: str) -> Path | None:
