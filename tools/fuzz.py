@@ -1,11 +1,13 @@
-"""Damaged networks and caffemodels for as long as you like: each is refused in words, or runs.
+"""Damaged files of every kind that chai reads, for as long as you like: each is refused in words, or works.
 
-    python tools/fuzz.py [--minutes 10] [--seed 0] [--found FOLDER] [FILE.prototxt|FILE.caffemodel|FOLDER ...]
+    python tools/fuzz.py [--minutes 10] [--cases N] [--seed 0] [--kind KIND ...] [--found FOLDER] [FILE|FOLDER ...]
 
-Seeds are the shipped networks and what is named. Every case is one number: the same number makes the same file again
-(--only NUMBER). A worker process reads the file, infers shapes, and runs small networks once with random weights. A case
-has failed when anything but a ChaiError comes out, when reading it takes more than 2 s or 300 MB above the file's own
-bytes, or when the worker dies or hangs; its file is kept in --found. Exit code 1 when there is one.
+Kinds are prototxt, upgrade (V0 and V1 networks), caffemodel, npy, card (.toml), mean (.binaryproto), journal, list (CSV of
+chai estimate) and overlay. Seeds are the shipped files, those of tools/fuzz_seeds.py and what is named. Every case is one
+number: with the same seeds and kinds the same number makes the same file again (--only NUMBER). A worker process reads the
+file, infers a network's shapes, and runs small networks once with random weights. A case has failed when anything but a
+ChaiError comes out, when reading takes more than 2 s or 300 MB above the file's own bytes, or when the worker dies or hangs;
+its file is kept in --found. Exit code 1 when there is one.
 """
 
 from __future__ import annotations
@@ -25,12 +27,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.parser.mutate import BINARY, TEXT, mutants  # noqa: E402 - from the checkout
+from fuzz_seeds import ENDINGS, RUN, seeds  # noqa: E402
+
+from tests.parser.mutate import BINARY, TEXT, extreme, mutants, quoted  # noqa: E402 - from the checkout
 
 SECONDS = 2.0  # to read a file
 MEMORY = 300 << 20  # bytes above the file's own
 RUNNING = 60.0  # seconds until a worker counts as hung
 SMALL = 50_000_000  # multiply-accumulates of a network that is run
+WAYS = {  # of damaging files that are no text, or only at their beginning
+    "caffemodel": BINARY,
+    "mean": BINARY,
+    "npy": [*BINARY, extreme, extreme, quoted],
+}
 
 
 def main() -> int:
@@ -38,6 +47,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seeds", nargs="*", type=Path)
     parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--cases", type=int, help="no more than so many")
+    parser.add_argument("--kind", action="append", choices=list(ENDINGS), help="may be repeated (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, metavar="NUMBER")
     parser.add_argument("--found", type=Path, default=Path("fuzz-found"))
@@ -45,16 +56,19 @@ def main() -> int:
     args = parser.parse_args()
     if args.worker:
         return work()
-    seeds = find(args.seeds)
+    files = seeds(args.seeds)
+    kinds = args.kind or list(ENDINGS)
     counts: Counter[str] = Counter()
+    of_kind: Counter[str] = Counter()
     end = time.monotonic() + 60 * args.minutes
     number = args.seed if args.only is None else args.only
     with tempfile.TemporaryDirectory() as folder:
         worker = Worker()
         while time.monotonic() < end:
-            path = write(number, seeds, Path(folder))
+            kind, path = write(number, files, kinds, Path(folder))
             verdict = worker.ask(path)
             counts[verdict.split(":")[0]] += 1
+            of_kind[kind] += 1
             if not verdict.startswith(("refused", "read", "ran")):
                 args.found.mkdir(exist_ok=True)
                 kept = args.found / f"{number}{path.suffix}"
@@ -62,35 +76,24 @@ def main() -> int:
                 print(f"case {number}: {verdict}   kept as {kept}", flush=True)
             if args.only is not None:
                 print(verdict)
+            if args.only is not None or sum(counts.values()) == args.cases:
                 break
             number += 1
             if sum(counts.values()) % 500 == 0:
                 print(f"{sum(counts.values())} cases, {dict(counts)}", file=sys.stderr, flush=True)
         worker.close()
     print(f"{sum(counts.values())} cases: {', '.join(f'{n} {what}' for what, n in counts.most_common())}")
+    print(f"of them {', '.join(f'{of_kind[kind]} {kind}' for kind in kinds)}")
     return int(any(not what.startswith(("refused", "read", "ran")) for what in counts))
 
 
-def find(given: list[Path]) -> list[bytes]:
-    """Contents of all seeds."""
-    files = sorted((ROOT / "prototxt").glob("*.prototxt")) + sorted((ROOT / "prototxt").glob("*.caffemodel"))
-    for place in given:
-        files += (
-            sorted(f for f in place.rglob("*") if f.suffix in (".prototxt", ".caffemodel"))
-            if place.is_dir()
-            else [place]
-        )
-    return [f.read_bytes() for f in files if f.stat().st_size < 2 << 20]
-
-
-def write(number: int, seeds: list[bytes], folder: Path) -> Path:
-    """The file of a case."""
+def write(number: int, files: dict[str, list[bytes]], kinds: list[str], folder: Path) -> tuple[str, Path]:
+    """The kind and the file of a case."""
     rng = random.Random(number)
-    data = rng.choice(seeds)
-    text = data[:200].isascii()
-    path = folder / f"case{'.prototxt' if text else '.caffemodel'}"
-    path.write_bytes(next(mutants(data, rng, TEXT if text else BINARY)))
-    return path
+    kind = rng.choice(kinds)
+    path = folder / f"case{ENDINGS[kind]}"
+    path.write_bytes(next(mutants(rng.choice(files[kind]), rng, WAYS.get(kind, TEXT))))
+    return kind, path
 
 
 class Worker:
@@ -158,28 +161,53 @@ def work() -> int:
 def look(path: Path):  # type: ignore[no-untyped-def]
     """Read a file; the verdict, and what is left to run."""
     from chai.errors import ChaiError
+
+    try:
+        return "read", (network if path.suffix == ".prototxt" else other)(path)
+    except ChaiError:
+        return "refused", None
+
+
+def other(path: Path) -> None:
+    """Read a file that is no prototxt."""
+    from chai import overlay
+    from chai.chaidnn import estimate
+    from chai.images import preprocess
     from chai.parser.caffemodel import Weights
+    from chai.util import journal
+
+    if path.suffix == ".caffemodel":
+        weights = Weights(path)
+        for name in weights.layers:
+            weights.load(name)
+    elif path.suffix in (".npy", ".binaryproto"):
+        preprocess.read_mean(path)
+    elif path.suffix == ".toml":
+        preprocess.read_card(path)
+    elif path.suffix == ".jsonl":
+        with journal.Journal(path, RUN):
+            pass
+    elif path.suffix == ".csv":
+        estimate.estimate(path, overlay.load())
+    else:
+        overlay.load(path)
+
+
+def network(path: Path):  # type: ignore[no-untyped-def]
+    """Read a prototxt and infer its shapes; what is left to run."""
     from chai.passes.infer_shapes import infer_shapes
     from chai.zoo.locate import read_graph
 
-    try:
-        if path.suffix == ".caffemodel":
-            weights = Weights(path)
-            for name in weights.layers:
-                weights.load(name)
-            return "read", None
-        graph = read_graph(path)
-        shapes = infer_shapes(graph, {b: s for b, s in graph.inputs.items() if s})
-    except ChaiError:
-        return "refused", None
+    graph = read_graph(path)
+    shapes = infer_shapes(graph, {b: s for b, s in graph.inputs.items() if s})
     macs = sum(
         layer.macs(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops))
         for layer in graph.layers
         if not layer.source
     )
     if macs > SMALL or sum(map(size, shapes.values())) > SMALL or any(s is None for s in graph.inputs.values()):
-        return "read", None
-    return "read", lambda: run(path)
+        return None
+    return lambda: run(path)
 
 
 def size(shape: tuple[int, ...]) -> int:

@@ -1,0 +1,133 @@
+"""Sound files of every kind that tools/fuzz.py damages. All but networks are made here or shipped.
+
+Compiled networks are not among them: tests/artifact/test_fuzz.py damages these so that their checksums hold.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chai.parser.schema import message_class
+from chai.util.journal import SCHEMA
+
+ROOT = Path(__file__).resolve().parent.parent
+ENDINGS = {
+    "prototxt": ".prototxt",
+    "upgrade": ".prototxt",  # V0 and V1 networks
+    "caffemodel": ".caffemodel",
+    "npy": ".npy",
+    "card": ".toml",
+    "mean": ".binaryproto",
+    "journal": ".jsonl",
+    "list": ".csv",
+    "overlay": ".json",
+}
+RUN = {"network": "net", "images": "0" * 64}  # of the journals
+LARGEST = 2 << 20  # bytes of a seed
+V1 = b"""name: "v1"
+input: "data" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8
+layers { name: "c" type: CONVOLUTION bottom: "data" top: "c" blobs_lr: 1 blobs_lr: 2 weight_decay: 1 weight_decay: 0
+  convolution_param { num_output: 4 kernel_size: 3 pad: 1 weight_filler { type: "xavier" } } }
+layers { name: "r" type: RELU bottom: "c" top: "c" }
+layers { name: "p" type: POOLING bottom: "c" top: "p" pooling_param { pool: MAX kernel_size: 2 stride: 2 } }
+layers { name: "i" type: INNER_PRODUCT bottom: "p" top: "i" inner_product_param { num_output: 5 } }
+layers { name: "s" type: SOFTMAX bottom: "i" top: "s" include { phase: TEST } }
+"""
+V0 = b"""name: "v0"
+input: "data" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8
+layers { layer { name: "pad" type: "padding" pad: 1 } bottom: "data" top: "pad" }
+layers { layer { name: "c" type: "conv" num_output: 4 kernelsize: 3 stride: 1 group: 1 biasterm: true
+  weight_filler { type: "gaussian" std: 0.01 } blobs_lr: 1. weight_decay: 1. } bottom: "pad" top: "c" }
+layers { layer { name: "r" type: "relu" } bottom: "c" top: "c" }
+layers { layer { name: "p" type: "pool" pool: AVE kernelsize: 3 stride: 2 } bottom: "c" top: "p" }
+layers { layer { name: "n" type: "lrn" local_size: 5 alpha: 0.0001 beta: 0.75 } bottom: "p" top: "n" }
+layers { layer { name: "d" type: "dropout" dropout_ratio: 0.5 } bottom: "n" top: "n" }
+layers { layer { name: "i" type: "innerproduct" num_output: 5 } bottom: "n" top: "i" }
+layers { layer { name: "s" type: "softmax" } bottom: "i" top: "s" }
+"""
+CARD = b"""title = "A network"
+labels = ["cat", 'dog', "caf\\u00e9", "a.b.c"]
+
+[preprocess]
+resize = [256, 256]
+crop = [224, 224]
+channels = "BGR"
+mean = [104, 117.5, 1.23e2]
+raw_scale = 255.0
+scale = 0.017
+
+[weights]
+file = "net.caffemodel"
+urls = ["https://example.org/net.caffemodel"]
+sha256 = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+size = 12345
+source = "its page"
+"""
+LIST = b"""CONV,224,224,3,7,7,2,2,3,3,112,112,64,1,1
+BN,112,112,64
+RELU
+MAXPOOL,112,112,64,3,3,2,2,0,0,56,56,64
+CONV3D,56,56,64,3,3,1,1,1,1,56,56,64,2,1
+ELTWISE,56,56,64
+"AVEPOOL", 7,7,64,7,7,1,1,0,0,1,1,64
+SOFTMAX
+"""
+
+
+def seeds(given: list[Path]) -> dict[str, list[bytes]]:
+    """Return contents by kind: those made here, those shipped, and the networks in the files and folders named."""
+    files = [f for folder in ("prototxt", "hw_overlays") for f in sorted((ROOT / folder).rglob("*"))]
+    for place in given:
+        files += sorted(place.rglob("*")) if place.is_dir() else [place]
+    found: dict[str, list[bytes]] = {kind: [] for kind in ENDINGS}
+    for file in files:
+        kind = next((k for k, ending in ENDINGS.items() if ending == file.suffix), None)
+        if kind is not None and file.is_file() and 0 < file.stat().st_size < LARGEST and "schema" not in file.name:
+            data = file.read_bytes()
+            found["upgrade" if kind == "prototxt" and b"layers" in data else kind].append(data)
+    found["upgrade"] += [V0, V1]
+    found["card"].append(CARD)
+    found["list"].append(LIST)
+    found["npy"] += arrays()
+    found["mean"] += means()
+    found["journal"] += journals()
+    return found
+
+
+def arrays() -> list[bytes]:
+    """Return small arrays of several element types and orders."""
+    found = []
+    for dtype in ("<f4", ">f4", "<f8", "<f2", "|u1", "<i8", "|b1"):
+        for order, shape in (("C", (3, 4, 5)), ("F", (1, 3, 8, 8)), ("C", (7,)), ("C", ())):
+            stream = io.BytesIO()
+            np.save(stream, np.asarray(np.ones(shape), dtype, order=order))  # type: ignore[call-overload]
+            found.append(stream.getvalue())
+    return found
+
+
+def means() -> list[bytes]:
+    """Return mean images, with a BlobShape and with the legacy sizes, single and double."""
+    found = []
+    for legacy in (False, True):
+        for name in ("data", "double_data"):
+            blob: Any = message_class("BlobProto")()
+            if legacy:
+                blob.num, blob.channels, blob.height, blob.width = 1, 3, 4, 5
+            else:
+                blob.shape.dim.extend([3, 4, 5])
+            getattr(blob, name).extend(range(60))
+            found.append(blob.SerializeToString())
+    return found
+
+
+def journals() -> list[bytes]:
+    """Return the journal of a run, whole and torn."""
+    lines = [json.dumps({"schema": SCHEMA, **RUN})]
+    lines += [json.dumps({"image": i, "float": {"top": [i, 2, 3], "logits": 0.5}}) for i in range(5)]
+    whole = ("\n".join(lines) + "\n").encode()
+    return [whole, whole[:-9]]
