@@ -6,14 +6,14 @@ Compiled networks are not among them: tests/artifact/test_fuzz.py damages these 
 from __future__ import annotations
 
 import io
-import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from chai.parser.schema import message_class
-from chai.util.journal import SCHEMA
+from chai.util.journal import Journal
 
 ROOT = Path(__file__).resolve().parent.parent
 ENDINGS = {
@@ -127,7 +127,9 @@ def means() -> list[bytes]:
 
 def journals() -> list[bytes]:
     """Return the journal of a run, whole and torn."""
-    lines = [json.dumps({"schema": SCHEMA, **RUN})]
-    lines += [json.dumps({"image": i, "float": {"top": [i, 2, 3], "logits": 0.5}}) for i in range(5)]
-    whole = ("\n".join(lines) + "\n").encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "journal"
+        with Journal(path, RUN) as journal:
+            journal.add([{"image": i, "float": {"top": [i, 2, 3], "logits": 0.5}} for i in range(5)])
+        whole = path.read_bytes()
     return [whole, whole[:-9]]

@@ -60,4 +60,4 @@ def recognise(head: bytes, path: str | Path) -> tuple[str, str] | None:
 
 def _is_onnx(head: bytes) -> bool:
     """Return whether this begins as a ModelProto: its ir_version, then producer, domain, graph or opset."""
-    return head[:1] == b"\x08" and 1 <= head[1] < 64 and head[2:3] in (b"\x12", b"\x1a", b"\x22", b"\x3a", b"\x42")
+    return len(head) > 2 and head[0] == 0x08 and 1 <= head[1] < 64 and head[2] in (0x12, 0x1A, 0x22, 0x3A, 0x42)

@@ -10,17 +10,19 @@ from pathlib import Path
 from time import monotonic
 from types import TracebackType
 from typing import Any
+from zlib import crc32
 
 from ..errors import ParseError, UsageError
 
 Record = dict[str, Any]
-SCHEMA = "chai.journal/1"
+SCHEMA = "chai.journal/2"
 BEGIN = b'{"schema": "chai.journal/'
 SYNC = 1.0  # seconds between two waits for the disk
 
 
 class Journal:
-    """A file of JSON lines: first what the run is, then Records in the order in which they came, one for each ``key``.
+    """A file of JSON lines: first what the run is, then Records in the order in which they came, one for each ``key``;
+    each line with its checksum.
 
     ``run``      what all numbers depend on, part by part. Raises UsageError if the file is another run's, or is being
                  written by another process
@@ -47,7 +49,7 @@ class Journal:
 
     def add(self, records: Sequence[Record]) -> None:
         """Write what was found; on the disk within a second, or when the Journal is closed."""
-        self._file.write(b"".join(json.dumps(record).encode() + b"\n" for record in records))
+        self._file.write(b"".join(map(_line, records)))
         self._file.flush()
         if monotonic() - self._synced > SYNC:
             self._sync()
@@ -100,21 +102,24 @@ class Journal:
                 self.records[content[self.key]] = content
         self._file.truncate(end)
         if end == 0:
-            self._file.write(json.dumps({"schema": SCHEMA, **run}).encode() + b"\n")
+            self._file.write(_line({"schema": SCHEMA, **run}))
             self._file.flush()
 
     def _parse(self, line: bytes, number: int) -> dict[str, Any]:
         try:
             content = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict) or (number > 1 and not isinstance(content.get(self.key), (int, str))):
             raise self._error("this is no line of a journal", number)
+        if number == 1 and content.get("schema") != SCHEMA:
+            raise self._error(f"expected schema {SCHEMA}, found {content.get('schema')!r}", 1)
+        crc = content.pop("crc", None)
+        if crc != _crc(content):
+            raise self._error("this line was changed (checksum)", number)
         return content
 
     def _check(self, found: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-        if found.get("schema") != SCHEMA:
-            raise self._error(f"expected schema {SCHEMA}, found {found.get('schema')!r}", 1)
         differ = sorted(part for part in {*found, *run} - {"schema"} if found.get(part) != run.get(part))
         if differ:
             raise UsageError(
@@ -124,3 +129,12 @@ class Journal:
 
     def _error(self, message: str, line: int) -> ParseError:
         return ParseError(message, path=str(self.path), line=line, column=1, hint="--restart begins it anew")
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    """Return a line with the checksum of its content."""
+    return json.dumps({**content, "crc": _crc(content)}).encode() + b"\n"
+
+
+def _crc(content: Mapping[str, Any]) -> int:
+    return crc32(json.dumps(content).encode())

@@ -153,6 +153,16 @@ def test_files_of_other_frameworks_are_named(
         assert "hint: " in told
 
 
+@pytest.mark.parametrize("data", [b"\x08", b"\x08\x07", b"\x80", b"\x0a", b"P", b"\x1f"])
+def test_a_file_of_a_byte_or_two(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes) -> None:
+    for name in ("m.binaryproto", "m.caffemodel", "m.prototxt"):
+        (tmp_path / name).write_bytes(data)
+    assert run(["show", str(tmp_path / "m.prototxt")]) == 65
+    assert run(["show", str(NET), str(tmp_path / "m.caffemodel")]) == 65
+    assert run(["run", "digits", *FLOAT, "-i", str(IMAGE), "--mean-file", str(tmp_path / "m.binaryproto")]) == 65
+    assert "a fault" not in capsys.readouterr().err
+
+
 def test_network_and_weights_the_wrong_way_round(capsys: pytest.CaptureFixture[str]) -> None:
     for args in (["show", str(WEIGHTS), str(NET)], ["show", str(NET), str(NET)], ["show", str(WEIGHTS)]):
         assert run(args) == 65

@@ -47,19 +47,23 @@ def test_cut_anywhere_it_keeps_whole_lines(tmp_path: Path) -> None:
     [
         ("name: 'a prototxt'\n", "this is no journal of chai"),
         ("{", None),  # the beginning of one
-        ('{"schema": "chai.journal/9"}\n', "expected schema chai.journal/1, found 'chai.journal/9'"),
+        ('{"schema": "chai.journal/9"}\n', "expected schema chai.journal/2, found 'chai.journal/9'"),
         ('{"schema": "chai.journal/1"\n', "j:1:1: this is no line of a journal"),
         ("HEAD\n{}\n", "j:2:1: this is no line of a journal"),
         ("HEAD\nnull\n", "j:2:1: this is no line of a journal"),
-        ('HEAD\n{"image": 1}\n{"image": 1}\n', "j:3:1: image 1 is here twice"),
+        ("HEAD\nONE\nONE\n", "j:3:1: image 1 is here twice"),
+        ('HEAD\n{"image": 1}\n', "j:2:1: this line was changed (checksum)"),
+        ('HEAD\nONE\n{"image": 2, "crc": true}\n', "j:3:1: this line was changed (checksum)"),
+        ("HEAD\n" + "[" * 100_000 + "\n", "j:2:1: this is no line of a journal"),
         ("HEAD\n\xff\xfe\n", "j:2:1: this is no line of a journal"),
     ],
 )
 def test_what_is_no_journal_stays_as_it_is(tmp_path: Path, text: str, words: str | None) -> None:
     path = tmp_path / "j"
-    with Journal(path, RUN):
-        pass
-    data = text.encode("latin-1").replace(b"HEAD", path.read_bytes().rstrip())
+    with Journal(path, RUN) as journal:
+        journal.add([{"image": 1}])
+    head, one = path.read_bytes().splitlines()
+    data = text.encode("latin-1").replace(b"HEAD", head).replace(b"ONE", one)
     path.write_bytes(data)
     if words is None:
         with Journal(path, RUN) as journal:

@@ -1,0 +1,234 @@
+"""Commands that are interrupted, killed or run out of disk: no process stays, no torn file, and what was there is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from chai.net import Net
+from chai.util.paths import resource as shipped
+from tests.conftest import report
+from tests.zoo.test_fetch import CONTENT, NAME, Server
+
+DIGITS = shipped("prototxt", "digits_images")
+QUANTIZE = ["quantize", "digits", "--calibration", str(DIGITS), "--effort", "fast", "-o", "out.prototxt"]
+OTHER = ["--bits", "6", "--effort", "normal"]
+OLD = b"the old file, whole"
+HANGING = 120  # seconds until a process counts as hung; nothing is timed by it
+
+
+def ctrl_c_works() -> None:
+    """As a terminal starts a command: a shell's background job has SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def started(folder: Path, code: str, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """chai under way, ``code`` run before it."""
+    command = [
+        sys.executable,
+        "-c",
+        f"{code}\nimport sys\nfrom chai.cli import run\nsys.exit(run(sys.argv[1:]))",
+        *args,
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True,
+        preexec_fn=ctrl_c_works,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    end = monotonic() + HANGING
+    while not true():
+        assert monotonic() < end, what
+        sleep(0.01)
+
+
+def of_session(leader: int) -> list[int]:
+    """Processes of a session, but for those that have ended and wait to be asked."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def interrupted(process: subprocess.Popen[str], what: str) -> str:
+    """Ctrl-C as a terminal sends it, to all of them; what was said on stderr."""
+    begin = monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, words = process.communicate(timeout=HANGING)
+    report(f"Ctrl-C in {what}: {monotonic() - begin:.2f} s until it had ended")
+    assert process.returncode == 130, words
+    assert words.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in words
+    assert of_session(process.pid) == []
+    return words
+
+
+def test_ctrl_c_in_quantize(tmp_path: Path) -> None:
+    """While it searches: its journal stays, what it would have written is not there."""
+    journal = tmp_path / "j.jsonl"
+    args = [word if word != "fast" else "best" for word in QUANTIZE]
+    with started(tmp_path, "", *args, "--journal", str(journal)) as process:
+        until(lambda: journal.is_file() and journal.read_bytes().count(b"\n") > 1, "no recipe was tried")
+        interrupted(process, "quantize")
+    assert [file.name for file in tmp_path.iterdir()] == ["j.jsonl"]
+
+
+SLOW = """
+import os, time
+replace = os.replace
+def slow(*names):
+    open("writing", "w").close()
+    time.sleep(600)
+os.replace = slow
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 1])
+def test_ctrl_c_while_quantize_writes(tmp_path: Path, after: int) -> None:
+    (tmp_path / "out.prototxt").write_bytes(OLD)
+    with started(tmp_path, SLOW if after == 0 else after_first(SLOW), *QUANTIZE) as process:
+        until((tmp_path / "writing").exists, "nothing was written")
+        interrupted(process, f"quantize, writing file {after + 1}")
+    (tmp_path / "writing").unlink()
+    assert (tmp_path / "out.prototxt").read_bytes() == OLD
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["out.caffemodel"] * after + ["out.prototxt"]
+
+
+def after_first(code: str) -> str:
+    """Let the first file be written as ever."""
+    once = "first = []\nown = os.replace\ndef second(*names):\n    if first:\n        own(*names)\n    else:\n"
+    return f"{code}\n{once}        first.append(names)\n        replace(*names)\nos.replace = second\n"
+
+
+KILLED = "import os, signal\nreplace = os.replace\nos.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0, 1])
+def test_kill_9_in_quantize_leaves_whole_files(tmp_path: Path, caplog: pytest.LogCaptureFixture, after: int) -> None:
+    """Each file is the old one or the new one; a prototxt with weights that are not its own says so when it is loaded."""
+    names = ["out.prototxt", "out.caffemodel"]
+    assert quantized(tmp_path) == 0
+    old = {name: (tmp_path / name).read_bytes() for name in names}
+    with started(tmp_path, KILLED if after == 0 else after_first(KILLED), *QUANTIZE, *OTHER) as process:
+        process.communicate(timeout=HANGING)
+    assert process.returncode == -signal.SIGKILL
+    assert (tmp_path / "out.prototxt").read_bytes() == old["out.prototxt"]
+    assert ((tmp_path / "out.caffemodel").read_bytes() == old["out.caffemodel"]) == (after == 0)
+    Net(tmp_path / "out.prototxt", tmp_path / "out.caffemodel", device="float").close()
+    assert ("out.caffemodel" in caplog.text) == (after == 1)
+    assert quantized(tmp_path) == 0  # what the killed one left is in nobody's way
+    assert {name: (tmp_path / name).read_bytes() for name in names} == old
+    assert sorted(f.name for f in tmp_path.iterdir() if f.suffix == ".part") == []
+
+
+def quantized(folder: Path, **options: Any) -> int:
+    command = [sys.executable, "-m", "chai", *QUANTIZE]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=False, **options).returncode
+
+
+def full() -> None:
+    """No file may be longer than a few KB: what a full disk does, without one."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        QUANTIZE,
+        ["compile", "digits", "--calibration", str(DIGITS), "-o", "out.chai"],
+        ["run", "digits", "-q", "-i", str(DIGITS), "-o", "out.npz"],
+        pytest.param(
+            ["check", "digits", "-q", "-i", str(DIGITS), "--limit", "9", "--html", "out.html"], marks=pytest.mark.slow
+        ),
+        ["run", "digits", "-q", "-i", str(DIGITS), "--device", "float", "--trace", "out.json"],
+        pytest.param(["demo", "-q", "-o", "out.png"], marks=pytest.mark.slow),
+    ],
+    ids=lambda args: f"{args[0]} {args[-1]}",
+)
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, args: list[str]) -> None:
+    out = next(word for word in args if word.startswith("out."))
+    (tmp_path / out).write_bytes(OLD)
+    environment = {**os.environ, "CHAI_CACHE": os.devnull}
+    done = subprocess.run(
+        [sys.executable, "-m", "chai", *args],
+        cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=full, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 74, done.stderr
+    assert "File too large" in done.stderr.splitlines()[-1]
+    assert (tmp_path / out).read_bytes() == OLD
+    assert [file.name for file in tmp_path.iterdir()] == [out]
+
+
+FETCH = """
+from chai import fetch
+from chai.published import Published
+fetch.PAUSE = 0
+fetch.entry = lambda name: Published(file={name!r}, urls=({url!r},), algorithm="sha256", digest={digest!r}, source="here")
+"""
+
+
+def test_ctrl_c_in_fetch(tmp_path: Path) -> None:
+    """The file is not there; what has come is kept for the next time, and goes when that is done."""
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    code = FETCH.format(name=NAME, url=server.url(), digest=hashlib.sha256(CONTENT).hexdigest())
+    args = ["fetch", "lenet", "--dir", str(tmp_path)]
+    try:
+        server.cuts = [100_000]
+        part = tmp_path / f"{NAME}.part"
+        with started(tmp_path, code + HOLD, *args) as process:
+            until(lambda: (tmp_path / "second").exists(), "there was no second attempt")
+            assert part.stat().st_size == 100_000
+            interrupted(process, "fetch")
+        assert not (tmp_path / NAME).exists()
+        (tmp_path / "second").unlink()
+        with started(tmp_path, code, *args) as process:
+            _, words = process.communicate(timeout=HANGING)
+        assert process.returncode == 0, words
+        assert server.asked("Range")[-1] == "bytes=100000-"
+        assert (tmp_path / NAME).read_bytes() == CONTENT
+        assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, f"{NAME}.lock"]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+HOLD = """
+import time
+from pathlib import Path
+begun = fetch._Part.begun
+def hold(part, url):
+    found = begun(part, url)
+    if found[0]:  # the second attempt
+        Path("second").touch()
+        time.sleep(600)
+    return found
+fetch._Part.begun = hold
+"""
