@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import logging
 import sys
 import tempfile
@@ -71,6 +72,8 @@ def main() -> int:
     parser.add_argument("--networks", type=int, default=100, metavar="N")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # of formats from the first batch, for every network
+    if importlib.util.find_spec("numba"):  # the emulator loads it when enough passes were run: 119 MB, once
+        importlib.import_module("chai.kernels.codes_numba")
     data = np.random.default_rng(0).normal(size=(1, 1, 8, 8)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.chai"
