@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib.util
 import logging
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import numpy as np
 import chai
 from chai.artifact.save import save
 from chai.images.preprocess import Card
+from chai.kernels import codes
 
 GROWTH = 16 << 20  # bytes; what an allocator keeps of freed memory differs by a few MB from run to run
 WARM = 20  # part of the work that is done before counting: one in so many
@@ -72,8 +72,7 @@ def main() -> int:
     parser.add_argument("--networks", type=int, default=100, metavar="N")
     args = parser.parse_args()
     logging.disable(logging.WARNING)  # of formats from the first batch, for every network
-    if importlib.util.find_spec("numba"):  # the emulator loads it when enough passes were run: 119 MB, once
-        importlib.import_module("chai.kernels.codes_numba")
+    codes.PAYS = 0  # numba's loops are loaded by the first pass, not when enough were run: they take 119 MB, once
     data = np.random.default_rng(0).normal(size=(1, 1, 8, 8)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.chai"
