@@ -42,7 +42,7 @@ SCRATCH = {
 }
 
 
-@chai.custom("RegionOutput", args=ARGS, scratch=SCRATCH)
+@chai.custom("RegionOutput", args=ARGS, scratch=SCRATCH, output="boxes")
 def region_output(x, confidence_threshold, nms_threshold, keep_top_k, anchors, boxes, scores):
     height, width = x.input_dims[0][2], x.input_dims[0][3]
     classes, entries = len(scores), len(scores) + 5

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
+OutputKind = Literal["scores", "boxes", "map"]
+OUTPUT_KINDS: tuple[OutputKind, ...] = ("scores", "boxes", "map")
 
 
 class Layer:
@@ -97,6 +99,30 @@ class Layer:
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         """Float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
         raise NotImplementedError(self.type)
+
+    @property
+    def relays(self) -> bool:
+        """Return whether its tops have the values of its first bottom, in the same order."""
+        return False
+
+    @property
+    def decision(self) -> str | None:
+        """Return how its top names classes: "softmax", "sigmoid" or "argmax"; None where the top may be anything."""
+        return None
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
+        """Return what a top of this shape is where it is an output of the network; None for none of the three.
+
+        scores  a number per class: all elements of an image are along one axis
+        boxes   rows of 7 numbers: image, class, score, and left, top, right, bottom as shares of the network's input
+        map     (N, C, H, W), numbers per pixel
+        """
+        each = top[1:]
+        if self.dynamic:
+            return None
+        if len(top) == 4 and count(top[2:]) > 1:
+            return "map"
+        return "scores" if count(each) == max(each, default=0) > 1 else None
 
     # -- on an overlay
 

@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
-from ..graph import Layer
+from ..graph import Layer, OutputKind
 from ..limits import limits
 from ..util.lazy_numpy import np
 from ._boxes import suppress
@@ -27,6 +27,9 @@ class YoloLayer(Layer):
     fork = "eric612/MobileNet-YOLO"
     tops_allowed = (1, 1)
     dynamic = True
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
+        return "boxes"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape
-from ..graph import Layer
+from ..blob import Shape, count
+from ..graph import Layer, OutputKind
 from ..graph.params import axis_index, size
 from ..util.lazy_numpy import np
 
@@ -32,6 +32,16 @@ class ArgMax(Layer):
 
     message = "argmax_param"
     Params = ArgMaxParams
+
+    @property
+    def decision(self) -> str | None:
+        return None if self.params.out_max_val else "argmax"
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
+        p = self.params
+        if p.out_max_val or (p.axis is not None and self.axis(p.axis, top) != 1):
+            return None
+        return "map" if p.axis is not None and len(top) == 4 and count(top[2:]) > 1 else "scores"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, p = bottoms[0], self.params

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, show
-from ..graph import Layer
+from ..graph import Layer, OutputKind
 from ..graph.params import SIZE, choice, nested, within
 from ..limits import limits
 from ..util.lazy_numpy import np
@@ -59,6 +59,9 @@ class DetectionOutput(Layer):
     Params = DetectionOutputParams
     bottoms_allowed = (3, None)
     dynamic = True
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
+        return "boxes"
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params

@@ -13,5 +13,9 @@ if TYPE_CHECKING:
 class Dropout(Layer):
     """Caffe scales while it trains, so nothing is left to do at TEST."""
 
+    @property
+    def relays(self) -> bool:
+        return True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return bottoms

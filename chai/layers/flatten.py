@@ -25,6 +25,11 @@ class Flatten(Layer):
     """A view; nothing is moved."""
 
     message = "flatten_param"
+
+    @property
+    def relays(self) -> bool:
+        return True
+
     Params = FlattenParams
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

@@ -35,6 +35,10 @@ class Reshape(Layer):
     message = "reshape_param"
     Params = ReshapeParams
 
+    @property
+    def relays(self) -> bool:
+        return bool(self.params.pixelshuffler == 1)
+
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         bottom, p = bottoms[0], self.params
         if p.pixelshuffler > 1:

@@ -14,5 +14,9 @@ if TYPE_CHECKING:
 class Sigmoid(Layer):
     """Element by element."""
 
+    @property
+    def decision(self) -> str | None:
+        return "sigmoid"
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (0.5 * np.tanh(0.5 * bottoms[0]) + np.float32(0.5),)  # the same function, without overflow

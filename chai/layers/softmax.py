@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
-from ..graph import Layer
+from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
 from ..util.lazy_numpy import np
 
@@ -26,6 +26,14 @@ class Softmax(Layer):
 
     message = "softmax_param"
     Params = SoftmaxParams
+
+    @property
+    def decision(self) -> str | None:
+        return "softmax"
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
+        kind = super().output_kind(top)
+        return None if kind == "map" and self.axis(self.params.axis, top) != 1 else kind
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.axis(self.params.axis, bottoms[0])

@@ -15,5 +15,9 @@ class Split(Layer):
 
     tops_allowed = (1, None)
 
+    @property
+    def relays(self) -> bool:
+        return True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return bottoms * len(self.tops)

@@ -8,6 +8,7 @@ from types import MethodType
 from typing import Any
 
 from ..errors import PluginError
+from ..graph import OUTPUT_KINDS, OutputKind
 from ..util.text import visible
 from .arguments import check_default
 
@@ -49,6 +50,7 @@ class Options:
     scratch: Mapping[str, Any] = field(default_factory=dict)
     ports: int = 1
     version: str = ""
+    output: OutputKind | None = None
 
 
 class CustomType:
@@ -197,6 +199,8 @@ class CustomType:
             )
         if o.ports not in (1, 2):
             raise self._bad(f"ports {o.ports}: expected 1, or 2 for CHaiDNN's numbering")
+        if o.output not in (None, *OUTPUT_KINDS):
+            raise self._bad(f"output {o.output!r}: expected one of {', '.join(OUTPUT_KINDS)}")
         if o.max_threads is not None and o.max_threads < 1:
             raise self._bad(f"max_threads {o.max_threads}: expected at least 1")
 

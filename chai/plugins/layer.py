@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..errors import PluginError
-from ..graph import Layer
+from ..graph import Layer, OutputKind
 from ..graph.params import within
 from . import arguments, failure
 from .definition import CustomType, place_of
@@ -78,6 +78,9 @@ class CustomLayer(Layer):
     def clamps(self) -> bool:  # type: ignore[override]
         """Whether the function itself applies the ReLU that a pass put into this layer."""
         return self.slope == 0 and "ReLU" in self.custom.options.fuse
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
+        return self.custom.options.output or super().output_kind(top)
 
     # -- shapes
 

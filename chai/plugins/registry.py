@@ -15,6 +15,7 @@ from ..errors import PluginError
 from ..util.paths import resource
 
 if TYPE_CHECKING:  # a network without custom layers loads none of this
+    from ..graph import OutputKind
     from .definition import CustomType, Function
     from .layer import CustomLayer
 
@@ -181,6 +182,7 @@ def custom(
     scratch: Mapping[str, Any] | None = None,
     ports: int = 1,
     version: str = "",
+    output: OutputKind | None = None,
     replace: bool = False,
 ) -> Callable[[Function], CustomType]:
     """Register the decorated function as the custom layer of a prototxt ``type``.
@@ -204,6 +206,7 @@ def custom(
     ``per_image``  called once per image, with a batch of one
     ``ports``      2: CHaiDNN's real numbering, bottom i at in_ptrs[2*i]
     ``version``    of the layer; shown by ``chai layers``
+    ``output``     "scores", "boxes" or "map": what its top is as an output of the network, where its shape does not say it
     ``replace``    takes the place of a definition in another file
 
     Raises PluginError with the function's place for options that cannot be.
@@ -225,6 +228,7 @@ def custom(
         dict(scratch or {}),
         ports,
         version,
+        output,
     )
 
     def register(function: Function) -> CustomType:
