@@ -55,9 +55,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from .cli.parsing import Parser
 
-    parser = Parser(
-        prog="python -m chai.xportdnn", description="Quantise with XportDNN's arguments and defaults."
-    )
+    parser = Parser(prog="python -m chai.xportdnn", description="Quantise with XportDNN's arguments and defaults.")
     parser.add_argument("--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx")
     parser.add_argument("--deploy_model", required=True)
     parser.add_argument("--weights", required=True)

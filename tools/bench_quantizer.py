@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import chai
-from chai.evaluate import Evaluation, evaluate, scores, wilson
+from chai.evaluate import Evaluation, evaluate, output, wilson
 from chai.images import preprocess as images
 from chai.quantizer import PLAIN, Recipe, quantize
 
@@ -44,7 +44,7 @@ def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int
     """The files that were written against float, photo by photo."""
     source = folder / "deploy.prototxt", folder / "weights.caffemodel"
     with chai.Net(*source, "float", batch=1) as probe:
-        keep = [scores(probe.graph)[1]]
+        keep = [str(output(probe).logits)]
     with (
         chai.Net(*source, "float", batch=1, keep=keep) as reference,
         chai.Net(*files, "emulator", batch=1, keep=keep) as fixed,

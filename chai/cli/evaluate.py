@@ -18,29 +18,43 @@ from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
-from ..util.files import content
-from ..util.table import floored
-from ..zoo.locate import is_compiled, locate, read_graph
+from ..zoo.locate import is_compiled, locate
 from . import inputs, options, output
 
 if TYPE_CHECKING:
     from ..evaluate.dispatch import Crew
     from ..evaluate.job import Job, Place
-    from ..evaluate.score import Evaluation, Record
+    from ..evaluate.measure import Record
+    from ..evaluate.outputs import Output
+    from ..evaluate.truth import Truth
 
+_TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
 
 EPILOG = """examples:
   chai evaluate digits --images photos/
   chai evaluate net_int8.prototxt net_int8.caffemodel --images val/ --labels synset_words.txt
       --reference net.prototxt net.caffemodel --truth val.txt --journal val.jsonl
+  chai evaluate mobilenet_ssd --images street/ --truth street.jsonl
+  chai evaluate net.prototxt net.caffemodel --images photos/ --truth masks/
   chai evaluate digits --images photos/ --device emulator --device pynq
   chai evaluate googlenet.chai --images val/ --truth val.txt --device pynq
   chai evaluate digits --images photos/ --scheduler tcp://host:8786
 
-The true class of an image is its line in --truth, else the synset id that its name begins with, else its folder:
-a class number, a synset id or a label. The numbers do not depend on how many workers there are. A compiled network has
-no float side: its devices are compared with the first of them, or with --reference."""
+What is measured depends on the kind of the output, which is printed: class
+scores, boxes (SSD, YOLO) or a map of pixels. --truth is
+  for scores  a file with lines of: file name, class number. Without it the class
+              is the synset id that a file's name begins with, or its folder: a
+              class number, a synset id or a label
+  for boxes   a file with lines of
+              {"file": "a.jpg", "boxes": [[class, x0, y0, x1, y1], ...]}
+              in pixels of the image; mAP@0.5 is then printed
+  for a map   a folder with NAME.png for NAME.jpg: the class number of each
+              pixel, 255 where it does not count
+
+The numbers do not depend on how many workers there are. A compiled network has
+no float side: its devices are compared with the first of them, or with
+--reference. docs/evaluate.md says how each figure is computed."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +68,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="images, .npy inputs or folders of them, or of folders",
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line, with synset ids or without")
-    parser.add_argument("--truth", type=Path, metavar="FILE", help="lines of: file name, class number")
+    parser.add_argument("--truth", type=Path, metavar="PATH", help="the known answers, see below")
+    parser.add_argument(
+        "--output", metavar="BLOB=KIND", help="the output to evaluate, and what it is: scores, boxes or map"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=options.fraction,
+        metavar="P",
+        help="score from which boxes are compared with float (default: 0.3; mAP takes all boxes)",
+    )
     parser.add_argument(
         "--reference",
         nargs=2,
@@ -89,46 +112,73 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run all images. One that cannot be read or run is reported and left out; the exit code is then 65."""
     _check(args)
-    from ..evaluate.score import reduce
+    from ..evaluate.boxes import THRESHOLD
+    from ..evaluate.kinds import measure, reduce
 
     files = list(islice(_files(args.images), args.limit))
     inputs.check_preprocessing(args, files)
     job, prepared, todo, named = _job(args, files)
     prepared.net.close()
-    truth = _Truth(args.labels, args.truth)
-    if len(job.sides) == 1 and all(truth(Path(name)) is None for name in named):
-        raise UsageError(
-            f"{args.net} on {job.sides[0]} alone: there is nothing to compare with",
-            hint="--truth FILE, --labels FILE, --reference NET WEIGHTS, or a second --device",
-        )
+    truth = _truth(args, job, todo, named)
+    threshold = THRESHOLD if args.threshold is None else args.threshold
     if not args.json:
         output.result(inputs.header(args, prepared))
+        output.result(_described(job.output))
     records, lost = _run(args, job, todo)
     failed = [{"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))]
     for one in failed:
         output.say(f"error: {one['file']}: {one['error']}")
     if not records:
         raise ParseError("none of the images can be read", path=str(files[0]))
-    found = reduce(records, job.sides, job.names, lambda image: truth(Path(named[image])))
+    chosen = measure(job.output, threshold)
+    sides = reduce(records, job.sides, chosen, lambda image: truth(Path(named[image])))
     reference, *others = job.sides
-    first = found[reference]
+    first = sides[reference]
     if args.json:
         content = {
             "network": prepared.net.name,
-            "blob": first.blob,
-            "logits": first.logits,
+            "output": asdict(job.output),
             "images": first.images,
             "known": first.known,
+            "threshold": threshold if job.output.kind == "boxes" else None,
             "reference": reference,
-            "float": found["float"].tops() if "float" in found else None,
-            "devices": {d: found[d].to_json() if d in others else found[d].tops() for d in job.devices},
+            "float": sides["float"].judged() if "float" in sides else None,
+            "devices": {d: sides[d].to_json() if d in others else sides[d].judged() for d in job.devices},
         }
-        output.as_json("chai.evaluate/2", **content, preprocess=inputs.describe(prepared), failed=failed)
+        output.as_json("chai.evaluate/3", **content, preprocess=inputs.describe(prepared), failed=failed)
     else:
-        _print(found)
+        output.table([f"{first.images} images", *sides], chosen.rows(sides), "l" + "r" * len(sides))
         if not args.quiet and not first.known:
-            output.say("next: --labels FILE or --truth FILE says which answers are right")
+            output.say(f"next: {_TRUTH[job.output.kind]} says which answers are right")
     return 65 if failed else 0
+
+
+def _described(evaluated: Output) -> str:
+    """The output that is evaluated, and what it is."""
+    words = {"scores": "class scores", "boxes": "boxes", "map": "a map"}[evaluated.kind]
+    classes = "" if evaluated.classes is None else f", {evaluated.classes} classes"
+    return f"output {evaluated.blob}: {words}{classes}"
+
+
+def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
+    """The known answers. Raises UsageError where they are of other images, or there is nothing else to compare with."""
+    from ..evaluate.truth import map_file, truth
+
+    known = truth(job.output.kind, args.labels, args.truth)
+    if job.maps is not None:
+        some = any(map_file(job.maps, file, item).is_file() for _, file, item in todo)
+    else:
+        some = any(known(Path(name)) is not None for name in named)
+    if args.truth and not some:
+        raise UsageError(
+            f"--truth {args.truth} has no answer for any of the {len(named)} images", hint=f"the first is {named[0]}"
+        )
+    if len(job.sides) == 1 and not some:
+        raise UsageError(
+            f"{args.net} on {job.sides[0]} alone: there is nothing to compare with",
+            hint=f"{_TRUTH[job.output.kind]}, --reference NET WEIGHTS, or a second --device",
+        )
+    return known
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -152,7 +202,7 @@ def _check(args: argparse.Namespace) -> None:
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
     """What workers are told, how images get into the network, the images, and what to call each."""
     from ..evaluate.job import Job, places
-    from ..evaluate.score import scores
+    from ..evaluate.outputs import output as chosen_output, parse
     from ..offload.formats import given
 
     compiled = is_compiled(args.net)
@@ -170,12 +220,16 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
         output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
     network = _anywhere(args.net), _anywhere(args.weights)
     reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network
-    graph = prepared.net.graph if compiled else read_graph(locate(*network)[0], phase=args.phase, stages=args.stage)
+    if not prepared.net.shapes:
+        prepared.net.reshape(**{prepared.blob: prepared.shape})
+    evaluated = chosen_output(prepared.net, parse(args.output) if args.output else None)
+    if args.threshold is not None and evaluated.kind != "boxes":
+        raise UsageError(f"--threshold is for boxes, and {evaluated.blob!r} is of kind {evaluated.kind}")
     job = Job(
         network=network,
         reference=None if is_compiled(reference[0]) else reference,
         devices=asked,
-        names=scores(graph),
+        output=evaluated,
         common={
             "phase": args.phase,
             "stages": args.stage,
@@ -189,6 +243,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
         mean=os.path.abspath(args.mean_file) if args.mean_file else None,
         batch=min(args.batch, len(todo)),
         sample=todo[0][1],
+        maps=os.path.abspath(args.truth) if args.truth and evaluated.kind == "map" else None,
         custom=tuple(os.path.abspath(place) for place in (*env().custom, *args.custom)),
         calibration=() if compiled or given(prepared.net.graph) else tuple(calibration),
     ).sealed()
@@ -259,55 +314,3 @@ def _files(folders: list[str]) -> Iterator[Path]:
     for place in map(Path, folders):
         inside = sorted(p for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
         yield from images.find(inside or [place])
-
-
-class _Truth:
-    """The true class of an image file, or None."""
-
-    def __init__(self, labels: Path | None, truth: Path | None) -> None:
-        self.classes: dict[str, int] = {}
-        for i, line in enumerate(_lines(labels) if labels else []):
-            self.classes.setdefault(line.strip(), i)
-            self.classes.setdefault(line.split(" ")[0], i)
-        self.listed: dict[str, int] = {}
-        for number, line in enumerate(_lines(truth) if truth else [], 1):
-            name, _, index = line.strip().rpartition(" ")
-            if line.strip() and not (name and index.isdecimal()):
-                raise ParseError(
-                    f"expected a file name and a class number, found {line!r}", path=str(truth), line=number
-                )
-            if line.strip():
-                self.listed[Path(name.strip()).name] = int(index)
-
-    def __call__(self, file: Path) -> int | None:
-        if file.name in self.listed:
-            return self.listed[file.name]
-        folder = file.parent.name
-        if folder.isdecimal():
-            return int(folder)
-        return self.classes.get(file.name[:9], self.classes.get(folder))
-
-
-def _lines(path: Path) -> list[str]:
-    return content(path, "text_bytes").decode("utf-8", "replace").splitlines()
-
-
-def _print(found: dict[str, Evaluation]) -> None:
-    (reference, first), *others = found.items()
-    rows = [["same best class", ""], ["  95 % interval", ""], [f"KL({reference} || it), nats", ""]]
-    rows += [[f"{first.logits} SQNR, dB", ""]]
-    for _, e in others:
-        low, high = e.interval
-        figures = [_share(e.agree, e.images), f"{100 * low:.1f} to {100 * high:.1f} %", f"{e.kl / e.images:.4g}"]
-        for row, figure in zip(rows, [*figures, f"{e.sqnr / e.images:.1f}"]):
-            row.append(figure)
-    if not others:  # nobody to be compared with
-        rows.clear()
-    if first.known:
-        for i, name in enumerate(("top-1", "top-5")):
-            rows.append([name, *(_share(e.hits[i], first.known) for e in found.values())])
-    output.table([f"{first.images} images", *found], rows, "l" + "r" * len(found))
-
-
-def _share(count: int, of: int) -> str:
-    return f"{count}/{of} ({floored(100 * count / of)} %)"

@@ -175,6 +175,17 @@ def _size(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[-1])
 
 
+def fraction(text: str) -> float:
+    """Return a number of 0 to 1, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
+    return value
+
+
 def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(p) for p in text.replace(" ", ",").split(",") if p)

@@ -1,11 +1,15 @@
-"""How often a network in fixed point says what float says, and what is true, over any number of images.
+"""Compare a network in fixed point with float, and with what is true, over any number of images.
 
-score     what one image says about a device, and what all say together
-work      what a worker does with a batch: the same network on the same files, wherever it is
-crew      who runs which batch, again after a loss, and each image once
-processes workers on this machine;  cluster  workers of a dask scheduler
+outputs    what each output is: scores, boxes or a map;  kinds  how each is measured: score, boxes, maps
+truth      what is true of an image, from files
+work       what a worker does with a batch: the same network on the same files, wherever it is
+crew       dispatch of the batches: each image counts once, lost batches are tried again
+processes  workers on this machine;  cluster  workers of a dask scheduler
 """
 
 from __future__ import annotations
 
-from .score import Evaluation as Evaluation, evaluate as evaluate, scores as scores, wilson as wilson
+from .kinds import evaluate as evaluate
+from .measure import wilson as wilson
+from .outputs import Output as Output, output as output
+from .score import Evaluation as Evaluation

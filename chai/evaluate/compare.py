@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, isfinite, log10, prod
+from math import inf, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from ..offload.schedule import Convert, DeviceStep
 from ..util.lazy_numpy import np
 from ..util.table import floored
 from ..util.text import visible
+from .outputs import kind_of, source
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -279,7 +280,7 @@ class _Hits:
     top1: int = 0
     top5: int = 0
     classes: int = 0
-    probabilities: bool = True
+    probabilities: bool = False
 
     def add(self, expected: Array, found: Array) -> None:
         """Class scores (N, classes) in float and in fixed point."""
@@ -289,7 +290,6 @@ class _Hits:
         self.top1 += int((order[:, 0] == best).sum())
         self.top5 += int((order == best[:, None]).any(1).sum())
         self.classes = expected.shape[1]
-        self.probabilities &= bool(expected.min() >= 0 and (np.abs(expected.sum(1) - 1) < 1e-3).all())
 
 
 class _Comparison:
@@ -335,11 +335,11 @@ class _Comparison:
         self.sums.setdefault(key, _Sums()).add(expected, found, None if held is None else held.ends)
 
     def _agree(self, name: str, size: int, expected: Array, found: Array) -> None:
-        producer = next(x for x in self.fixed.graph.layers if self.fixed.graph.latest[name] in x.tops)
-        each = expected.shape[1:]
-        scores = prod(each) == max(each, default=0) > 1
-        if scores and not producer.dynamic and len(expected) == size and expected.shape == found.shape:
-            self.hits.setdefault(name, _Hits()).add(expected.reshape(size, -1), found.reshape(size, -1))
+        decision = source(self.fixed.graph, name).decision
+        scores = kind_of(self.fixed, name) == "scores" and decision != "argmax"
+        if scores and len(expected) == size and expected.shape == found.shape:
+            hits = self.hits.setdefault(name, _Hits(probabilities=decision == "softmax"))
+            hits.add(expected.reshape(size, -1), found.reshape(size, -1))
 
     def report(self, bound_db: float) -> Report:
         net, offload = self.fixed, self.fixed.offload

@@ -13,7 +13,7 @@ from typing import Protocol
 from ..errors import ChaiError
 from ..util.log import logger
 from .job import Answer, Place, refusal
-from .score import Record
+from .measure import Record
 
 log = logger("chai.evaluate")
 TRIES = 2

@@ -27,7 +27,11 @@ from ..util import npy
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..zoo.locate import is_compiled, locate
-from .score import Record, answers, best, compare
+from .kinds import measure
+from .maps import IGNORED
+from .measure import UNIT, Record, Window
+from .outputs import Output
+from .truth import map_file
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -43,19 +47,20 @@ class Job:
     ``network``      prototxt (or a shipped network's name) and weights, or a compiled network, to be run in fixed point
     ``reference``    prototxt and weights to be run in float; None where there is none to compare with
     ``devices``      those that fixed point is run on
-    ``names``        of the class scores and the logits, as ``score.scores`` finds them
+    ``output``       the output that is evaluated, as ``outputs.output`` describes it
     ``common``, ``offload``   arguments of Net: of both, and of the one in fixed point
     ``input``, ``shape``, ``preprocess``, ``mean``   the input blob, and how images get there; a mean image's file
     ``batch``        images per pass. Image i has slot i % batch, whoever else is in it: its numbers are then the same
     ``calibration``  images that formats are taken from; none where the network brings its own
     ``sample``       one of the images, by which a worker shows that it has them
+    ``maps``         a folder with a PNG of the true classes of each image's pixels; None for other outputs
     ``digests``      of every file that the numbers depend on; a worker with other files refuses
     """
 
     network: tuple[str, str | None]
     reference: tuple[str, str | None] | None
     devices: tuple[str, ...]
-    names: tuple[str, str]
+    output: Output
     common: Mapping[str, Any]
     offload: Mapping[str, Any]
     input: str
@@ -64,6 +69,7 @@ class Job:
     mean: str | None
     batch: int
     sample: str
+    maps: str | None = None
     custom: tuple[str, ...] = ()
     calibration: tuple[Place, ...] = ()
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -82,9 +88,14 @@ class Job:
         """Plain values only."""
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Job:
+        """Return the Job that these plain values describe."""
+        return cls(**_tuples({**content, "output": Output(**content["output"])}))
+
     def key(self) -> dict[str, Any]:
         """What the numbers depend on, part by part, wherever the files are."""
-        places = ("network", "reference", "custom", "calibration", "mean", "sample", "digests")
+        places = ("network", "reference", "custom", "calibration", "mean", "sample", "maps", "digests")
         files = {role: value for role, value in self.digests.items() if role != "first image"}
         return {**files, "options": {k: v for k, v in self.to_json().items() if k not in places}}
 
@@ -125,6 +136,7 @@ class Job:
         files["mean image"] = [Path(self.mean)] if self.mean else []
         files["custom layers"] = [f for place in map(Path, self.custom) for f in _python(place)]
         files["calibration images"] = [Path(f) for f in dict.fromkeys(file for _, file, _ in self.calibration)]
+        files["true maps"] = sorted(Path(self.maps).glob("*.png")) if self.maps else []
         files["first image"] = [Path(self.sample)]
         return {role: _joint(paths) for role, paths in files.items()}
 
@@ -137,6 +149,16 @@ def _joint(paths: Sequence[Path]) -> str:
     if len(paths) == 1:
         return digest(paths[0])
     return sha256("".join(map(digest, paths)).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Image:
+    """An input (C, H, W), the window of its picture that it shows, the picture's width and height, its true classes."""
+
+    array: Array
+    window: Window
+    size: tuple[int, int]
+    target: Array | None = None
 
 
 class Bench:
@@ -153,7 +175,8 @@ class Bench:
         self.preprocess = images.Preprocess(**{**_tuples(job.preprocess), "mean": mean})
         shapes = {blob: tuple(shape) for blob, shape in job.common["shapes"].items()}
         common: dict[str, Any] = {**job.common, "shapes": shapes, "batch": job.batch}
-        keep = [job.names[1]]
+        self.measure = measure(job.output)
+        keep = [job.output.logits] if job.output.logits is not None else "outputs"
         compiled = is_compiled(job.network[0])  # for batches of its own, which it fills as it must
         fixed = {**common, "batch": None} if compiled else common
         with ExitStack() as opened:
@@ -174,47 +197,65 @@ class Bench:
     def run(self, places: Sequence[Place]) -> list[Record]:
         """A Record per image; {"image": index, "error": words} of one that cannot be read."""
         records: list[Record] = []
-        inputs: dict[tuple[int, ...], dict[int, Array]] = {}
+        inputs: dict[tuple[int, ...], dict[int, _Image]] = {}
         for index, file, item in places:
-            array, error = self._try(file, item)
-            if array is None:
+            image, error = self._try(file, item)
+            if image is None:
                 records.append({"image": index, "error": error})
             else:
-                inputs.setdefault(array.shape, {})[index] = array
+                inputs.setdefault(image.array.shape, {})[index] = image
         for found in inputs.values():
             records += self._compare(found)
         return sorted(records, key=lambda r: int(r["image"]))
 
-    def _compare(self, found: Mapping[int, Array]) -> list[Record]:
-        rows = {index % self.job.batch: array for index, array in found.items()}
+    def _compare(self, found: Mapping[int, _Image]) -> list[Record]:
+        rows = {index % self.job.batch: image for index, image in found.items()}
         spare = next(iter(rows.values()))
-        feed = {self.job.input: np.stack([rows.get(slot, spare) for slot in range(self.job.batch)])}
-        first, *others = self.nets
-        exact, logits = answers(self.nets[first], self.job.names, feed)
-        seen = {side: answers(self.nets[side], self.job.names, feed) for side in others}
+        slots = [rows.get(slot, spare) for slot in range(self.job.batch)]
+        feed = {self.job.input: np.stack([image.array for image in slots])}
+        windows = [image.window for image in slots]
+        answers = {side: self.measure.answers(net, feed, windows) for side, net in self.nets.items()}
         records = []
-        for index in found:
-            i = index % self.job.batch
-            columns = {s: compare(exact[i], codes[i], (logits[i], behind[i])) for s, (codes, behind) in seen.items()}
-            records.append({"image": index, first: best(exact[i]), **columns})
+        for index, image in found.items():
+            each = {side: of_images[index % self.job.batch] for side, of_images in answers.items()}
+            records.append({"image": index, **self.measure.record(each, image.window, image.target)})
         return records
 
-    def _try(self, file: str, item: int | None) -> tuple[Array | None, str]:
+    def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
         """An image, or why there is none."""
         try:
-            return self._read(file, item), ""
+            image = self._read(file, item)
+            return replace(image, target=self._target(image, file, item)) if target else image, ""
         except (ParseError, OSError) as error:
             return None, error.message if isinstance(error, ParseError) else error.strerror or str(error)
 
-    def _read(self, file: str, item: int | None) -> Array:
+    def _read(self, file: str, item: int | None) -> _Image:
         if not file.lower().endswith(".npy"):
-            return self.preprocess(images.read(file), self.job.shape)
-        array = npy.mapped(file)
-        return npy.floats(array if item is None else array[item], file)
+            picture = images.read(file)
+            window = self.preprocess.window(picture.size, self.job.shape) if len(self.job.shape) == 4 else UNIT
+            return _Image(self.preprocess(picture, self.job.shape), window, picture.size)
+        mapped = npy.mapped(file)
+        array = npy.floats(mapped if item is None else mapped[item], file)
+        height, width = array.shape[1:] if array.ndim == 3 else (1, 1)
+        return _Image(array, (0.0, 0.0, float(width), float(height)), (width, height))
+
+    def _target(self, image: _Image, file: str, item: int | None) -> Array | None:
+        """The true class of each pixel, if there is a file of them. Raises ParseError."""
+        path = map_file(self.job.maps, file, item) if self.job.maps else None
+        if path is None or not path.is_file():
+            return None
+        target = images.read_classes(path)
+        if target.shape != image.size[::-1]:
+            found, expected = "x".join(map(str, target.shape[::-1])), "x".join(map(str, image.size))
+            raise ParseError(f"its true map {path} is {found}, the image {expected} pixels", path=file)
+        classes, highest = self.job.output.classes, int(target.max(initial=0, where=target != IGNORED))
+        if classes is not None and highest >= classes:
+            raise ParseError(f"its true map {path} has class {highest}, the network {classes} classes", path=file)
+        return target
 
     def _calibrate(self) -> None:
-        found = [self._try(file, item)[0] for _, file, item in self.job.calibration]
-        inputs = [array for array in found if array is not None]
+        found = [self._try(file, item, target=False)[0] for _, file, item in self.job.calibration]
+        inputs = [image.array for image in found if image is not None]
         if self.job.calibration and not inputs:
             raise ParseError(
                 "none of the images that formats are to be taken from can be read",
@@ -280,7 +321,7 @@ def _ready(job: Mapping[str, Any]) -> Bench:
     if not _bench or _bench[0][0] != key:
         while _bench:
             _bench.pop()[1].close()
-        _bench.append((key, Bench(Job(**_tuples(job)))))
+        _bench.append((key, Bench(Job.from_json(job))))
     return _bench[0][1]
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from ..blob import Shape, show
+from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
 from ..limits import limits
 from ..util.text import visible

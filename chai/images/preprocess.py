@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
@@ -181,9 +182,37 @@ def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
 
 def read(path: str | Path) -> Image:
     """A picture, turned upright, of bounded size. Raises ParseError for what is no JPEG, PNG, BMP or PPM."""
+    from PIL import Image, ImageOps
+
+    with _opened(path, sorted(set(FORMATS.values()))) as image:
+        if image.mode.startswith("I"):  # 16 bits a pixel
+            return Image.fromarray((np.asarray(image, np.uint32) >> 8).astype(np.uint8))
+        upright = ImageOps.exif_transpose(image)
+        upright.load()
+        return upright
+
+
+def read_classes(path: str | Path) -> Array:
+    """Return the class of each pixel, int64 (H, W), from a PNG of class indices: gray values, or a palette's indices.
+
+    Raises ParseError for anything else.
+    """
+    with _opened(path, ["PNG"]) as image:
+        if image.mode not in ("L", "P", "I", "I;16", "I;16B"):
+            raise ParseError(
+                f"this PNG has pixels of mode {image.mode}, expected class indices",
+                path=str(path),
+                hint="gray (mode L or I;16), or the indices of a palette (mode P), not its colours",
+            )
+        return np.asarray(image).astype(np.int64)
+
+
+@contextmanager
+def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
+    """Open an image of bounded size; what Pillow raises meanwhile becomes a ParseError."""
     import warnings
 
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     data = content(path, "image_bytes")
     if not data:
@@ -191,21 +220,17 @@ def read(path: str | Path) -> Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
-            with Image.open(BytesIO(data), formats=sorted(set(FORMATS.values()))) as image:
+            with Image.open(BytesIO(data), formats=formats) as image:
                 if image.width * image.height > limits().image_pixels:
                     raise ParseError(
                         f"{image.width}x{image.height} pixels: "
                         + limits().exceeded("image_pixels", image.width * image.height),
                         path=str(path),
                     )
-                if image.mode.startswith("I"):  # 16 bits a pixel
-                    return Image.fromarray((np.asarray(image, np.uint32) >> 8).astype(np.uint8))
-                upright = ImageOps.exif_transpose(image)
-                upright.load()
-                return upright
+                yield image
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ParseError(
-            f"this is no readable image ({_reason(error)}); expected {', '.join(sorted(set(FORMATS.values())))}",
+            f"this is no readable image ({_reason(error)}); expected {', '.join(formats)}",
             path=str(path),
         ) from error
 

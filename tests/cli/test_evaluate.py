@@ -80,6 +80,7 @@ def test_columns(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyp
     done = chai_command("evaluate", "digits", *options)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
+    assert lines.pop(1) == "output prob: class scores, 10 classes"
     assert lines[1].split() == ["30", "images", "float", "emulator", "null"]
     assert re.match(r"same best class +30/30 \(100\.0 %\) +\d+/30 \([\d.]+ %\)$", lines[2])
     assert re.match(r"  95 % interval +88\.6 to 100\.0 % +[\d.]+ to [\d.]+ %$", lines[3])
@@ -95,7 +96,10 @@ def test_columns(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyp
 def test_json(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "30", "--json", "--batch", "7")
     content = json.loads(done.stdout)
-    assert (content["schema"], content["blob"], content["logits"]) == ("chai.evaluate/2", "prob", "classifier")
+    assert content["schema"] == "chai.evaluate/3" and content["threshold"] is None
+    assert content["output"] == {
+        "blob": "prob", "kind": "scores", "logits": "classifier", "decision": "softmax", "classes": 10,
+    }  # fmt: skip
     assert (content["images"], content["known"], content["float"], content["failed"]) == (30, 0, {}, [])
     assert content["devices"].keys() == {"emulator"}
     found = content["devices"]["emulator"]
@@ -336,8 +340,8 @@ def test_a_compiled_network_alone(chai_command, compiled: Path, truth: Path) -> 
     assert found["devices"]["emulator"]["top1"] == right > 20
     shown = chai_command("evaluate", compiled, "--images", DIGITS, "--limit", "30", "--truth", truth)
     lines = shown.stdout.splitlines()
-    assert lines[1].split() == ["30", "images", "emulator"]
-    assert [line.split()[0] for line in lines[2:]] == ["top-1", "top-5"]
+    assert lines[2].split() == ["30", "images", "emulator"]
+    assert [line.split()[0] for line in lines[3:]] == ["top-1", "top-5"]
 
 
 def test_a_compiled_network_against_what_it_was_made_of(chai_command, compiled: Path, truth: Path) -> None:  # type: ignore[no-untyped-def]

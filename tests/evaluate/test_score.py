@@ -7,8 +7,12 @@ from math import exp, isclose, log, log10
 import numpy as np
 import pytest
 
-from chai.evaluate import wilson
-from chai.evaluate.score import best, compare, reduce
+from chai.evaluate import Evaluation, Output, wilson
+from chai.evaluate.kinds import reduce
+from chai.evaluate.measure import UNIT, decibels
+from chai.evaluate.score import Scores, best
+
+SOFTMAX = Output("prob", "scores", "fc", "softmax", 7)
 
 
 def softmax(row: list[float]) -> list[float]:
@@ -20,18 +24,40 @@ def test_kl_and_sqnr() -> None:
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=(2, 7)).tolist()
     p, q = softmax(a), softmax(b)
-    found = compare(np.array(p), np.array(q), (np.array(a), np.array(b)))
+    sides = {"float": (np.array(p), np.array(a)), "emulator": (np.array(q), np.array(b))}
+    record = Scores(SOFTMAX).record(sides, UNIT, None)
+    found = record["emulator"]
     assert isclose(found["kl"], sum(x * log(x / y) for x, y in zip(p, q)), rel_tol=1e-9)
     noise = sum((x - y) ** 2 for x, y in zip(a, b))
     assert isclose(found["sqnr"], 10 * log10(sum(x * x for x in a) / noise))
     assert found["best"] == sorted(range(7), key=lambda i: -q[i])[:5]
 
 
-def test_scores_that_are_no_probabilities_have_no_kl() -> None:
-    one, other = np.array([3.0, -1.0]), np.array([2.0, 5.0])
-    assert compare(one, other, (one, other))["kl"] == 0.0
-    assert compare(one, one, (one, one))["sqnr"] == pytest.approx(200)  # equal: bounded, not infinite
-    assert compare(one * 0, one * 0, (one * 0, one * 0))["sqnr"] == 0.0
+@pytest.mark.parametrize("decision", [None, "sigmoid"])
+def test_scores_that_are_no_softmax_have_no_kl(decision: str | None) -> None:
+    """Not even where they happen to be shares that sum to 1."""
+    measure = Scores(Output("fc", "scores", "fc", decision, 2))
+    one, other = np.array([0.25, 0.75]), np.array([0.5, 0.5])
+    record = measure.record({"float": (one, one), "emulator": (other, other)}, UNIT, None)
+    assert record["emulator"]["kl"] is None
+    first, found = reduce([{"image": 0, **record}], ["float", "emulator"], measure, lambda _: None).values()
+    assert found.to_json()["kl"] is None and first.judged() == {}
+    rows = measure.rows({"float": first, "emulator": found})
+    assert ["KL(float || it), nats", "", "-"] in rows
+
+
+def test_an_arg_max_names_its_classes_itself() -> None:
+    measure = Scores(Output("best", "scores", "fc", "argmax", 9))
+    one, other = np.array([[7.0, 2.0]]), np.array([[2.0, 7.0]])
+    sides = {"float": (one.reshape(-1), one), "emulator": (other.reshape(-1), other)}
+    record = measure.record(sides, UNIT, None)
+    assert record["float"] == [7, 2] and record["emulator"]["best"] == [2, 7]
+
+
+def test_sqnr_is_bounded() -> None:
+    one = np.array([3.0, -1.0])
+    assert decibels(one, one) == pytest.approx(200)  # equal: bounded, not infinite
+    assert decibels(one * 0, one * 0) == 0.0
 
 
 def test_of_equal_scores_the_first_is_best() -> None:
@@ -47,11 +73,12 @@ def test_all_images_in_any_order_give_the_same_sums() -> None:
             {"image": image, "float": [1, 2, 3, 4, 5], "emulator": {"best": classes, "kl": kl, "sqnr": sqnr}}
         )
     truth = {0: 5, 3: 1, 4: 8}
-    first, found = reduce(records, ["float", "emulator"], ("prob", "fc"), truth.get).values()
+    first, found = reduce(records, ["float", "emulator"], Scores(SOFTMAX), truth.get).values()
     shuffled = [records[i] for i in rng.permutation(50)]
-    assert list(reduce(shuffled, ["float", "emulator"], ("prob", "fc"), truth.get).values()) == [first, found]
+    assert list(reduce(shuffled, ["float", "emulator"], Scores(SOFTMAX), truth.get).values()) == [first, found]
     assert found.images == 50 and found.known == 3
     assert found.agree == sum(r["emulator"]["best"][0] == 1 for r in records)
+    assert isinstance(first, Evaluation) and isinstance(found, Evaluation)
     assert (first.images, first.known, first.hits) == (50, 3, [1, 2])
     assert found.hits == [
         sum(records[i]["emulator"]["best"][0] == t for i, t in truth.items()),

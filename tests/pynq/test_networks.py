@@ -14,8 +14,9 @@ import chai
 from chai.artifact.save import save
 from chai.devices.pynq import program
 from chai.env import env
+from chai.evaluate import Output
 from chai.evaluate.job import Bench, Job
-from chai.evaluate.score import reduce
+from chai.evaluate.kinds import measure, reduce
 from chai.offload.schedule import DeviceStep
 from chai.tasks.cycles import cycles
 from chai.util.paths import resource
@@ -78,13 +79,14 @@ def test_a_compiled_network_is_evaluated(board: Any, tmp_path: Path) -> None:
     save(net, path, net.card)
     files = [str(file) for file in sorted(folder.glob("*.png"))[:7]]
     job = Job(
-        network=(str(path), None), reference=None, devices=("emulator", "pynq"), names=("prob", "classifier"),
+        network=(str(path), None), reference=None, devices=("emulator", "pynq"),
+        output=Output("prob", "scores", "classifier", "softmax", 10),
         common={"shapes": {}}, offload={"overlay": str(board.overlay.path)}, input="data", shape=(1, 1, 8, 8),
         preprocess=asdict(net.card.preprocess), mean=None, batch=3, sample=files[0],
     ).sealed()  # fmt: skip
     bench = Bench(job)
     records = bench.run([(i, file, None) for i, file in enumerate(files)])
-    found = reduce(records, job.sides, job.names, lambda _: None)["pynq"]
+    found = reduce(records, job.sides, measure(job.output), lambda _: None)["pynq"]
     assert (found.images, found.agree, found.kl) == (7, 7, 0.0) and found.sqnr / 7 == pytest.approx(200)
     assert board.counts.writes["CONTROL"] == 3  # passes of three images
     bench.close()

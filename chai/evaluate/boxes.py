@@ -1,0 +1,193 @@
+"""Boxes: precision and recall against the first side, average precision against the truth."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..blob import show
+from ..errors import UsageError
+from ..net import Net
+from .measure import Measure, Record, Side, Window, counted, interval, share, wilson
+from .outputs import Output, rows_of
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+IOU = 0.5  # overlap from which two boxes are of one object
+THRESHOLD = 0.3  # score from which a box counts where two sides are compared
+Corners = Sequence[float]  # left, top, right, bottom
+Box = Sequence[float]  # class, score, corners
+TrueBox = Sequence[float]  # class, corners
+
+
+def overlap(one: Corners, other: Corners) -> float:
+    """Return the intersection over union of two boxes; 1 for equal ones, also if they have no area."""
+    if tuple(one) == tuple(other):
+        return 1.0
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    if not (width > 0 and height > 0):
+        return 0.0
+    both = width * height
+    union = (one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1]) - both
+    return both / union if union > 0 else 0.0
+
+
+def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
+    """Count the boxes that have a partner.
+
+    The boxes choose in the order of their scores: each takes the box of its class that it overlaps most of those that
+    are free, if their intersection over union is at least IOU.
+    """
+    free = list(expected)
+    pairs = 0
+    for box in sorted(boxes, key=lambda b: -b[1]):
+        rivals = [i for i, other in enumerate(free) if other[0] == box[0]]
+        nearest = max(rivals, key=lambda i: overlap(box[2:], free[i][2:]), default=None)
+        if nearest is not None and overlap(box[2:], free[nearest][2:]) >= IOU:
+            del free[nearest]
+            pairs += 1
+    return pairs
+
+
+def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, float, bool]]:
+    """Return class, score and whether it is right for each box of an image, by PASCAL VOC's rule.
+
+    In the order of their scores, a box is right if the true box of its class that it overlaps most has an intersection
+    over union of at least IOU with it and no box before has it.
+    """
+    taken: set[int] = set()
+    found = []
+    for box in sorted(boxes, key=lambda b: -b[1]):
+        rivals = [i for i, other in enumerate(truth) if other[0] == box[0]]
+        nearest = max(rivals, key=lambda i: overlap(box[2:], truth[i][1:]), default=None)
+        right = nearest is not None and nearest not in taken and overlap(box[2:], truth[nearest][1:]) >= IOU
+        if right and nearest is not None:
+            taken.add(nearest)
+        found.append((int(box[0]), float(box[1]), right))
+    return found
+
+
+def average_precision(ranked: Iterable[tuple[float, bool]], positives: int) -> float:
+    """Return the area under the precision-recall curve: all-point interpolation, as PASCAL VOC does from 2010 on.
+
+    ``ranked`` are score and whether it is right of every box of a class, ``positives`` is the number of true boxes, at
+    least 1. At each recall the precision is the largest at this recall or a higher one.
+    """
+    precisions, recalls = [], []
+    right = 0
+    for count, (_, hit) in enumerate(sorted(ranked, key=lambda r: -r[0]), 1):
+        right += hit
+        precisions.append(right / count)
+        recalls.append(right / positives)
+    for i in range(len(precisions) - 1, 0, -1):
+        precisions[i - 1] = max(precisions[i - 1], precisions[i])
+    area = reached = 0.0
+    for precision, recall in zip(precisions, recalls):
+        area += precision * (recall - reached)
+        reached = recall
+    return area
+
+
+@dataclass
+class Found(Side):
+    """The sums of one side.
+
+    ``boxes``      of at least the threshold;  ``expected``  the first side's
+    ``pairs``      of one of each, see ``matched``;  ``agree``  images where no box of either is left over
+    ``ranked``     score and whether it is right of every box, by class;  ``positives``  true boxes by class
+    """
+
+    threshold: float = THRESHOLD
+    boxes: int = 0
+    expected: int = 0
+    pairs: int = 0
+    agree: int = 0
+    ranked: dict[int, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
+    positives: Counter[int] = field(default_factory=Counter)
+
+    def add(self, own: Sequence[Box], first: Sequence[Box] | None, truth: Sequence[TrueBox] | None) -> None:
+        self.images += 1
+        sure = [box for box in own if box[1] >= self.threshold]
+        self.boxes += len(sure)
+        if first is not None:
+            expected = [box for box in first if box[1] >= self.threshold]
+            pairs = matched(sure, expected)
+            self.expected += len(expected)
+            self.pairs += pairs
+            self.agree += pairs == len(sure) == len(expected)
+        if truth is not None:
+            self.known += 1
+            self.positives.update(int(box[0]) for box in truth)
+            for label, score, right in hits(own, truth):
+                self.ranked[label].append((score, right))
+
+    @property
+    def mean_average_precision(self) -> float | None:
+        """Mean over the classes that have true boxes; None without any."""
+        each = [average_precision(self.ranked[label], n) for label, n in sorted(self.positives.items())]
+        return sum(each) / len(each) if each else None
+
+    def compared(self) -> dict[str, Any]:
+        return {
+            "agree": self.agree,
+            "agreement": self.agree / self.images,
+            "agreement_95": list(wilson(self.agree, self.images)),
+            "boxes": self.boxes,
+            "expected": self.expected,
+            "matched": self.pairs,
+            "precision": share(self.pairs, self.boxes),
+            "recall": share(self.pairs, self.expected),
+        }
+
+    def judged(self) -> dict[str, Any]:
+        return {"map50": self.mean_average_precision} if self.known else {}
+
+
+class Boxes(Measure):
+    """Rows of image, class, score and corners. Records have the corners in pixels of the image."""
+
+    def __init__(self, output: Output, threshold: float = THRESHOLD) -> None:
+        super().__init__(output)
+        self.threshold = threshold
+
+    def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
+        value = net.forward(**feed)[self.output.blob]
+        if value.shape[-1:] != (7,):
+            raise UsageError(
+                f"evaluate: {self.output.blob!r} is {show(value.shape)}, expected boxes: rows of 7 numbers",
+                hint=f"--output {self.output.blob}=scores or =map, if it is one",
+            )
+        return [_in_pixels(rows_of(value, image), window) for image, window in enumerate(windows)]
+
+    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+        return dict(answers)
+
+    def side(self) -> Found:
+        return Found(self.output, threshold=self.threshold)
+
+    def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
+        first, *others = sides.values()
+        found = [[f"boxes of at least {self.threshold:g}", *(str(s.boxes) for s in sides.values())]]
+        if others:
+            found.append(["same boxes, images", "", *(counted(s.agree, s.images) for s in others)])
+            found.append(["  95 % interval", "", *(interval(s.agree, s.images) for s in others)])
+            found.append(["precision", "", *(counted(s.pairs, s.boxes) for s in others)])
+            found.append(["recall", "", *(counted(s.pairs, s.expected) for s in others)])
+        if first.known:
+            means = (s.mean_average_precision for s in sides.values())
+            found.append(["mAP@0.5", *("-" if m is None else f"{m:.4f}" for m in means)])
+        return found
+
+
+def _in_pixels(rows: Array, window: Window) -> list[Box]:
+    """Return class, score and corners of boxes whose corners are shares of a window."""
+    left, top, right, bottom = window
+    width, height = right - left, bottom - top
+    return [
+        [int(c), s, left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height]
+        for _, c, s, x0, y0, x1, y1 in rows.tolist()
+    ]

@@ -1,0 +1,71 @@
+"""The Measure of each kind of output, and the two ways to use it: on Records of workers, and on two Nets here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from ..net import Net
+from .boxes import THRESHOLD, Boxes
+from .maps import Maps
+from .measure import UNIT, Measure, Record, Side, Window
+from .outputs import Output, output
+from .score import Scores
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+
+def measure(output: Output, threshold: float = THRESHOLD) -> Measure:
+    """Return the Measure of an output's kind; ``threshold`` is the score from which a box counts in comparisons."""
+    if output.kind == "boxes":
+        return Boxes(output, threshold)
+    return Scores(output) if output.kind == "scores" else Maps(output)
+
+
+def reduce(
+    records: Iterable[Record], sides: Sequence[str], measure: Measure, truth: Callable[[int], Any]
+) -> dict[str, Side]:
+    """Add up the Records of all images, in the order of the images; ``truth`` knows an image's answer, or None."""
+    sums = {side: measure.side() for side in sides}
+    for record in sorted(records, key=lambda r: int(r["image"])):
+        _add(sums, record, truth(record["image"]))
+    return sums
+
+
+def evaluate(
+    reference: Net, fixed: Net, inputs: Iterable[tuple[Mapping[str, Array], Sequence[Any]]]
+) -> tuple[Any, Any]:
+    """Run two Nets of one prototxt over batches and return a Side of each: ``reference`` in float, ``fixed`` on an overlay.
+
+    A batch comes with what is true of each image, None if nothing is known: a class, boxes [[class, x0, y0, x1, y1]] as
+    shares of the input, or classes (H, W) of its pixels. Both Nets need their logits kept:
+    ``Net(..., keep=[output(net).logits])``. Raises UsageError without any input.
+    """
+    sums: dict[str, Side] = {}
+    for batch, truth in inputs:
+        if not sums:
+            reference.reshape(**{blob: array.shape for blob, array in batch.items()})
+            chosen = measure(output(reference))
+            sums = {"reference": chosen.side(), "fixed": chosen.side()}
+        maps = chosen.output.kind == "map"
+        windows = [_whole(target) if maps and target is not None else UNIT for target in truth]
+        answers = {side: chosen.answers(net, batch, windows) for side, net in zip(sums, (reference, fixed))}
+        for i, (window, target) in enumerate(zip(windows, truth)):
+            each = {side: of_images[i] for side, of_images in answers.items()}
+            _add(sums, chosen.record(each, window, target if maps else None), target)
+    if not sums:
+        raise UsageError("evaluate: there is no input")
+    return sums["reference"], sums["fixed"]
+
+
+def _add(sums: Mapping[str, Side], record: Record, truth: Any) -> None:
+    first, *others = sums
+    sums[first].add(record[first], None, truth)
+    for side in others:
+        sums[side].add(record[side], record[first], truth)
+
+
+def _whole(target: Array) -> Window:
+    return 0.0, 0.0, float(target.shape[1]), float(target.shape[0])

@@ -1,0 +1,194 @@
+"""Maps: pixels of the same class, mean intersection over union, KL divergence and SQNR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..net import Net
+from ..util.lazy_numpy import np
+from .measure import Measure, Record, Side, Window, decibels, divergence, forward, share
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+IGNORED = 255  # a true class that stands for none: the border of an object, or unknown
+
+
+class Answer(NamedTuple):
+    """One side of one image: its map (C, H, W), the logits, and the class of each pixel (H, W) if the map has classes."""
+
+    values: Array
+    logits: Array
+    classes: Array | None
+
+
+def class_map(values: Array, decision: str | None) -> Array | None:
+    """Return the class of each pixel of a map (C, H, W).
+
+    The channel of the largest score; an ArgMax's own indices; of one channel by a Sigmoid, whether it is above 0.5.
+    None for any other single channel.
+    """
+    if decision == "argmax":
+        indices: Array = values[0].astype(np.int64)
+        return indices
+    if len(values) == 1:
+        return (values[0] > 0.5).astype(np.int64) if decision == "sigmoid" else None
+    best: Array = values.argmax(0)
+    return best
+
+
+def seen_in(classes: Array, window: Window, size: tuple[int, int]) -> tuple[Array, Array, Array]:
+    """Return the rows and columns of an image of ``size`` (height, width) in a window, and the map's classes there.
+
+    Each pixel of the image takes the map's pixel that its centre is in.
+    """
+    left, top, right, bottom = window
+    rows, y = _nearest(size[0], top, bottom, classes.shape[0])
+    columns, x = _nearest(size[1], left, right, classes.shape[1])
+    return rows, columns, classes[np.ix_(y, x)]
+
+
+def _nearest(count: int, low: float, high: float, pixels: int) -> tuple[Array, Array]:
+    at = (np.arange(count) + 0.5 - low) / (high - low) * pixels
+    inside = np.flatnonzero((at >= 0) & (at < pixels))
+    return inside, at[inside].astype(np.int64)
+
+
+def counts(expected: Array, found: Array) -> list[list[int]]:
+    """Return [class, pixels of both, of the first, of the second] of the classes that two lists of pixels have."""
+    labels = np.union1d(expected, found)
+    sizes = len(labels)
+    a, b = np.searchsorted(labels, expected.ravel()), np.searchsorted(labels, found.ravel())
+    each = [np.bincount(x, minlength=sizes) for x in (a[a == b], a, b)]
+    rows: list[list[int]] = np.stack([labels.astype(np.int64), *each], 1).tolist()
+    return rows
+
+
+@dataclass
+class Overlaps:
+    """Pixels per class: {class: [of both, of one, of the other]}."""
+
+    classes: dict[int, list[int]] = field(default_factory=dict)
+
+    def add(self, found: Iterable[Sequence[int]]) -> None:
+        """Add the ``counts`` of an image."""
+        for label, *pixels in found:
+            before = self.classes.get(label, [0, 0, 0])
+            self.classes[label] = [a + b for a, b in zip(before, pixels)]
+
+    @property
+    def same(self) -> int:
+        """Pixels with the same class."""
+        return sum(both for both, _, _ in self.classes.values())
+
+    @property
+    def pixels(self) -> int:
+        """All pixels."""
+        return sum(one for _, one, _ in self.classes.values())
+
+    @property
+    def mean_iou(self) -> float | None:
+        """Mean over the classes that occur on either side of intersection over union; None without any."""
+        each = [both / (one + other - both) for _, (both, one, other) in sorted(self.classes.items()) if one + other]
+        return sum(each) / len(each) if each else None
+
+
+@dataclass
+class Covered(Side):
+    """The sums of one side: its classes against the first side's, and against the truth.
+
+    ``kl``    sum over images of KL(first side || this one) in nats per pixel; None where the map is no Softmax's
+    ``sqnr``  sum over images of the logits' SQNR in dB
+    """
+
+    first: Overlaps = field(default_factory=Overlaps)
+    truth: Overlaps = field(default_factory=Overlaps)
+    kl: float | None = None
+    sqnr: float = 0.0
+
+    def add(self, own: Any, first: Any, truth: Any) -> None:
+        self.images += 1
+        if own["truth"] is not None:
+            self.known += 1
+            self.truth.add(own["truth"])
+        if first is not None:
+            self.sqnr += own["sqnr"]
+            self.first.add(own["classes"] or ())
+            if own["kl"] is not None:
+                self.kl = (self.kl or 0.0) + own["kl"]
+
+    def compared(self) -> dict[str, Any]:
+        return {
+            "pixel_agreement": share(self.first.same, self.first.pixels),
+            "mean_iou": self.first.mean_iou,
+            "kl": None if self.kl is None else self.kl / self.images,
+            "logits_sqnr_db": self.sqnr / self.images,
+        }
+
+    def judged(self) -> dict[str, Any]:
+        if not self.known:
+            return {}
+        return {
+            "pixel_accuracy": share(self.truth.same, self.truth.pixels),
+            "mean_iou_truth": self.truth.mean_iou,
+        }
+
+
+class Maps(Measure):
+    """Numbers per pixel."""
+
+    def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
+        values, logits = forward(net, self.output, feed)
+        return [Answer(v, x, class_map(v, self.output.decision)) for v, x in zip(values, logits)]
+
+    def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
+        (name, exact), *others = answers.items()
+        found: Record = {name: {"truth": self._against(exact, window, target)}}
+        for side, answer in others:
+            softmax = self.output.decision == "softmax"
+            found[side] = {
+                "classes": None if exact.classes is None else counts(exact.classes, answer.classes),
+                "kl": divergence(exact.values, answer.values) if softmax else None,
+                "sqnr": decibels(exact.logits, answer.logits),
+                "truth": self._against(answer, window, target),
+            }
+        return found
+
+    def side(self) -> Covered:
+        return Covered(self.output)
+
+    def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
+        (reference, first), *others = sides.items()
+        found: list[list[str]] = []
+        if others:
+            n, rest = first.images, [side for _, side in others]
+            found.append(["same class, pixels", "", *(counted_share(s.first) for s in rest)])
+            found.append([f"mean IoU with {reference}", "", *(number(s.first.mean_iou) for s in rest)])
+            found.append(
+                [f"KL({reference} || it), nats", "", *("-" if s.kl is None else f"{s.kl / n:.4g}" for s in rest)]
+            )
+            found.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
+        if first.known:
+            found.append(["right class, pixels", *(counted_share(s.truth) for s in sides.values())])
+            found.append(["mean IoU with the truth", *(number(s.truth.mean_iou) for s in sides.values())])
+        return found
+
+    def _against(self, answer: Answer, window: Window, target: Array | None) -> list[list[int]] | None:
+        if target is None or answer.classes is None:
+            return None
+        rows, columns, classes = seen_in(answer.classes, window, target.shape)
+        expected = target[np.ix_(rows, columns)]
+        valid = expected != IGNORED
+        return counts(expected[valid], classes[valid])
+
+
+def counted_share(overlaps: Overlaps) -> str:
+    """Return the share of pixels of the same class as text."""
+    return f"{100 * overlaps.same / overlaps.pixels:.2f} %" if overlaps.pixels else "-"
+
+
+def number(value: float | None) -> str:
+    """Return a share as text."""
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,122 @@
+"""Tell what the outputs of a network are, and choose the one that is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..blob import show
+from ..errors import UsageError
+from ..graph import OUTPUT_KINDS, Graph, Layer, OutputKind
+from ..net import Net
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+Choice = tuple[str, OutputKind]  # an output blob and its kind, as the user names them
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output that is evaluated, in plain values.
+
+    ``blob``      Caffe's name
+    ``kind``      scores, boxes or map, see ``Layer.output_kind``
+    ``logits``    the blob that its Softmax, Sigmoid or ArgMax reads; without one the blob itself; None for boxes
+    ``decision``  softmax, sigmoid or argmax, see ``Layer.decision``
+    ``classes``   number of classes; None where the network does not tell them apart
+    """
+
+    blob: str
+    kind: OutputKind
+    logits: str | None
+    decision: str | None = None
+    classes: int | None = None
+
+
+def source(graph: Graph, name: str) -> Layer:
+    """Return the layer that computes a blob, by Caffe's name: a Reshape, Flatten, Split or Dropout only relays it."""
+    writer = {top: layer for layer in graph.layers for top in layer.tops}
+    layer = writer[graph.latest[name]]
+    while layer.relays and layer.bottoms[0] in writer:
+        layer = writer[layer.bottoms[0]]
+    return layer
+
+
+def kind_of(net: Net, name: str) -> OutputKind | None:
+    """Return the kind of an output at the present input sizes; None for none of the three."""
+    shape = net.shapes.get(name)
+    return None if shape is None else source(net.graph, name).output_kind(shape)
+
+
+def output(net: Net, choice: Choice | None = None) -> Output:
+    """Return the output that is evaluated: boxes if there are any, else a Softmax's, else the only one that can be.
+
+    Raises UsageError where that leaves none or several and ``choice`` names none.
+    """
+    if choice is not None:
+        return _described(net, *_checked(net, choice))
+    kinds = {name: kind for name in net.outputs if (kind := kind_of(net, name)) is not None}
+    boxes = [name for name, kind in kinds.items() if kind == "boxes"]
+    sure = [name for name in kinds if source(net.graph, name).decision == "softmax"]
+    names = boxes or sure or list(kinds)
+    if len({source(net.graph, name).name for name in names}) != 1:
+        listed = ", ".join(f"{name} ({_shape(net, name)}, {kinds.get(name, 'no kind')})" for name in net.outputs)
+        raise UsageError(
+            f"evaluate: one output of class scores, boxes or a map is needed, {net.name} has {listed}",
+            hint="--output BLOB=scores|boxes|map names one" if names else "chai check compares every blob with float",
+        )
+    return _described(net, names[0], kinds[names[0]])
+
+
+def parse(text: str) -> Choice:
+    """Return what --output BLOB=KIND names. Raises UsageError."""
+    name, _, word = text.rpartition("=")
+    kind = next((k for k in OUTPUT_KINDS if k == word), None)
+    if not name or kind is None:
+        raise UsageError(f"--output {text}: expected BLOB={'|'.join(OUTPUT_KINDS)}")
+    return name, kind
+
+
+def rows_of(value: Array, image: int) -> Array:
+    """Return the boxes (count, 7) of one image of a batch, best first; rows without a box or a score are left out."""
+    rows: Array = value.reshape(-1, 7)
+    rows = rows[(rows[:, 0] == image) & (rows[:, 1] >= 0) & ~np.isnan(rows[:, 2])]
+    best_first: Array = rows[np.argsort(-rows[:, 2], kind="stable")]
+    return best_first
+
+
+def _checked(net: Net, choice: Choice) -> Choice:
+    name, kind = choice
+    if name not in net.outputs:
+        raise UsageError(f"--output: {net.name} has no output {name!r}", hint=f"its outputs: {', '.join(net.outputs)}")
+    shape = net.shapes.get(name, ())
+    fits = {"scores": len(shape) > 1, "boxes": shape[-1:] == (7,), "map": len(shape) == 4}
+    expected = {"scores": "a number per class for each image", "boxes": "rows of 7 numbers", "map": "(N, C, H, W)"}
+    if not fits[kind]:
+        raise UsageError(f"--output {name}={kind}: its shape is {_shape(net, name)}, expected {expected[kind]}")
+    return choice
+
+
+def _described(net: Net, name: str, kind: OutputKind) -> Output:
+    if kind == "boxes":
+        return Output(name, kind, None)
+    layer = source(net.graph, name)
+    logits = net.graph.caffe_name(layer.bottoms[0]) if layer.decision is not None else name
+    return Output(name, kind, logits, layer.decision, _classes(kind, layer.decision, net.shapes.get(logits, ())))
+
+
+def _classes(kind: OutputKind, decision: str | None, logits: Sequence[int]) -> int | None:
+    """Return the number of classes that these logits are of."""
+    if kind == "scores":
+        return int(np.prod(logits[1:]))
+    channels = logits[1] if len(logits) == 4 else 1
+    if channels == 1 and decision != "argmax":
+        return 2 if decision == "sigmoid" else None
+    return channels
+
+
+def _shape(net: Net, name: str) -> str:
+    return show(net.shapes[name]) if name in net.shapes else "size unknown"

@@ -1,0 +1,119 @@
+"""Files of known answers, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chai.errors import ParseError, UsageError
+from chai.evaluate.truth import Classes, TrueBoxes, truth
+from chai.images.preprocess import read_classes
+
+BOX = [1, 10, 20, 30.5, 40]
+
+
+def written(folder: Path, *lines: Any) -> Path:
+    path = folder / "truth.jsonl"
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
+    return path
+
+
+def test_boxes_by_file(tmp_path: Path) -> None:
+    path = written(tmp_path, {"file": "a.jpg", "boxes": [BOX], "width": 99}, "", {"file": "b.jpg", "boxes": []})
+    known = TrueBoxes(path)
+    assert known(Path("/photos/a.jpg")) == [BOX] and known(Path("b.jpg")) == [] and known(Path("c.jpg")) is None
+
+
+def test_a_name_with_folders_is_for_images_in_these_folders(tmp_path: Path) -> None:
+    one, other, plain = [[1, 0, 0, 2, 2]], [[2, 0, 0, 2, 2]], [[3, 0, 0, 2, 2]]
+    entries = [("one/a.jpg", one), ("set/other/a.jpg", other), ("a.jpg", plain)]
+    known = TrueBoxes(written(tmp_path, *({"file": name, "boxes": boxes} for name, boxes in entries)))
+    assert known(Path("/x/one/a.jpg")) == one and known(Path("/set/other/a.jpg")) == other
+    assert known(Path("other/a.jpg")) == plain
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "truth.jsonl:2:2: this is no JSON"),
+        ("[" * 100_000, "truth.jsonl:2:1: this is no JSON"),
+        ("[1]", 'truth.jsonl:2:1: expected {"file": name, "boxes": [...]}'),
+        ({"boxes": [BOX]}, 'truth.jsonl:2:1: expected {"file": name, "boxes": [...]}'),
+        ({"file": "", "boxes": []}, 'truth.jsonl:2:1: expected {"file": name, "boxes": [...]}'),
+        ({"file": "b.jpg"}, 'truth.jsonl:2:1: "boxes": expected a list of [class, x0, y0, x1, y1], found None'),
+        ({"file": "b.jpg", "boxes": [BOX, [1, 2]]}, "box 1: expected [class, x0, y0, x1, y1], found [1, 2]"),
+        ({"file": "b.jpg", "boxes": [[1, 2, 3, "4", 5]]}, "box 0: expected [class, x0, y0, x1, y1]"),
+        ({"file": "b.jpg", "boxes": [[True, 2, 3, 4, 5]]}, "box 0: expected [class, x0, y0, x1, y1]"),
+        ({"file": "b.jpg", "boxes": [[1, 2, 3, float("nan"), 5]]}, "box 0: expected [class, x0, y0, x1, y1]"),
+        ({"file": "b.jpg", "boxes": [[1, 2, 3, 10**400, 5]]}, "box 0: expected [class, x0, y0, x1, y1]"),
+        ('{"file": "b.jpg", "boxes": [[1, 2, 3, ' + "9" * 5000 + ", 5]]}", "truth.jsonl:2:1: this is no JSON"),
+        ({"file": "b.jpg", "boxes": [[1.5, 2, 3, 4, 5]]}, "box 0: expected a class number from 0 on, found 1.5"),
+        ({"file": "b.jpg", "boxes": [[-1, 2, 3, 4, 5]]}, "box 0: expected a class number from 0 on, found -1"),
+        ({"file": "b.jpg", "boxes": [[1, 4, 3, 2, 5]]}, "box 0: expected x0 < x1 and y0 < y1, found [4, 3, 2, 5]"),
+        ({"file": "a.jpg", "boxes": []}, "truth.jsonl:2:1: 'a.jpg' is on line 1 already"),
+    ],
+)
+def test_bad_lines_are_refused_with_their_number(tmp_path: Path, line: Any, words: str) -> None:
+    path = written(tmp_path, {"file": "a.jpg", "boxes": [BOX]}, line)
+    with pytest.raises(ParseError) as raised:
+        TrueBoxes(path)
+    assert words in raised.value.headline and len(raised.value.headline) < 400
+
+
+def test_corners_that_are_shares_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, {"file": "a.jpg", "boxes": [[1, 0.1, 0.2, 0.5, 1]]})
+    with pytest.raises(ParseError, match="no corner of any box is above 1; expected pixels of the image"):
+        TrueBoxes(path)
+
+
+@pytest.mark.parametrize("line", ["a.jpg", "a.jpg cat", "a.jpg -1", "a.jpg " + "9" * 5000])
+def test_bad_class_lines_are_refused_with_their_number(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "truth.txt"
+    path.write_text(f"b.jpg 3\n{line}\n")
+    with pytest.raises(ParseError) as raised:
+        Classes(None, path)
+    assert "truth.txt:2:1: expected a file name and a class number" in raised.value.headline
+
+
+def test_a_file_too_large_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "truth.jsonl"
+    with open(path, "wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(ParseError, match="exceeds the limit text_bytes"):
+        TrueBoxes(path)
+
+
+def test_the_answers_are_those_of_the_outputs_kind(tmp_path: Path) -> None:
+    path = written(tmp_path, {"file": "a.jpg", "boxes": []})
+    with pytest.raises(UsageError, match="expected a folder, the output is a map"):
+        truth("map", None, path)
+    with pytest.raises(UsageError, match="expected a file, the output is boxes"):
+        truth("boxes", None, tmp_path)
+    with pytest.raises(UsageError, match="--labels are for class scores, and the output is map"):
+        truth("map", path, None)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "I;16"])
+def test_class_indices_from_a_png(tmp_path: Path, mode: str) -> None:
+    """Of a palette the indices count, not the colours."""
+    classes = np.array([[0, 1, 255], [7, 20, 3]])
+    image = Image.fromarray(classes.astype(np.uint16 if mode == "I;16" else np.uint8))
+    if mode == "P":
+        image.putpalette([9, 9, 9] * 256)
+        assert image.mode == "P"
+    image.save(tmp_path / "a.png")
+    assert read_classes(tmp_path / "a.png").tolist() == classes.tolist()
+
+
+def test_a_png_of_colours_is_refused(tmp_path: Path) -> None:
+    Image.new("RGB", (3, 2)).save(tmp_path / "a.png")
+    with pytest.raises(ParseError, match="pixels of mode RGB, expected class indices"):
+        read_classes(tmp_path / "a.png")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG torn")
+    with pytest.raises(ParseError, match="this is no readable image"):
+        read_classes(tmp_path / "a.png")
