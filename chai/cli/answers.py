@@ -1,4 +1,4 @@
-"""What a network's outputs say of an image: best classes, boxes, classes of pixels, or a summary."""
+"""List what the outputs of a network say of an image: best classes, boxes, classes of pixels, or a summary."""
 
 from __future__ import annotations
 
@@ -6,68 +6,96 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..blob import show as shape_text
+from ..evaluate.maps import class_map
+from ..evaluate.outputs import kind_of, rows_of, source
 from ..util.lazy_numpy import np
 from . import output
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..graph import Layer
     from ..net import Net
 
 
+THRESHOLD = 0.3  # score from which boxes are shown and drawn
+TOP = 5  # classes shown of an image
+Map = tuple["Array", bool]  # classes or values (H, W) of an output, and whether they are classes
+
+
 def of_image(
-    net: Net, outputs: dict[str, Array], index: int, count: int, top: int, labels: Sequence[str]
+    net: Net,
+    outputs: dict[str, Array],
+    index: int,
+    count: int,
+    labels: Sequence[str],
+    top: int | None = None,
+    threshold: float = THRESHOLD,
 ) -> dict[str, Any]:
-    """What each output blob says of image ``index`` of a batch of ``count``: its ``top`` best, or a summary."""
+    """Return what each output blob says of image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
+
+    ``top``        classes, and where it is given boxes, that are listed
+    ``threshold``  score that a box has at least; ``below_threshold`` counts the others
+    """
     found: dict[str, Any] = {}
     for name, value in outputs.items():
-        producer = _producer(net, name)
-        if producer.dynamic and value.shape[-1] == 7:
-            rows = value.reshape(-1, 7)
-            rows = rows[(rows[:, 0] == index) & (rows[:, 1] >= 0)]
-            found[name] = {"boxes": [_box(r, labels) for r in rows[np.argsort(-rows[:, 2], kind="stable")][:top]]}
+        kind, decision = kind_of(net, name), source(net.graph, name).decision
+        if kind == "boxes":
+            found[name] = _boxes(rows_of(value, index), labels, top, threshold)
             continue
         item = _item(value, index, count)
-        if item.size == max(item.shape, default=1) and item.size > 1:
-            scores = item.reshape(-1)
-            order = np.argsort(-scores, kind="stable")[:top]
-            found[name] = {
-                "top": [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
-            }
-            found[name]["probabilities"] = bool(scores.min() >= 0 and abs(float(scores.sum()) - 1) < 1e-3)
+        if kind == "scores" and decision != "argmax":
+            found[name] = {"top": _best(item.reshape(-1), labels, top or TOP), "probabilities": decision == "softmax"}
             continue
         some = item if item.size else np.zeros(1, np.float32)
         found[name] = {"shape": list(item.shape)}
         found[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
-        classes = _class_map(net, producer, item, labels)
+        classes = _class_map(net, name, item, labels)
         if classes is not None:
-            found[name]["classes"] = _shares(classes, top, labels)
+            found[name]["classes"] = _shares(classes, top or TOP, labels)
     return found
 
 
-def class_maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Sequence[str]) -> dict[str, Array]:
-    """Class of every pixel, int (H, W), by output blob, of image ``index``; only blobs that are such maps."""
-    maps = {}
+def maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Sequence[str]) -> dict[str, Map]:
+    """Return the maps among the output blobs of image ``index``: a class per pixel, or the values of one channel."""
+    found: dict[str, Map] = {}
     for name, value in outputs.items():
-        classes = _class_map(net, _producer(net, name), _item(value, index, count), labels)
+        item = _item(value, index, count)
+        classes = _class_map(net, name, item, labels)
         if classes is not None:
-            maps[name] = classes
-    return maps
+            found[name] = classes, True
+        elif kind_of(net, name) == "map" and item.ndim == 3 and len(item) == 1:
+            found[name] = item[0], False
+    return found
 
 
-def _class_map(net: Net, producer: Layer, item: Array, labels: Sequence[str]) -> Array | None:
-    """The class of each pixel, if a blob (C, H, W) says that: indices by an ArgMax, or a score per class.
+def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
+    """Return the class of each pixel, if a blob (C, H, W) says that: indices by an ArgMax, or a score per class.
 
     Scores are recognised by having a channel per label or, where no labels are known, by the height and width of the
     network's input; three channels of that size are rather a picture.
     """
-    if item.ndim != 3 or item[0].size < 2:
+    if kind_of(net, name) != "map" or item.ndim != 3:
         return None
-    if producer.type == "ArgMax":
-        return None if producer.params.axis is None or producer.params.out_max_val else item[0].astype(np.int64)
+    decision = source(net.graph, name).decision
     size = net.shapes[net.inputs[0]][2:]
-    scores = len(item) == len(labels) if labels else item.shape[1:] == size and len(item) not in (1, 3)
-    return item.argmax(0) if scores else None
+    scores = len(item) == len(labels) if labels else item.shape[1:] == size and len(item) != 3
+    if decision != "argmax" and (len(item) == 1 or not scores):
+        return None
+    return class_map(item, decision)
+
+
+def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
+    order = np.argsort(-scores, kind="stable")[:top]
+    return [{"index": int(i), "label": _label(labels, int(i)), "score": float(scores[i])} for i in order]
+
+
+def _boxes(rows: Array, labels: Sequence[str], top: int | None, threshold: float) -> dict[str, Any]:
+    """Return the boxes of an image, best first, and how many more there are on either side of the threshold."""
+    sure = rows[rows[:, 2] >= threshold]
+    return {
+        "boxes": [_box(row, labels) for row in sure[:top]],
+        "more": len(sure) - len(sure[:top]),
+        "below_threshold": len(rows) - len(sure),
+    }
 
 
 def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
@@ -81,10 +109,6 @@ def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, A
         }
         for i in order
     ]
-
-
-def _producer(net: Net, name: str) -> Layer:
-    return next(layer for layer in net.graph.layers if net.graph.latest[name] in layer.tops)
 
 
 def _item(value: Array, index: int, count: int) -> Array:
@@ -102,7 +126,16 @@ def _label(labels: Sequence[str], index: int) -> str:
     return labels[index] if 0 <= index < len(labels) else ""
 
 
-def show(answer: dict[str, Any]) -> None:
+def _left_out(found: dict[str, Any], threshold: float) -> str:
+    """Return how many boxes are listed, and why the others are not."""
+    listed = len(found["boxes"])
+    parts = [f"{listed} box{'es' * (listed != 1)} of {threshold:g} or more"]
+    parts += [f"{found['more']} more left out by --top"] * bool(found["more"])
+    parts += [f"{found['below_threshold']} below left out (--threshold)"] * bool(found["below_threshold"])
+    return ", ".join(parts)
+
+
+def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
     """Print the answers of one image."""
     output.result(answer["file"])
     several = len(answer["outputs"]) > 1
@@ -116,8 +149,10 @@ def show(answer: dict[str, Any]) -> None:
             for line in found["boxes"]:
                 corners = " ".join(f"{v:7.4f}" for v in line["box"])
                 output.result(f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {line['name']}".rstrip())
-            if not found["boxes"]:
-                output.result("  nothing found")
+            if not (found["boxes"] or found["more"] or found["below_threshold"]):
+                output.result("  no boxes")
+            elif found["more"] or found["below_threshold"]:
+                output.result(f"  {_left_out(found, threshold)}")
         else:
             output.result(
                 f"  {shape_text(tuple(found['shape']))}  min {found['min']:g}  max {found['max']:g}  mean {found['mean']:g}"

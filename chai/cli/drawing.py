@@ -13,7 +13,7 @@ from . import output
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from ..blob import Array
+    from .answers import Map
     from .inputs import Job
 
 
@@ -37,14 +37,14 @@ class Drawing:
             if target.resolve() in inputs:
                 raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
 
-    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Array], job: Job) -> None:
-        """The picture of one image, if its ``answer`` has anything that can be drawn."""
+    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], job: Job, threshold: float) -> None:
+        """Draw one image, if its ``answer`` has anything that can be drawn; boxes from the ``threshold`` on."""
         target = self._targets.get(answer["file"])
         if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
             self.silent.append(answer["file"])
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, job)
+        drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, job, threshold)
         drawing.save(drawn, target, drawing.FORMATS[target.suffix.lower()])
         self.written.append(target)
 
@@ -57,7 +57,7 @@ class Drawing:
         if self.silent:
             first = self.silent[0]
             more = f" and {len(self.silent) - 1} more" if len(self.silent) > 1 else ""
-            output.say(f"--draw: nothing to draw for {first}{more}: no image, or no classes, boxes or map of classes")
+            output.say(f"--draw: nothing to draw for {first}{more}: no image, or no classes, boxes or map")
 
 
 def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
@@ -74,18 +74,21 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
     return targets
 
 
-def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Array], job: Job) -> Image:
+def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job: Job, threshold: float = 0.0) -> Image:
     window = job.preprocess.window(image.size, job.shape)
     boxes: list[drawing.Box] = []
     lines: list[tuple[str, drawing.Colour | None]] = []
     for name, found in outputs.items():
-        if name in maps:
-            image = drawing.with_classes(image, maps[name], window)
+        if "classes" in found and name in maps:
+            image = drawing.with_classes(image, maps[name][0], window)
             for line in found["classes"]:
                 text = f"{line['label'] or line['index']}  {line['share']:.1%}"
                 lines.append((text, drawing.class_colour(line["index"])))
+        elif name in maps:
+            image = drawing.with_values(image, maps[name][0], window)
+            lines += [(f"{found['min']:.4g}  {name}", drawing.LOW), (f"{found['max']:.4g}", drawing.HIGH)]
         elif "boxes" in found:
-            boxes += [_box(line, window) for line in found["boxes"]]
+            boxes += [_box(line, window) for line in found["boxes"] if line["score"] >= threshold]
         elif "top" in found:
             lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in found["top"]]
     if boxes:

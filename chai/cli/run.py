@@ -34,7 +34,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "-i", "--image", nargs="+", required=True, metavar="IMG", help="images, .npy inputs or folders of them"
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line")
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="answers shown per image (default: 5)")
+    parser.add_argument(
+        "--top", type=int, metavar="N", help="classes shown per image (default: 5), or boxes (default: all)"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=options.fraction,
+        metavar="P",
+        help="least score of a box that is shown or drawn (default: 0.3; with --json 0 for what is listed)",
+    )
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
     parser.add_argument(
         "--perf", action="store_true", help="where the time went, layer by layer, and CHaiDNN's getPerfInfo"
@@ -49,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--draw",
         type=Path,
         metavar="OUT",
-        help="the images with boxes, colours of classes or best answers: a .png or .jpg, or a folder",
+        help="the images with boxes, colours of a map or best answers: a .png or .jpg, or a folder",
     )
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument(
@@ -67,7 +75,7 @@ def execute(args: argparse.Namespace) -> int:
 
     An image that cannot be read is reported and left out; the others still run, and the exit code is 65.
     """
-    if args.batch < 1 or args.top < 1:
+    if args.batch < 1 or (args.top is not None and args.top < 1):
         raise UsageError("--batch and --top must be at least 1")
     files = images.find(args.image, pipes=not args.draw)  # --draw reads them twice
     drawing = Drawing(args.draw, files) if args.draw else None
@@ -78,6 +86,8 @@ def execute(args: argparse.Namespace) -> int:
     failed: list[dict[str, str]] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     ms, data = 0.0, None
+    drawn = answers.THRESHOLD if args.threshold is None else args.threshold
+    listed = 0.0 if args.json and args.threshold is None else drawn
     if not args.json:
         output.result(inputs.header(args, job))
     if args.calibration:
@@ -87,14 +97,12 @@ def execute(args: argparse.Namespace) -> int:
         outputs = job.net.forward(**{job.blob: data})
         ms += job.net.perf.wall_ms
         for i, name in enumerate(names):
-            results.append(
-                {"file": name, "outputs": answers.of_image(job.net, outputs, i, len(names), args.top, job.labels)}
-            )
+            said = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
+            results.append({"file": name, "outputs": said})
             if not args.json:
-                answers.show(results[-1])
+                answers.show(results[-1], listed)
             if drawing:
-                maps = answers.class_maps(job.net, outputs, i, len(names), job.labels)
-                drawing.add(results[-1], maps, job)
+                drawing.add(results[-1], answers.maps(job.net, outputs, i, len(names), job.labels), job, drawn)
         if args.output:
             for blob, value in outputs.items():
                 kept[blob].append(value)
@@ -127,7 +135,7 @@ def _report(
 ) -> None:
     if args.json:
         output.as_json(
-            "chai.run/1",
+            "chai.run/2",
             network=job.net.name,
             device=job.net.device.name,
             preprocess=inputs.describe(job),

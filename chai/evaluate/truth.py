@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ParseError, UsageError
 from ..graph import OutputKind
-from ..limits import limits
+from ..util.files import content
 
 Truth = Callable[[Path], Any]  # what is true of an image file; None if that is not known
 MOST = 10**9  # a class number that is no mistake is below it
@@ -143,6 +143,4 @@ def _lines(path: Path | None) -> Iterator[tuple[int, str]]:
     """Yield the numbered lines of a text file of bounded size; none without a file."""
     if path is None:
         return
-    if path.stat().st_size > limits().text_bytes:
-        raise ParseError(limits().exceeded("text_bytes", path.stat().st_size), path=str(path))
-    yield from enumerate(path.read_text("utf-8", errors="replace").splitlines(), 1)
+    yield from enumerate(content(path, "text_bytes").decode("utf-8", "replace").splitlines(), 1)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Colour = tuple[int, int, int]  # red, green, blue, 0..255
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # that pictures are written in
 
+LOW, HIGH = (0, 32, 77), (255, 234, 70)  # ends of a scale from dark blue to yellow, told apart by every eye
+
 _NEAREST = 0  # PIL.Image.NEAREST, which moved to Resampling in Pillow 9.1
 _CELL, _CAPTION, _GAP = 96, 34, 12
 _RIGHT, _WRONG = "#0072B2", "#D55E00"  # Okabe-Ito: told apart by every eye; the caption says it too
@@ -103,17 +105,37 @@ def with_classes(image: Image, classes: Array, window: tuple[float, float, float
     """A copy half in the colours of ``classes``, int (H, W), which cover the ``window`` (left, top, right, bottom)."""
     from PIL import Image as Images
 
+    indices, places = np.unique(classes, return_inverse=True)
+    palette = np.array([class_colour(int(i)) for i in indices], np.uint8)
+    return _covered(image, Images.fromarray(palette[places.reshape(classes.shape)]), window)
+
+
+def with_values(image: Image, values: Array, window: tuple[float, float, float, float]) -> Image:
+    """Return a copy half in the colours of ``values`` (H, W), from the least (LOW) to the largest (HIGH), in a window.
+
+    Values that are not finite take the colour of the least.
+    """
+    from PIL import Image as Images
+
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    shares = (np.where(np.isfinite(values), values, low).astype(np.float64) - low) / ((high - low) or 1.0)
+    colours = np.array(LOW) + shares[..., None] * (np.array(HIGH) - np.array(LOW))
+    return _covered(image, Images.fromarray(np.rint(colours).astype(np.uint8)), window)
+
+
+def _covered(image: Image, colours: Image, window: tuple[float, float, float, float]) -> Image:
+    """Return a copy half in these colours, which cover the window (left, top, right, bottom)."""
+    from PIL import Image as Images
+
     image = image.convert("RGB")
     frame = _pixels(window, image.size)
     if frame is None:
         return image
     left, top, right, bottom = frame
-    indices, places = np.unique(classes, return_inverse=True)
-    palette = np.array([class_colour(int(i)) for i in indices], np.uint8)
-    colours = Images.fromarray(palette[places.reshape(classes.shape)])
     part = (left, top, right + 1, bottom + 1)
-    covered = colours.resize((right + 1 - left, bottom + 1 - top), _NEAREST)
-    image.paste(Images.blend(image.crop(part), covered, 0.5), part)
+    cover = colours.resize((right + 1 - left, bottom + 1 - top), _NEAREST)
+    image.paste(Images.blend(image.crop(part), cover, 0.5), part)
     return image
 
 

@@ -18,6 +18,7 @@ from chai.errors import UsageError
 from chai.images import drawing as picture
 from chai.images.drawing import Box
 from chai.images.preprocess import Preprocess, bilinear
+from chai.layers import find
 from chai.util.paths import resource
 from tests.conftest import need_models
 
@@ -49,7 +50,8 @@ def test_faces_are_framed_where_caffe_found_them(chai_command: Any, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     boxes = json.loads(done.stdout)["images"][0]["outputs"]["detection_out"]["boxes"]
     found = np.load(folder / "cases" / "ulf_1" / "ref.npz")["detection_out"].reshape(-1, 7)
-    caffe = found[np.argsort(-found[:, 2])][:5, 3:]
+    caffe = found[np.argsort(-found[:, 2])][:, 3:]
+    assert len(boxes) == len(caffe) > 5  # in JSON, whatever its score
     assert np.allclose([box["box"] for box in boxes], caffe, atol=2e-3)  # the JPEG decoder was another
     assert "wrote out.png" in done.stderr
 
@@ -71,7 +73,7 @@ def test_faces_are_framed_where_caffe_found_them(chai_command: Any, tmp_path: Pa
         beside, below = [left - 1, left + frame, right - frame, right + 1], [bottom - frame, bottom + 1]
         assert (drawn[y, beside] == plain[y, beside]).all()
         assert (drawn[below, x] == plain[below, x]).all()
-        untouched[max(0, top - 60) : bottom + 1, left : max(right, left + 300) + 1] = False
+        untouched[max(0, top - 60) : bottom + 1, min(left, width - 300) : max(right, left + 300) + 1] = False
     assert (drawn[untouched] == plain[untouched]).all()
     assert untouched.mean() > 0.3
 
@@ -270,10 +272,13 @@ def test_tags_stand_out() -> None:
 # -- what is a map of classes
 
 
-def a_net(type: str = "Convolution", dynamic: bool = False, **params: Any) -> Any:
-    layer = SimpleNamespace(type=type, tops=["out"], dynamic=dynamic, params=SimpleNamespace(**params))
+def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> Any:
+    """A network whose output "out" of a batch of two is by a layer of this type."""
+    made = find(type)
+    assert made is not None
+    layer = made("last", ("x",), ("out",), made.Params(**params))
     graph = SimpleNamespace(layers=[layer], latest={"out": "out"})
-    return SimpleNamespace(graph=graph, inputs=["data"], shapes={"data": (2, 3, 5, 7)})
+    return SimpleNamespace(graph=graph, inputs=["data"], shapes={"data": (2, 3, 5, 7), "out": (2, *shape)})
 
 
 @pytest.mark.parametrize(
@@ -292,26 +297,42 @@ def a_net(type: str = "Convolution", dynamic: bool = False, **params: Any) -> An
 )
 def test_scores_per_pixel_are_told_from_other_blobs(shape: tuple[int, ...], labels: int, is_map: bool) -> None:
     values = rng.standard_normal((2, *shape))
-    maps = answers.class_maps(a_net(), {"out": values}, 1, 2, ["x"] * labels)
-    assert list(maps) == (["out"] if is_map else [])
+    maps = answers.maps(a_net(shape), {"out": values}, 1, 2, ["x"] * labels)
+    assert [name for name, (_, classes) in maps.items() if classes] == (["out"] if is_map else [])
     if is_map:
         best = [
             [max(range(shape[0]), key=lambda c: values[1, c, i, j]) for j in range(shape[2])] for i in range(shape[1])
         ]
-        assert maps["out"].tolist() == best
+        assert maps["out"][0].tolist() == best
 
 
 def test_arg_max_is_a_map_unless_it_holds_values() -> None:
     values = rng.integers(0, 5, (2, 1, 3, 4)).astype(np.float32)
-    for params, count in (((1, False), 1), ((1, True), 0), ((None, False), 0)):
-        net = a_net("ArgMax", axis=params[0], out_max_val=params[1])
-        maps = answers.class_maps(net, {"out": values}, 0, 2, [])
-        assert len(maps) == count
-        if count:
-            assert (maps["out"] == values[0, 0]).all()
+    for axis, out_max_val, classes in ((1, False, True), (1, True, False), (None, False, False)):
+        net = a_net((1, 3, 4), "ArgMax", axis=axis, out_max_val=out_max_val)
+        maps = answers.maps(net, {"out": values}, 0, 2, [])
+        assert [c for _, c in maps.values()] == [True] * classes
+        if classes:
+            assert (maps["out"][0] == values[0, 0]).all()
 
 
-def test_boxes_are_shown_best_first_whatever_their_class() -> None:
-    rows = [[0, 1, 0.3, 0, 0, 1, 1], [0, 1, 0.2, 0, 0, 1, 1], [0, 2, 0.9, 0, 0, 1, 1], [1, 1, 1.0, 0, 0, 1, 1]]
-    found = answers.of_image(a_net(dynamic=True), {"out": np.array(rows, np.float32)[None, None]}, 0, 2, 2, [])
-    assert [(b["label"], round(b["score"], 2)) for b in found["out"]["boxes"]] == [(2, 0.9), (1, 0.3)]
+ROWS = [[0, 1, 0.3, 0, 0, 1, 1], [0, 1, 0.2, 0, 0, 1, 1], [0, 2, 0.9, 0, 0, 1, 1], [1, 1, 1.0, 0, 0, 1, 1]]
+ROWS += [[0, 1, 0.5, 0, 0, 1, 1], [0, -1, -1, -1, -1, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("top", "threshold", "scores", "more", "below"),
+    [
+        (None, 0.25, [0.9, 0.5, 0.3], 0, 1),
+        (None, 0.0, [0.9, 0.5, 0.3, 0.2], 0, 0),
+        (2, 0.25, [0.9, 0.5], 1, 1),
+        (None, 0.95, [], 0, 4),
+    ],
+)
+def test_boxes_are_listed_best_first_whatever_their_class(
+    top: int | None, threshold: float, scores: list[float], more: int, below: int
+) -> None:
+    rows = np.array(ROWS, np.float32)[None, None]
+    found = answers.of_image(a_net((1, 1, 7), "DetectionOutput"), {"out": rows}, 0, 2, [], top, threshold)["out"]
+    assert [round(b["score"], 2) for b in found["boxes"]] == scores
+    assert (found["more"], found["below_threshold"]) == (more, below)
