@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .. import devices
@@ -16,7 +16,7 @@ from ..overlay import load as load_overlay
 from ..plugins import CustomLayer, registry
 from ..plugins.loading import load_named
 from ..runtime.execution import Execution
-from ..runtime.perf import PerfInfo
+from ..runtime.perf import PerfInfo, joined
 from ..util.lazy_numpy import np
 from .container import read
 from .load import load, overlay_of
@@ -126,18 +126,20 @@ class CompiledNet(Net):
 
     def forward(self, *data: Any, **inputs: Any) -> dict[str, Array]:
         """As ``Net.forward``; see the class for batches of another size."""
+        called = perf_counter()
         feeds = self._feeds(data, inputs)
         self.reshape(**{name: array.shape for name, array in feeds.items()})
         sizes = {array.shape[0] for array in feeds.values()}
         if len(sizes) > 1:
             raise UsageError(f"inputs of different batches: {', '.join(map(str, sorted(sizes)))}")
         count = sizes.pop()
-        passes = [self._pass(part) for part in self._parts(feeds, count)]
+        passes: list[tuple[dict[str, Array], PerfInfo]] = []
+        for part in self._parts(feeds, count):
+            passes.append(self._execution.run(part, self._keep, None if passes else called))
         self._values = (
             passes[0][0] if len(passes) == 1 and count == self.batch else self._joined([p[0] for p in passes], count)
         )
-        wall = sum(perf.wall_ms for _, perf in passes)
-        self.perf = replace(passes[-1][1], wall_ms=wall, batch=count)
+        self.perf = joined([perf for _, perf in passes], count, (perf_counter() - called) * 1000)
         self._log_pass()
         return self._results(self._values)
 
@@ -147,9 +149,6 @@ class CompiledNet(Net):
         for kept, perf in self._execution.stream(self._alike(feeds), self._keep):
             self._values, self.perf = kept, perf
             yield self._results(kept)
-
-    def _pass(self, feeds: dict[str, Array]) -> tuple[dict[str, Array], PerfInfo]:
-        return self._execution.run(feeds, self._keep)
 
     def _parts(self, feeds: Mapping[str, Array], count: int) -> Iterator[dict[str, Array]]:
         for first in range(0, count, self.batch):

@@ -14,7 +14,10 @@ from ..util.text import tell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Callable
+
+    from .parsing import Parser
 
 COMMANDS = {
     "run": "classify or process images with a network",
@@ -122,25 +125,34 @@ def _command(name: str, argv: list[str]) -> int:
     module.arguments(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="say what is read and loaded")
     parser.add_argument("-q", "--quiet", action="store_true", help="no hints about the next step, no progress")
+    return _reported(lambda: _parse_and_execute(parser, module.execute, argv))
+
+
+def _parse_and_execute(parser: Parser, execute: Callable[[Namespace], int], argv: list[str]) -> int:
+    from . import output
+
     try:
         args = parser.parse(argv)
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
-    return _reported(lambda: module.execute(args), args.verbose)
+    output.start_logging(args.verbose)
+    return execute(args)
 
 
 def guarded(work: Callable[[], int]) -> int:
     """Run ``work`` as a command: its errors are printed, and turned into an exit code."""
-    return _guarded_streams(lambda: _reported(work, verbose=False))
+    from . import output
+
+    output.start_logging(verbose=False)
+    return _guarded_streams(lambda: _reported(work))
 
 
-def _reported(work: Callable[[], int], verbose: bool) -> int:
-    """Run ``work`` with warnings on stderr; the exit code where chai refuses or fails."""
+def _reported(work: Callable[[], int]) -> int:
+    """Run ``work``; the exit code where chai refuses or fails."""
     from ..errors import ChaiError
     from . import output
 
     try:
-        output.start_logging(verbose)
         return work()
     except ChaiError as error:
         return output.report(error)

@@ -8,12 +8,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..blob import show
 from ..errors import UsageError
+from ..runtime.perf import spread
 from ..util.lazy_numpy import np
 from ..zoo.locate import is_compiled
 from . import options, output
@@ -123,9 +123,7 @@ def _opencv(net: Net, feeds: dict[str, Any], args: argparse.Namespace) -> Callab
 
 
 def _report(args: argparse.Namespace, net: Net, times: dict[str, list[float]], difference: float | None) -> None:
-    rows = {
-        name: {"median": median(t), "min": min(t), "p90": sorted(t)[int(0.9 * len(t))]} for name, t in times.items()
-    }
+    rows = {name: spread(t)._asdict() for name, t in times.items()}
     ratio = rows["chai"]["median"] / rows["opencv"]["median"] if "opencv" in rows else None
     if args.json:
         output.as_json(

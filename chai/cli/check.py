@@ -67,8 +67,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"least share of images with the same best class, 0 to 1 (default: {AGREEMENT} from {ENOUGH} images on)",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report to look at")
-    parser.add_argument("--png", type=Path, metavar="FILE", help="also draw the bars")
+    parser.add_argument("--html", type=output.file, metavar="FILE", help="also write a report to look at")
+    parser.add_argument("--png", type=output.file, metavar="FILE", help="also draw the bars")
     parser.add_argument("--json", action="store_true", help="as JSON")
     options.execution(parser, device=False)
     options.preprocessing(parser)

@@ -27,7 +27,7 @@ MEASURED = 8  # images that show the worst layers
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the command takes."""
     options.network(parser)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="NET.chai", help="the file to write")
+    parser.add_argument("-o", "--output", type=output.file, required=True, metavar="NET.chai", help="the file to write")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
     parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line, to be carried along")
     parser.add_argument(

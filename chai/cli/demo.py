@@ -6,12 +6,11 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from ..images import preprocess as images
 from ..images.drawing import contact_sheet
-from ..runtime.perf import getPerfInfo
+from ..runtime.perf import getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from . import output
@@ -30,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o",
         "--output",
-        type=Path,
-        default=Path("chai-demo.png"),
+        type=output.file,
+        default="chai-demo.png",
         metavar="FILE.png",
         help="the picture (default: ./chai-demo.png)",
     )
@@ -71,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     shown = [digits.truth.index(digit) for digit in range(len(digits.labels))]
     times = _latency(net, digits)
     _draw(args.output, digits, shown, probabilities, f"chai demo: {right} of {len(said)} held-back digits right")
-    ms = {"median": median(times), "min": times[0], "p90": times[int(0.9 * len(times))]}
+    ms = spread(times)
     if args.json:
         output.as_json(
             "chai.demo/1",
@@ -80,7 +79,7 @@ def execute(args: argparse.Namespace) -> int:
             right=right,
             right_in_float=exact,
             total=len(said),
-            ms=ms,
+            ms=ms._asdict(),
             picture=str(args.output),
             images=[
                 {"file": f.name, "truth": t, "says": int(s), "p": float(p[s])}
@@ -92,8 +91,8 @@ def execute(args: argparse.Namespace) -> int:
         output.result(f"{net.name} (chai's own, trained on handwritten digits)   device {net.device.name}{formats}")
         output.table(["image", "truth", "says", "p", "2nd", "p"], _rows(digits, shown, probabilities), "lrrrrr")
         output.result(f"top-1     {right}/{len(said)} of the held-back digits shipped with chai ({exact} in float)")
-        spread = f"min {ms['min']:.2f}   p90 {ms['p90']:.2f}"
-        output.result(f"latency   median {ms['median']:.2f} ms   {spread}   ({RUNS} runs after a warm-up)")
+        best = f"min {ms.min:.2f}   p90 {ms.p90:.2f}"
+        output.result(f"latency   median {ms.median:.2f} ms   {best}   ({RUNS} runs after a warm-up)")
         engines = Counter(s.engine for s in net.perf.steps)
         output.result(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
         output.result(f"picture   {args.output}")
@@ -114,12 +113,12 @@ def _digits() -> Digits:
 
 
 def _latency(net: Net, digits: Digits) -> list[float]:
-    """Milliseconds of single images, sorted; the first pass of a size warms up."""
+    """Milliseconds of single images; the first pass of a size warms up."""
     times = []
     for i in range(RUNS + 1):
         net.forward(data=digits.data[i : i + 1])
-        times.append(net.perf.wall_ms)
-    return sorted(times[1:])
+        times.append(net.perf.ms_per_image)
+    return times[1:]
 
 
 def _rows(digits: Digits, shown: list[int], probabilities: Array) -> list[list[str]]:

@@ -43,7 +43,7 @@ class Drawing:
         if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
             self.silent.append(answer["file"])
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(exist_ok=True)
         drawn = _draw(images.read(answer["file"]), answer["outputs"], maps, job, threshold)
         drawing.save(drawn, target, drawing.FORMATS[target.suffix.lower()])
         self.written.append(target)

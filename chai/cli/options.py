@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..zoo.locate import is_compiled
+from . import output
 from .parsing import refuse
 
 if TYPE_CHECKING:
@@ -94,7 +95,10 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
 def journal(parser: argparse._ActionsContainer) -> None:
     """What lets a long command go on after it was interrupted."""
     parser.add_argument(
-        "--journal", type=Path, metavar="FILE", help="keep what is done in FILE; the same command goes on from there"
+        "--journal",
+        type=output.file,
+        metavar="FILE",
+        help="keep what is done in FILE; the same command goes on from there",
     )
     parser.add_argument("--restart", action="store_true", help="begin the journal anew")
 

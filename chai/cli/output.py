@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
+from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
+from ..util.files import obstacle
 from ..util.table import plain, quantity
 from ..util.text import encodable, tell, visible
 
@@ -67,6 +69,24 @@ def result(*lines: str) -> None:
 def say(*lines: str) -> None:
     """Print lines for the person at the terminal to stderr."""
     tell(sys.stderr, *lines)
+
+
+def file(text: str) -> Path:
+    """Return the path of a file to write. Refused before anything is computed where it could not be written after."""
+    return _target(text, folder=False)
+
+
+def place(text: str) -> Path:
+    """Return the path of a file or folder to write; checked as ``file`` does."""
+    return _target(text, folder=True)
+
+
+def _target(text: str, folder: bool) -> Path:
+    path = Path(text)
+    if reason := obstacle(path, folder):
+        missing = not path.parent.is_dir()
+        raise UsageError(f"cannot write {text}: {reason}", hint=f"mkdir -p {path.parent}" if missing else None)
+    return path
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:

@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="images like those the network will see, .npy inputs or folders of them; no labels",
     )
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.prototxt", help="what to write")
+    parser.add_argument("-o", "--output", type=output.file, required=True, metavar="OUT.prototxt", help="what to write")
     parser.add_argument(
         "--effort",
         choices=("fast", "normal", "best"),
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the places that are sampled (default: 0)")
     options.journal(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a report to look at")
+    parser.add_argument("--html", type=output.file, metavar="FILE", help="also write a report to look at")
     parser.add_argument("--json", action="store_true", help="as JSON")
     parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
     parser.add_argument(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..images import preprocess as images
 from ..runtime import timeline
-from ..runtime.perf import CSV, getPerfInfo
+from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
 from . import answers, inputs, options, output
@@ -47,15 +47,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--perf", action="store_true", help="where the time went, layer by layer, and CHaiDNN's getPerfInfo"
     )
-    parser.add_argument("--perf-csv", type=Path, metavar="FILE.csv", help=f"the same as a file, e.g. {CSV}")
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE.json", help="the last pass as a timeline for Perfetto or Chrome"
+        "--repeat", type=int, metavar="N", help="time N passes: median, least and p90 of every row (default: 1)"
+    )
+    parser.add_argument("--perf-csv", type=output.file, metavar="FILE.csv", help=f"the same as a file, e.g. {CSV}")
+    parser.add_argument(
+        "--trace", type=output.file, metavar="FILE.json", help="the last pass as a timeline for Perfetto or Chrome"
     )
     parser.add_argument("--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.npz", help="keep the output blobs of all images")
+    parser.add_argument(
+        "-o", "--output", type=output.file, metavar="FILE.npz", help="keep the output blobs of all images"
+    )
     parser.add_argument(
         "--draw",
-        type=Path,
+        type=output.place,
         metavar="OUT",
         help="the images with boxes, colours of a map or best answers: a .png or .jpg, or a folder",
     )
@@ -77,6 +82,12 @@ def execute(args: argparse.Namespace) -> int:
     """
     if args.batch < 1 or (args.top is not None and args.top < 1):
         raise UsageError("--batch and --top must be at least 1")
+    if args.repeat is not None and not (args.perf or args.perf_csv):
+        raise UsageError(
+            "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"
+        )
+    if args.repeat is not None and args.repeat < 1:
+        raise UsageError("--repeat must be at least 1")
     files = images.find(args.image, pipes=not args.draw)  # --draw reads them twice
     drawing = Drawing(args.draw, files) if args.draw else None
     inputs.check_preprocessing(args, files)
@@ -85,7 +96,8 @@ def execute(args: argparse.Namespace) -> int:
     results: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
-    ms, data = 0.0, None
+    speeds = Speeds()
+    data = None
     drawn = answers.THRESHOLD if args.threshold is None else args.threshold
     listed = 0.0 if args.json and args.threshold is None else drawn
     if not args.json:
@@ -95,7 +107,7 @@ def execute(args: argparse.Namespace) -> int:
     files_done = output.progress(files, len(files), "images", args.quiet)
     for names, data in inputs.batches(inputs.items(files_done, job, failed), args.batch):
         outputs = job.net.forward(**{job.blob: data})
-        ms += job.net.perf.wall_ms
+        speeds.add(data.shape, job.net.perf)
         for i, name in enumerate(names):
             said = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
             results.append({"file": name, "outputs": said})
@@ -110,15 +122,17 @@ def execute(args: argparse.Namespace) -> int:
         drawing.report()
     if args.output and results:
         _save(args.output, kept, len(results))
+    perf = None
     if (args.perf or args.perf_csv or args.trace) and data is not None:
-        job.net.forward(**{job.blob: data})  # the first pass warms up; this one is reported
-    if args.perf_csv and data is not None:
-        job.net.perf.write_csv(args.perf_csv)
-        output.say(f"wrote {args.perf_csv} ({len(job.net.perf.steps)} steps)")
-    if args.trace and data is not None:
+        perf = _measured(args, job, data)
+        speeds.measured = perf
+    if args.perf_csv and perf is not None:
+        perf.write_csv(args.perf_csv)
+        output.say(f"wrote {args.perf_csv} ({len(perf.rows)} rows)")
+    if args.trace and perf is not None:
         timeline.save(job.net.perf, args.trace)
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
-    _report(args, job, results, failed, ms / max(1, len(results)))
+    _report(args, job, results, failed, speeds)
     return 65 if failed else 0
 
 
@@ -130,28 +144,46 @@ def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
     options.check_formats(args, job.net.graph, "calibration")
 
 
+def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInfo:
+    """Time passes over inputs of a size that is warm."""
+    if args.repeat is not None and job.net.overlay is not None:
+        from ..kernels.codes import warm_up
+
+        warm_up()  # else numba would be loaded in the middle, when it pays
+    passes = []
+    for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
+        job.net.forward(**{job.blob: data})
+        passes.append(job.net.perf)
+    return summary(passes)
+
+
 def _report(
-    args: argparse.Namespace, job: inputs.Job, results: list[dict[str, Any]], failed: list[dict[str, str]], ms: float
+    args: argparse.Namespace,
+    job: inputs.Job,
+    results: list[dict[str, Any]],
+    failed: list[dict[str, str]],
+    speeds: Speeds,
 ) -> None:
+    perf = speeds.measured if args.perf else None
     if args.json:
         output.as_json(
             "chai.run/2",
             network=job.net.name,
             device=job.net.device.name,
             preprocess=inputs.describe(job),
-            ms_per_image=ms,
+            ms_per_image=speeds.ms_per_image,
             images=results,
             failed=failed,
-            perf=job.net.perf.to_json() if args.perf else None,
+            perf=perf.to_json() if perf is not None else None,
         )
     elif results:
-        output.result(f"{job.net.name}   device {job.net.device.name}   {ms:.1f} ms/image")
-        if args.perf:
-            for table in job.net.perf.tables():
+        output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}")
+        if perf is not None:
+            for table in perf.tables():
                 output.table(table.head, table.rows, table.align)
                 output.result("")
-            output.result(job.net.perf.throughput())
-            getPerfInfo(job.net)
+            output.result(perf.throughput())
+            output.say(*perf.text().removesuffix("\n").split("\n"))
     if not args.quiet and results:
         _advise(args, job, results)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ class Slot:
     """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
 
     A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts the readers that are to come.
+    ``feed`` and ``between`` are the milliseconds before the first step, and of steps that no row of theirs has.
     """
 
     host: dict[str, Array]
@@ -46,6 +48,8 @@ class Slot:
     started: float
     codes: dict[str, Array] = field(default_factory=dict)
     times: list[StepTime] = field(default_factory=list)
+    feed: float = 0.0
+    between: float = 0.0
     peak: int = 0  # bytes of blobs alive at once
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -61,6 +65,12 @@ class Slot:
                 self.left[side, blob] -= 1
                 if self.left[side, blob] == 0 and blob not in self.keep:
                     (self.host if side == "host" else self.codes).pop(blob, None)
+
+    def timed(self, rows: Sequence[StepTime], begin: float) -> None:
+        """Note the rows of a step that began at ``begin``, and what else it took until now."""
+        with self.lock:
+            self.times += rows
+            self.between += (perf_counter() - begin) * 1000 - fsum(row.ms for row in rows)
 
 
 class Execution:
@@ -119,13 +129,17 @@ class Execution:
             self._programs[key] = [self.device.compile(part) for part in parts]
         return self._programs[key]
 
-    def run(self, feeds: Mapping[str, Array], keep: Collection[str]) -> tuple[dict[str, Array], PerfInfo]:
-        """The blobs of ``keep`` (ids) in float32, and what the pass took.
+    def run(
+        self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
+    ) -> tuple[dict[str, Array], PerfInfo]:
+        """The blobs of ``keep`` (ids) in float32, and what the pass took since ``started``, or else since now.
 
         Branches of the host run beside those of the device; where there are none, nothing is worth a thread.
         """
-        slot = self._slot(feeds, keep, perf_counter())
-        if self._branches:
+        slot = self._slot(feeds, keep, perf_counter() if started is None else started)
+        branches = self._branches
+        slot.feed = (perf_counter() - slot.started) * 1000
+        if branches:
             for _ in Pipeline(self._stages, 1).stream([slot]):
                 pass
         else:
@@ -196,29 +210,35 @@ class Execution:
 
     def step(self, i: int, slot: Slot) -> None:
         """Run one step on a batch's blobs."""
+        begin = perf_counter()
         step = self.schedule.steps[i]
-        begin = (perf_counter() - slot.started) * 1000
         with np.errstate(all="ignore"):
             if isinstance(step, Convert):
-                made = [self._convert(step, slot.host, slot.codes)]
+                rows = [self._convert(step, slot)]
             elif isinstance(step, HostStep):
-                made = [self._host(step, slot)]
+                rows = [self._host(step, slot)]
             else:
-                inside = {top for layer in step.layers for top in layer.tops}
-                kept = inside.intersection(slot.keep).difference(step.writes)
-                made = self._device(step, self._compiled(i, step, kept), slot.codes)
-        for timed in made:
-            slot.times.append(replace(timed, begin=begin))
-            begin += timed.ms
+                kept = self._inside[i].intersection(slot.keep).difference(step.writes)
+                rows = self._device(i, step, self._compiled(i, step, kept), slot)
         slot.done(self._reads[i])
         if isinstance(step, DeviceStep):
-            inside = {top for layer in step.layers for top in layer.tops} | {task.output for task in step.tasks}
-            for blob in inside - {*step.writes, *slot.keep}:  # nobody outside the segment reads it
+            for blob in self._inside[i].difference(step.writes, slot.keep):  # nobody outside the segment reads it
                 slot.codes.pop(blob, None)
+        slot.timed(rows, begin)
+
+    @cached_property
+    def _inside(self) -> list[frozenset[str]]:
+        """The blobs that each step writes on the device."""
+        return [
+            frozenset((*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)))
+            if isinstance(step, DeviceStep)
+            else frozenset()
+            for step in self.schedule.steps
+        ]
 
     def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
         """Kept blobs of a batch whose steps are done, in float32."""
-        wall = (perf_counter() - slot.started) * 1000
+        begin = perf_counter()
         blobs = {}
         for blob in slot.keep:
             if blob in slot.host:
@@ -226,17 +246,20 @@ class Execution:
             elif blob in slot.codes:
                 blobs[blob] = self.formats[blob].dequantize(slot.codes[blob])
         times = tuple(sorted(slot.times, key=lambda t: t.begin))
-        return blobs, PerfInfo(times, wall, slot.batch, slot.peak, slot.fed + sum(t.bytes for t in times))
+        total = slot.fed + sum(t.bytes for t in times)
+        slot.timed((), begin)
+        wall = (perf_counter() - slot.started) * 1000
+        return blobs, PerfInfo(times, wall, slot.batch, slot.peak, total, slot.feed, slot.between)
 
-    def _convert(self, step: Convert, host: dict[str, Array], codes: dict[str, Array]) -> StepTime:
+    def _convert(self, step: Convert, slot: Slot) -> StepTime:
         begin = perf_counter()
         if step.kind == "Pack":
-            made = codes[step.blob] = self._pack(step, host[step.blob])
+            made = slot.codes[step.blob] = self._pack(step, slot.host[step.blob])
         else:
-            made = host[step.blob] = unpack(codes[step.blob], step.format)
-        ms = (perf_counter() - begin) * 1000
+            made = slot.host[step.blob] = unpack(slot.codes[step.blob], step.format)
+        ms, at = (perf_counter() - begin) * 1000, (begin - slot.started) * 1000
         name = f"{step.kind} {self.graph.caffe_name(step.blob)}"
-        return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,))
+        return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,), at)
 
     def _pack(self, step: Convert, values: Array) -> Array:
         try:
@@ -260,31 +283,46 @@ class Execution:
         frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))
         return lambda *bottoms: frame.run(bottoms)
 
-    def _device(self, step: DeviceStep, programs: list[Program], codes: dict[str, Array]) -> list[StepTime]:
+    def _device(self, i: int, step: DeviceStep, programs: list[Program], slot: Slot) -> list[StepTime]:
         ran = []
+        codes, at = slot.codes, (perf_counter() - slot.started) * 1000
         whole = 0.0  # of the device alone: looking at what it did is no part of it
-        for i, program in enumerate(programs):
+        for task, program in enumerate(programs):
             begin = perf_counter()
             ran.append(program.run(codes))
             whole += (perf_counter() - begin) * 1000
             if env().check:
-                self._check(step.tasks[i], codes)
+                self._check(step.tasks[task], codes)
+        self._look(step, codes)
+        own = [part.device for part in ran]
+        rows = self._rows[i]
+        if all(part.tasks is not None for part in ran):
+            times = [ms for part in ran for ms in part.tasks or ()]
+            counted = own if len(own) == len(times) else [None] * len(times)
+            begins = list(accumulate(times, initial=at))[:-1]
+            return [
+                replace(row, ms=ms, begin=begin, device_ms=device)
+                for row, ms, begin, device in zip(rows, times, begins, counted, strict=True)
+            ]
+        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
+        macs, written = sum(s.macs for s in rows), sum(s.bytes for s in rows)
+        device = None if None in own else fsum(ms for ms in own if ms is not None)
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes, at, device)]
+
+    def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
+        """Dump what the layers wrote; a part of a larger blob becomes a view of its own, which other steps read."""
         for layer in step.layers:
             for top in layer.tops:
                 of, _ = self.schedule.places.get(top, (top, 0))
                 if top in codes or of in codes:  # of what is hidden there is nothing to be seen
                     dump(top, layer.origin[0], self._codes(top, codes))
-        own = [part.device for part in ran]
-        if all(part.tasks is not None for part in ran):
-            times = [ms for part in ran for ms in part.tasks or ()]
-            counted = own if len(own) == len(times) else [None] * len(times)
-            found = zip(step.tasks, times, counted, strict=True)
-            return [replace(self._task(t), ms=ms, device_ms=device) for t, ms, device in found]
-        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
-        inside = [self._task(t) for t in step.tasks]
-        macs, written = sum(s.macs for s in inside), sum(s.bytes for s in inside)
-        device = None if None in own else fsum(ms for ms in own if ms is not None)
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes, device_ms=device)]
+
+    @cached_property
+    def _rows(self) -> list[list[StepTime]]:
+        """A row for every Task of each step, without its time."""
+        return [
+            [self._task(t) for t in step.tasks] if isinstance(step, DeviceStep) else [] for step in self.schedule.steps
+        ]
 
     def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
         return codes_of(blob, codes, self.shapes, self.schedule.places)

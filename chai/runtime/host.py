@@ -85,27 +85,41 @@ def alive(blobs: Iterable[Array]) -> int:
 
 
 def run(
-    graph: Graph, shapes: Mapping[str, Shape], feeds: Mapping[str, Array], keep: Collection[str]
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    feeds: Mapping[str, Array],
+    keep: Collection[str],
+    started: float | None = None,
 ) -> tuple[dict[str, Array], PerfInfo]:
-    """The blobs of ``keep`` (ids) and what the pass took. Blobs are dropped after their last reader.
+    """The blobs of ``keep`` (ids) and what the pass took since ``started``, or else since now.
+
+    Blobs are dropped after their last reader.
 
     Layers run one by one in prototxt order. Raises PluginError for a failing custom layer, ModelError when memory runs out.
     """
+    started = perf_counter() if started is None else started
     values: dict[str, Array] = dict(feeds)
     steps: list[StepTime] = []
-    peak = 0
-    started = perf_counter()
+    peak, between = 0, 0.0
+    ends = last_readers(graph.layers)
+    last = perf_counter()
+    feed = (last - started) * 1000
     with np.errstate(all="ignore"):  # as Caffe: an overflow is inf, not a message
-        for layer, finished in zip(graph.layers, last_readers(graph.layers)):
+        for layer, finished in zip(graph.layers, ends):
+            ms = 0.0
             if not layer.source:
                 tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started)
                 values.update(zip(layer.tops, tops))
                 steps.append(step)
+                ms = step.ms
             peak = max(peak, alive(values.values()))
             for blob in finished:
                 if blob not in keep:
                     values.pop(blob, None)
-    wall = (perf_counter() - started) * 1000
+            now = perf_counter()
+            between += (now - last) * 1000 - ms
+            last = now
     total = sum(s.bytes for s in steps) + sum(f.nbytes for f in feeds.values())
     batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
-    return values, PerfInfo(tuple(steps), wall, batch, peak, total)
+    wall = (perf_counter() - started) * 1000
+    return values, PerfInfo(tuple(steps), wall, batch, peak, total, feed, between)

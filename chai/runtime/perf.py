@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from math import fsum
+from itertools import chain
+from math import ceil, fsum
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -18,6 +21,7 @@ from ..util.text import csv_cell, tell, visible
 
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # whose time a step is; all but fpga are the host's
+OUTSIDE = ("feed", "between")  # what a pass does outside of its steps; the host's too
 FORMS = {  # text for all layers and for each, decimals of a millisecond
     "chaidnn": (  # getPerfInfo in CHaiDNN's software/interface/xi_interface.cpp
         "[INFOx] Total Number of Custom layers : {0}\n\n",
@@ -38,6 +42,20 @@ FORMS = {  # text for all layers and for each, decimals of a millisecond
 }
 CSV = "layerwise_latency.csv"  # CHaiDNN's name, and its first two columns
 COLUMNS = ("layer_name", "latency", "type", "engine", "share", "macs", "begin")
+
+
+class Spread(NamedTuple):
+    """Milliseconds of several passes: nine of ten took no longer than ``p90``."""
+
+    median: float
+    min: float
+    p90: float
+
+
+def spread(times: Sequence[float]) -> Spread:
+    """Return median, least and 90th percentile (nearest rank) of one time or more."""
+    ordered = sorted(times)
+    return Spread(median(ordered), ordered[0], ordered[ceil(0.9 * len(ordered)) - 1])
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,7 @@ class StepTime:
 
 
 class Share(NamedTuple):
-    """Steps of one kind together: how many, milliseconds, percent of all steps' time."""
+    """Steps of one kind together: how many, milliseconds, percent of all rows' time."""
 
     steps: int
     ms: float
@@ -75,18 +93,31 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class PerfInfo:
-    """The steps of the last forward pass, in order; ``wall_ms`` is the whole pass, ``batch`` its images."""
+    """The steps of a forward pass, in order; ``wall_ms`` is the whole pass, ``batch`` its images.
+
+    ``wall_ms`` runs from the call of ``forward`` to its return, without what is prepared once for a new input size.
+    ``feed_ms`` of it went by before the first step (checking the inputs), ``between_ms`` between the steps and after the
+    last one (looking up, keeping and dropping blobs). ``passes`` are those that this is the ``summary`` of.
+    """
 
     steps: tuple[StepTime, ...] = ()
     wall_ms: float = 0.0
     batch: int = 1
     peak_bytes: int = field(default=0)  # activations alive at once
     blob_bytes: int = field(default=0)  # all activations together
+    feed_ms: float = 0.0
+    between_ms: float = 0.0
+    passes: tuple[PerfInfo, ...] = field(default=(), repr=False)
 
     @property
     def custom(self) -> tuple[StepTime, ...]:
         """The steps that a custom layer took."""
         return tuple(s for s in self.steps if s.engine == "custom")
+
+    @property
+    def ms_per_image(self) -> float:
+        """Return ``wall_ms`` divided by the images of the pass."""
+        return self.wall_ms / self.batch
 
     @property
     def images_per_second(self) -> float:
@@ -98,14 +129,29 @@ class PerfInfo:
         """All steps together. Less than ``wall_ms``, unless host and device worked at the same time."""
         return fsum(s.ms for s in self.steps)
 
+    @cached_property
+    def total_ms(self) -> float:
+        """Return the sum of all rows (steps, and what was measured outside of them); of several passes the median sum."""
+        if self.passes:
+            return median(p.total_ms for p in self.passes)
+        return fsum((self.steps_ms, self.feed_ms, self.between_ms))
+
+    @property
+    def rows(self) -> tuple[StepTime, ...]:
+        """The steps, after ``feed`` and before ``between`` where these took any time: the rows of all tables."""
+        feed, between = (StepTime(n, n, "host", ms, 0, 0) for n, ms in zip(OUTSIDE, (self.feed_ms, self.between_ms)))
+        return (*(feed,) * bool(feed.ms), *self.steps, *(between,) * bool(between.ms))
+
     @property
     def shares(self) -> dict[str, Share]:
-        """The time of each of ``KINDS``. Every step counts once, so the milliseconds add up to ``steps_ms``."""
-        found = {}
+        """The time of each of ``KINDS`` and ``OUTSIDE``. Every row counts once: the milliseconds add up to ``total_ms``."""
+        shares = {}
         for kind in KINDS:
             times = [s.ms for s in self.steps if s.kind == kind]
-            found[kind] = Share(len(times), fsum(times), self._percent(fsum(times)))
-        return found
+            shares[kind] = Share(len(times), fsum(times), self._percent(fsum(times)))
+        for kind, ms in zip(OUTSIDE, (self.feed_ms, self.between_ms)):
+            shares[kind] = Share(0, ms, self._percent(ms))
+        return shares
 
     def conversions(self, step: StepTime) -> tuple[float, float]:
         """Milliseconds of unpacking what a step reads and of packing what it writes; 0 where nothing is converted.
@@ -136,24 +182,42 @@ class PerfInfo:
         return text
 
     def tables(self) -> tuple[Table, Table]:
-        """Every step, and the share of each kind of step."""
-        steps = Table(("step", "type", "engine", "ms", "%", "MACs/s"), list(self._rows()), "lllrrr")
-        shares = {**self.shares, "total": Share(len(self.steps), self.steps_ms, self._percent(self.steps_ms))}
-        rows = [(kind, str(s.steps), f"{s.ms:.3f}", f"{s.percent:.1f}") for kind, s in shares.items() if s.steps]
-        return steps, Table(("time of", "steps", "ms", "%"), rows, "lrrr")
+        """Every row, and the share of each kind of row; with least and p90 where several passes were measured."""
+        ms = ("ms", "min", "p90") if self.passes else ("ms",)
+        steps = Table(("step", "type", "engine", *ms, "%", "MACs/s"), list(self._rows()), "lll" + "r" * (len(ms) + 2))
+        total = Share(len(self.steps), self.total_ms, 100.0 * bool(self.total_ms))
+        rows = []
+        for kind, share in (*self.shares.items(), ("total", total)):
+            if share.steps or share.ms:
+                times = [p.total_ms if kind == "total" else p.shares[kind].ms for p in self.passes or (self,)]
+                rows.append((kind, str(share.steps or "-"), *self._cells(times), f"{share.percent:.1f}"))
+        return steps, Table(("time of", "steps", *ms, "%"), rows, "l" + "r" * (len(ms) + 2))
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
-        for s in self.steps:
-            rate = f"{s.macs / s.ms / 1e6:.1f} G" if s.macs and s.ms else "-"
-            yield s.name, s.type, s.engine, f"{s.ms:.3f}", f"{self._percent(s.ms):.1f}", rate
+        for row, times in zip(self.rows, self._times()):
+            rate = f"{row.macs / row.ms / 1e6:.1f} G" if row.macs and row.ms else "-"
+            kind = "-" if row.type in OUTSIDE else row.type
+            yield row.name, kind, row.engine, *self._cells(times), f"{self._percent(row.ms):.1f}", rate
+
+    def _times(self) -> list[list[float]]:
+        """Return the milliseconds of each row in every pass."""
+        passes = [dict(_labelled(p.rows)) for p in self.passes or (self,)]
+        return [[rows[label].ms for rows in passes if label in rows] for label, _ in _labelled(self.rows)]
+
+    def _cells(self, times: list[float]) -> list[str]:
+        return [f"{ms:.3f}" for ms in (spread(times) if self.passes else times)]
 
     def _percent(self, ms: float) -> float:
-        return 100 * ms / (self.steps_ms or 1.0)
+        return 100 * ms / (fsum((self.steps_ms, self.feed_ms, self.between_ms)) or 1.0)
 
     def throughput(self) -> str:
         """One line: the whole pass, its images, images per second; and where an accelerator counted its own time, how much
         of the overlay's steps that was: the rest moved blobs and waited."""
-        line = f"wall {self.wall_ms:.3f} ms   batch {self.batch}   {self.images_per_second:.2f} images/second"
+        line = f"wall {self.wall_ms:.3f} ms"
+        if self.passes:
+            _, least, p90 = spread([p.wall_ms for p in self.passes])
+            line += f" (median of {len(self.passes)} passes, min {least:.3f}, p90 {p90:.3f})"
+        line += f"   batch {self.batch}   {self.ms_per_image:.3f} ms/image   {self.images_per_second:.2f} images/second"
         counted = [(s.device_ms, s.ms) for s in self.steps if s.device_ms is not None]
         if counted:
             own, whole = map(fsum, zip(*counted))
@@ -174,12 +238,12 @@ class PerfInfo:
         if not self.steps:
             return html.notebook(html.paragraph("no forward pass was run yet"))
         steps, shares = self.tables()
-        kinds = [(kind, share.percent) for kind, share in self.shares.items() if share.steps]
+        kinds = [(kind, share.percent) for kind, share in self.shares.items() if share.steps or share.ms]
         parts = [html.paragraph(self.throughput()), timeline(self), html.markup(shares, [*kinds, ("", 0)])]
-        bars = [(s.engine, self._percent(s.ms)) for s in self.steps]
+        bars = [(row.engine, self._percent(row.ms)) for row in self.rows]
         if len(bars) > html.MOST:
-            longest = sorted(sorted(range(len(bars)), key=lambda i: -self.steps[i].ms)[: html.MOST])
-            parts.append(html.paragraph(f"the {html.MOST} longest of {len(bars)} steps:"))
+            longest = sorted(sorted(range(len(bars)), key=lambda i: -bars[i][1])[: html.MOST])
+            parts.append(html.paragraph(f"the {html.MOST} longest of {len(bars)} rows:"))
             steps = Table(steps.head, [steps.rows[i] for i in longest], steps.align)
             bars = [bars[i] for i in longest]
         return html.notebook(*parts, html.rows(steps, bars))
@@ -187,36 +251,116 @@ class PerfInfo:
     def to_json(self) -> dict[str, Any]:
         """Numbers and names only, ready for json.dumps: the fields, and what ``text`` and ``tables`` say.
 
-        ``custom_layers`` are {name, unpack_ms, custom_ms, pack_ms}, ``shares`` {kind: {steps, ms, percent}}.
+        ``custom_layers`` are {name, unpack_ms, custom_ms, pack_ms}, ``shares`` {kind: {steps, ms, percent}}. ``passes``
+        counts those measured; ``wall`` and, in the order of the table, ``rows`` have {median, min, p90} of them.
         """
         custom = []
         for step in self.custom:
             unpack, pack = self.conversions(step)
             custom.append({"name": step.name, "unpack_ms": unpack, "custom_ms": step.ms, "pack_ms": pack})
         return {
-            **asdict(self),
+            **asdict(replace(self, passes=())),
+            "ms_per_image": self.ms_per_image,
             "images_per_second": self.images_per_second,
             "steps_ms": self.steps_ms,
+            "total_ms": self.total_ms,
+            "passes": len(self.passes) or int(bool(self.steps)),
+            "wall": spread([p.wall_ms for p in self.passes or (self,)])._asdict(),
+            "rows": [{"name": r.name, **spread(times)._asdict()} for r, times in zip(self.rows, self._times())],
             "custom_layers": custom,
             "shares": {kind: share._asdict() for kind, share in self.shares.items()},
         }
 
     def write_csv(self, path: str | Path = CSV) -> None:
-        """Write one row per step: CHaiDNN's two columns, then what chai knows besides.
+        """Write one line per row: CHaiDNN's two columns, then what chai knows besides.
 
-        ``latency`` and ``begin`` are milliseconds, ``share`` percent of all steps' time. Names with commas or quotes are
-        quoted, those that begin like a formula get a ' before them. The file appears complete or not at all.
+        ``latency`` and ``begin`` are milliseconds, ``share`` percent of all rows' time; ``between`` has no ``begin``. Of
+        several passes ``latency`` is the median, and ``min`` and ``p90`` follow. Names with commas or quotes are quoted,
+        those that begin like a formula get a ' before them. The file appears complete or not at all.
         """
         import csv
 
         with complete(path) as part, open(part, "w", encoding="utf-8", newline="") as file:
             rows = csv.writer(file, lineterminator="\n")
-            rows.writerow(COLUMNS)
-            for s in self.steps:
-                share = f"{self._percent(s.ms):.3f}"
+            rows.writerow((*COLUMNS, *("min", "p90") * bool(self.passes)))
+            for row, times in zip(self.rows, self._times()):
+                share, begin = f"{self._percent(row.ms):.3f}", "" if row.type == "between" else f"{row.begin:f}"
+                more = [f"{ms:f}" for ms in spread(times)[1:]] if self.passes else []
                 rows.writerow(
-                    (csv_cell(s.name), f"{s.ms:f}", csv_cell(s.type), s.engine, share, s.macs, f"{s.begin:f}")
+                    (csv_cell(row.name), f"{row.ms:f}", csv_cell(row.type), row.engine, share, row.macs, begin, *more)
                 )
+
+
+def summary(passes: Sequence[PerfInfo]) -> PerfInfo:
+    """Return the medians of several passes over the same sizes, each row's own: they add up to about the median pass."""
+    if len(passes) == 1:
+        return passes[0]
+    steps = [dict(_labelled(p.steps)) for p in passes]
+    medians = tuple(
+        replace(step, ms=median([rows[label].ms for rows in steps if label in rows]))
+        for label, step in _labelled(passes[-1].steps)
+    )
+    wall, feed, between = (median([getattr(p, name) for p in passes]) for name in ("wall_ms", "feed_ms", "between_ms"))
+    return replace(passes[-1], steps=medians, wall_ms=wall, feed_ms=feed, between_ms=between, passes=tuple(passes))
+
+
+@dataclass
+class Speeds:
+    """The passes of a run by input size, and the one (or the summary of several) that was ``measured`` for --perf.
+
+    One definition for all that is printed: milliseconds of a pass divided by its images; of several passes the median.
+    The first pass of a size warms up and counts only where there is no other.
+    """
+
+    passes: dict[tuple[int, ...], list[PerfInfo]] = field(default_factory=dict)
+    measured: PerfInfo | None = None
+
+    def add(self, size: tuple[int, ...], perf: PerfInfo) -> None:
+        """Note a pass."""
+        self.passes.setdefault(size, []).append(perf)
+
+    @property
+    def warm(self) -> list[PerfInfo]:
+        """All passes but the first of each size."""
+        return [perf for passes in self.passes.values() for perf in passes[1:]]
+
+    @property
+    def ms_per_image(self) -> float:
+        """The speed that is printed; 0 where nothing was run."""
+        if self.measured is not None:
+            return self.measured.ms_per_image
+        return median(p.ms_per_image for p in self.warm or chain(*self.passes.values())) if self.passes else 0.0
+
+    def __str__(self) -> str:
+        first = "" if self.warm or self.measured is not None else " in the first pass"
+        return f"{self.ms_per_image:.1f} ms/image{first}"
+
+
+def joined(parts: Sequence[PerfInfo], batch: int, wall_ms: float) -> PerfInfo:
+    """Return one pass of ``batch`` images that was made of several runs of the same steps: the sums of their rows."""
+    runs = [dict(_labelled(p.steps)) for p in parts]
+    steps = tuple(_summed([run[label] for run in runs]) for label, _ in _labelled(parts[0].steps))
+    feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
+    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between)
+
+
+def _summed(rows: Sequence[StepTime]) -> StepTime:
+    counted = [row.device_ms for row in rows if row.device_ms is not None]
+    return replace(
+        rows[0],
+        ms=fsum(row.ms for row in rows),
+        macs=sum(row.macs for row in rows),
+        bytes=sum(row.bytes for row in rows),
+        device_ms=fsum(counted) if counted else None,
+    )
+
+
+def _labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:
+    """Yield each row with a label that is the same in every pass: lanes end their steps in any order."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        yield (row.name, row.type, seen[row.name, row.type]), row
+        seen[row.name, row.type] += 1
 
 
 def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - CHaiDNN's name

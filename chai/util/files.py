@@ -60,6 +60,19 @@ def rest(file: BinaryIO, limit: str, path: str) -> bytes:
     return data
 
 
+def obstacle(path: Path, folder: bool = False) -> str:
+    """Return why ``path`` cannot be written, or nothing. ``folder``: it may be a folder, too."""
+    if path.is_dir():
+        reason = "" if folder else "is a folder"
+    elif path.exists() and not path.is_file():
+        reason = "is no regular file"
+    elif not path.parent.is_dir():
+        reason = f"there is no folder {str(path.parent)!r}"
+    else:
+        path, reason = path.parent, ""
+    return reason or ("" if os.access(path, os.W_OK | os.X_OK) else f"folder {str(path)!r} cannot be written to")
+
+
 def digest(path: str | Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal. Raises ParseError for one that is larger than any that chai reads."""
     from hashlib import sha256

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import chai
+from chai import net as net_module
+from chai.artifact import source
+from chai.artifact.save import save
+from chai.devices import emulator
 from chai.devices.base import Device, Program, Ran, Work
 from chai.devices.emulator import Emulator
 from chai.env import env
 from chai.offload.schedule import DeviceStep
 from chai.runtime import execution, host, timeline
-from chai.runtime.perf import CSV, KINDS, PerfInfo, StepTime
+from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, joined, spread, summary
 from chai.util.text import visible
 from tests.conftest import ROOT, need_models
 from tests.passes.common import AFFINE, CONV, network
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
+FILES = "deploy.prototxt", "weights.caffemodel"
 NUMBER = re.compile(r"\d+\.\d+")
 
 
@@ -251,13 +257,151 @@ def test_shares_of_a_network_by_hand(tmp_path: Path) -> None:
     }
     ms = {s.name: s.ms for s in perf.steps}
     assert sorted(ms) == sorted(name for names in kinds.values() for name in names)
-    assert list(perf.shares) == list(KINDS)
+    assert list(perf.shares) == [*KINDS, *OUTSIDE]
+    assert [perf.shares[kind] for kind in OUTSIDE] == [
+        (0, ms, pytest.approx(100 * ms / perf.total_ms)) for ms in (perf.feed_ms, perf.between_ms)
+    ]
     for kind, names in kinds.items():
         share = perf.shares[kind]
         assert share.steps == len(names)
         assert share.ms == pytest.approx(sum(ms[n] for n in names))
-        assert share.percent == pytest.approx(100 * sum(ms[n] for n in names) / sum(ms.values()))
+        assert share.percent == pytest.approx(100 * sum(ms[n] for n in names) / perf.total_ms)
+    assert perf.total_ms == pytest.approx(sum(ms.values()) + perf.feed_ms + perf.between_ms)
     assert perf.wall_ms >= perf.steps_ms
+
+
+# -- a pass and its rows, by a clock that ticks once whenever it is read
+
+
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock takes a millisecond: what is between two looks counts the same everywhere."""
+    ticks = count()
+    for module in (host, execution, emulator, net_module, source):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(ticks) / 1000)
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+@pytest.mark.parametrize("name", ["digits", "cifar_resnet20"])
+def test_the_rows_are_the_pass(name: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row by looks of its own at the clock, none twice; what no row has are the first and the last look."""
+    net = chai.Net(*((need_models() / name / f for f in FILES) if name != "digits" else [name]), device=device, batch=1)
+    (blob,) = net.inputs
+    data = np.random.default_rng(0).random(net.shapes[blob], np.float32)
+    net.forward(data)
+    ticking(monkeypatch)
+    net.forward(data)
+    perf = net.perf
+    assert perf.feed_ms >= 1 and perf.between_ms >= (len(net.schedule.steps) if net.overlay else len(perf.steps))
+    assert perf.rows == (perf.rows[0], *perf.steps, perf.rows[-1])
+    assert perf.total_ms == pytest.approx(sum(row.ms for row in perf.rows))
+    assert perf.total_ms == pytest.approx(sum(share.ms for share in perf.shares.values()))
+    looks = 2 * len(net.schedule.steps) if net.overlay else 0
+    assert perf.wall_ms - looks - 3 <= perf.total_ms <= perf.wall_ms
+
+
+def test_what_is_prepared_once_is_no_part_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = chai.Net("digits")
+    clock = Clock(monkeypatch)
+
+    def slow(*_: Any, **__: Any) -> None:
+        clock.seconds += 5
+        calibrate(*_, **__)
+
+    calibrate = net._calibrate
+    monkeypatch.setattr(net, "_calibrate", slow)
+    net.forward(np.zeros((1, 1, 8, 8), np.float32))
+    assert (clock.seconds, net.perf.wall_ms) == (5, 0)
+
+    feeds = net._feeds
+    monkeypatch.setattr(net, "_feeds", lambda *a: (setattr(clock, "seconds", clock.seconds + 1), feeds(*a))[1])
+    net.forward(np.zeros((1, 1, 8, 8), np.float32))  # checking the inputs is
+    assert (net.perf.feed_ms, net.perf.wall_ms) == (pytest.approx(1000), pytest.approx(1000))
+    assert net.perf.rows[0].name == "feed" and net.perf.shares["feed"].percent == pytest.approx(100)
+
+
+def test_a_compiled_network_of_several_runs_is_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = chai.Net("digits", batch=2)
+    data = np.random.default_rng(0).random((5, 1, 8, 8)).astype(np.float32)
+    net.calibrate(data)
+    net.forward(data[:2])
+    save(net, tmp_path / "d.chai")
+    loaded = chai.Net(tmp_path / "d.chai")
+    loaded.forward(data[:2])
+    once = loaded.perf
+    ticking(monkeypatch)
+    loaded.forward(data)
+    perf = loaded.perf
+    assert [(s.name, s.macs, s.bytes) for s in perf.steps] == [(s.name, 3 * s.macs, 3 * s.bytes) for s in once.steps]
+    assert perf.batch == 5 and perf.wall_ms * 0.8 < perf.total_ms <= perf.wall_ms
+
+
+# -- several passes
+
+
+def test_spread() -> None:
+    assert spread([3.0]) == (3, 3, 3)
+    assert spread([4.0, 1.0, 2.0]) == (2, 1, 4)
+    assert spread([float(n) for n in range(20, 0, -1)]) == (10.5, 1, 18)
+
+
+def one_of(times: Sequence[float], wall: float, turned: bool = False) -> PerfInfo:
+    """A pass of two Tasks of one layer and a custom layer; ``turned``: its lanes ended the other way round."""
+    steps = (
+        StepTime("a", "conv", "fpga", times[1], 2_000_000, 4, begin=1.0),
+        StepTime("a", "conv", "fpga", times[2], 0, 4, begin=2.0),
+        StepTime("c", "gemm", "custom", times[3], 0, 4, begin=3.0),
+    )
+    return PerfInfo(steps[2:] + steps[:2] if turned else steps, wall, 2, 0, 0, times[0], times[4])
+
+
+PASSES = [one_of(t, w, w == 40) for t, w in (([1, 8, 3, 5, 2], 20.0), ([2, 6, 4, 9, 1], 24.0), ([9, 7, 2, 1, 3], 40.0))]
+
+
+def test_several_passes_have_a_spread_for_every_row_and_for_all(tmp_path: Path) -> None:
+    perf = summary(PASSES)
+    assert str(perf).splitlines() == [
+        "step     type  engine     ms    min    p90     %  MACs/s",
+        "feed     -     host    2.000  1.000  9.000  10.5       -",
+        "c        gemm  custom  5.000  1.000  9.000  26.3       -",
+        "a        conv  fpga    7.000  6.000  8.000  36.8   0.3 G",
+        "a        conv  fpga    3.000  2.000  4.000  15.8       -",
+        "between  -     host    2.000  1.000  3.000  10.5       -",
+        "",
+        "time of  steps      ms     min     p90      %",
+        "fpga         2  10.000   9.000  11.000   52.6",
+        "custom       1   5.000   1.000   9.000   26.3",
+        "feed         -   2.000   1.000   9.000   10.5",
+        "between      -   2.000   1.000   3.000   10.5",
+        "total        3  22.000  19.000  22.000  100.0",
+        "",
+        "wall 24.000 ms (median of 3 passes, min 20.000, p90 40.000)   batch 2   12.000 ms/image   83.33 images/second",
+    ]
+    assert "Custom layer Latency : 5.000000 ms" in perf.text()
+    perf.write_csv(tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text().splitlines() == [
+        "layer_name,latency,type,engine,share,macs,begin,min,p90",
+        "feed,2.000000,feed,host,10.526,0,0.000000,1.000000,9.000000",
+        "c,5.000000,gemm,custom,26.316,0,3.000000,1.000000,9.000000",
+        "a,7.000000,conv,fpga,36.842,2000000,1.000000,6.000000,8.000000",
+        "a,3.000000,conv,fpga,15.789,0,2.000000,2.000000,4.000000",
+        "between,2.000000,between,host,10.526,0,,1.000000,3.000000",
+    ]
+    found = json.loads(json.dumps(perf.to_json(), allow_nan=False))
+    assert (found["passes"], found["total_ms"], found["ms_per_image"]) == (3, 22, 12)
+    assert found["wall"] == {"median": 24, "min": 20, "p90": 40}
+    assert found["rows"][1] == {"name": "c", "median": 5, "min": 1, "p90": 9}
+    assert "median of 3 passes" in perf._repr_html_()
+
+
+def test_one_pass_is_its_own_summary() -> None:
+    assert summary(PASSES[:1]) is PASSES[0]
+    assert "min" not in str(PASSES[0]) and PASSES[0].to_json()["passes"] == 1
+
+
+def test_runs_joined_have_the_sums() -> None:
+    perf = joined(PASSES[:2], 3, 50.0)
+    assert [(s.ms, s.macs, s.begin) for s in perf.steps] == [(14, 4_000_000, 1), (7, 0, 2), (14, 0, 3)]
+    assert (perf.feed_ms, perf.between_ms, perf.wall_ms, perf.batch, perf.passes) == (3, 3, 50, 3, ())
 
 
 TIME = st.just(0.0) | st.floats(1e-6, 1e6)  # milliseconds; clocks tick in nanoseconds
@@ -296,7 +440,8 @@ def test_every_step_is_in_one_share_and_all_forms_hold(steps: list[StepTime], wa
 def test_json_before_any_pass() -> None:
     found = json.loads(json.dumps(PerfInfo().to_json()))
     assert (found["steps"], found["custom_layers"], found["steps_ms"], found["images_per_second"]) == ([], [], 0, 0)
-    assert found["shares"] == {kind: {"steps": 0, "ms": 0, "percent": 0} for kind in KINDS}
+    assert found["shares"] == {kind: {"steps": 0, "ms": 0, "percent": 0} for kind in (*KINDS, *OUTSIDE)}
+    assert (found["passes"], found["rows"], found["total_ms"], found["ms_per_image"]) == (0, [], 0, 0)
 
 
 # -- tables
@@ -329,7 +474,7 @@ def test_the_table() -> None:
         "pack         1  0.500    6.2",
         "total        4  8.000  100.0",
         "",
-        "wall 10.000 ms   batch 3   300.00 images/second",
+        "wall 10.000 ms   batch 3   3.333 ms/image   300.00 images/second",
     ]
 
 
@@ -352,10 +497,14 @@ def test_the_file_of_a_network_is_read_back(tmp_path: Path) -> None:
     with open(tmp_path / "t.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [(r["layer_name"], r["type"], r["engine"], int(r["macs"])) for r in rows] == [
-        (s.name, s.type, s.engine, s.macs) for s in perf.steps
+        ("feed", "feed", "host", 0),
+        *((s.name, s.type, s.engine, s.macs) for s in perf.steps),
+        ("between", "between", "host", 0),
     ]
-    assert [float(r["latency"]) for r in rows] == pytest.approx([s.ms for s in perf.steps], abs=1e-6)
-    assert [float(r["begin"]) for r in rows] == pytest.approx([s.begin for s in perf.steps], abs=1e-6)
+    latencies = [perf.feed_ms, *(s.ms for s in perf.steps), perf.between_ms]
+    assert [float(r["latency"]) for r in rows] == pytest.approx(latencies, abs=1e-6)
+    assert [float(r["begin"]) for r in rows[1:-1]] == pytest.approx([s.begin for s in perf.steps], abs=1e-6)
+    assert (rows[0]["begin"], rows[-1]["begin"]) == ("0.000000", "")
     assert sum(float(r["share"]) for r in rows) == pytest.approx(100, abs=1e-3 * len(rows))
 
 
@@ -425,7 +574,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 0.0
-        for module in (host, execution):
+        for module in (host, execution, net_module):
             monkeypatch.setattr(module, "perf_counter", lambda: self.seconds)
 
 

@@ -1,0 +1,70 @@
+"""What a command is to write is looked at before it computes anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chai.cli import inputs
+from chai.util.files import obstacle
+from chai.util.paths import resource
+from tests.cli.conftest import InProcess
+
+IMAGE = str(sorted(resource("prototxt", "digits_images").glob("*_7.png"))[0])
+OPTIONS = {
+    "run": (["digits", "-i", IMAGE], ["-o", "--draw", "--perf-csv", "--trace"]),
+    "check": (["digits", "-i", IMAGE], ["--html", "--png"]),
+    "quantize": (["digits", "--calibration", IMAGE, "-o", "q.prototxt"], ["-o", "--html", "--journal"]),
+    "evaluate": (["digits", "-i", IMAGE], ["--journal"]),
+    "compile": (["digits"], ["-o"]),
+    "demo": ([], ["-o"]),
+}
+CASES = [(command, option) for command, (_, options) in OPTIONS.items() for option in options]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_computed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    def load(*_: object, **__: object) -> None:
+        raise AssertionError("a network was loaded")
+
+    monkeypatch.setattr("chai.net.Net.__init__", load)
+    monkeypatch.setattr(inputs, "prepare", load)
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert [p.name for p in tmp_path.iterdir()] in ([], ["here"]), "something was written"
+
+
+@pytest.mark.parametrize(("command", "option"), CASES)
+def test_a_folder_that_is_not_there(
+    command: str, option: str, in_process: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert in_process(command, *OPTIONS[command][0], option, "no/such/x.chai") == 2
+    wrong = "error: cannot write no/such/x.chai: there is no folder 'no/such'\nhint: mkdir -p no/such\n"
+    assert capsys.readouterr() == ("", wrong)
+
+
+@pytest.mark.parametrize(("command", "option"), [case for case in CASES if case[1] != "--draw"])
+def test_a_folder_is_no_file(
+    command: str, option: str, in_process: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("here").mkdir()
+    assert in_process(command, *OPTIONS[command][0], option, "here") == 2
+    assert capsys.readouterr() == ("", "error: cannot write here: is a folder\n")
+
+
+def test_a_device_or_pipe_is_not_replaced_by_a_file(in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo("here")
+    assert in_process("run", "digits", "-i", IMAGE, "--trace", "here") == 2
+    assert capsys.readouterr() == ("", "error: cannot write here: is no regular file\n")
+    assert obstacle(Path(os.devnull)) == "is no regular file"
+
+
+def test_a_folder_that_nothing_can_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("here").mkdir()
+    assert obstacle(Path("here/x")) == obstacle(Path("here"), folder=True) == ""
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("here"))
+    assert obstacle(Path("here/x")) == obstacle(Path("here"), folder=True) == "folder 'here' cannot be written to"
+    assert obstacle(Path("x")) == ""
