@@ -78,3 +78,17 @@ def test_show_prints_what_the_readme_shows(capsys: pytest.CaptureFixture[str]) -
 def test_links_lead_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / link).exists(), link
+
+
+def test_the_wheels_for_a_board_without_internet_are_all() -> None:
+    """Named one by one, as pip is told to look for no others; in the versions that are tested."""
+    page = (ROOT / "docs" / "board.md").read_text()
+    (command,) = re.findall(r"^pip download (.*?)\n[a-z]", page, re.DOTALL | re.MULTILINE)
+    named = {re.split("=", word)[0] for word in command.split()}
+    project = (ROOT / "pyproject.toml").read_text()
+    (block,) = re.findall(r"^dependencies = \[(.*?)^\]", project, re.DOTALL | re.MULTILINE)
+    needed = set(re.findall(r'"([a-z]+)', block))
+    assert needed - named == {"numpy", "pillow"}, "those are the image's"
+    for pin in ("protobuf", "numba"):
+        (tested,) = re.findall(rf"^{pin}==(\S+)$", (ROOT / "constraints-board.txt").read_text(), re.MULTILINE)
+        assert f" {pin}=={tested}" in command

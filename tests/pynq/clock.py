@@ -7,6 +7,8 @@ from math import inf
 from time import monotonic
 from typing import Any
 
+from tests.conftest import HANG
+
 
 class Clock:
     """What stands in for the driver's time. The last of ``boards`` is told when it passes; ``slept`` counts how often."""
@@ -31,7 +33,7 @@ class Clock:
         board = self.boards[-1]
         ends = board.accelerator.ends if board.accelerator._bit("busy") else inf
         self.now = max(self.now, min(self.now + seconds, ends))
-        patience = monotonic() + 20
+        patience = monotonic() + HANG
         while True:
             board.tick()
             if not board.controller.coming:

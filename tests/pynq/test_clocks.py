@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import chai
 from chai.devices.pynq import clocks, program
 from chai.errors import DeviceError
 
@@ -17,6 +19,7 @@ pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 from .hardware_files import handoff  # noqa: E402
 
+DIGIT = np.zeros((1, 1, 8, 8), np.float32)
 ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
 FAMILIES = [pytest.param("pynq-z2", marks=ZYNQ_7000), "ultra96"]
 # where divisors of PL clocks are (UG585, UG1087), and MHz of the PLL that the simulated boards divide
@@ -105,3 +108,20 @@ def test_a_real_handoff() -> None:
     path = Path(pynqmetadata.__file__).parent / "tests" / "hwhs" / "resizer.hwh"
     assert clocks.source(path, "axi_dma_0") == 0
     assert clocks.source(path, "no_such_block") is None
+
+
+def test_a_counter_beyond_the_wall_clock_is_not_reported(
+    board: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where a build has no such register and reads ones: centuries, in a pass of milliseconds."""
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=DIGIT)
+    net.forward(DIGIT)
+    assert all(s.device_ms is not None for s in net.perf.steps if s.engine == "fpga")
+    assert "accelerator " in net.perf.throughput() and "not reported" not in caplog.text
+    read = board.accelerator.read
+    offset = board.overlay.registers["CYCLES_HI"].offset
+    monkeypatch.setattr(board.accelerator, "read", lambda at: 0xFFFF_FFFF if at == offset else read(at))
+    for _ in range(2):
+        net.forward(DIGIT)
+    assert all(s.device_ms is None for s in net.perf.steps) and "accelerator" not in net.perf.throughput()
+    assert caplog.text.count("ms in a run of ") == 1 and "its time is not reported" in caplog.text

@@ -19,6 +19,7 @@ from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import program
 from chai.env import env
 from chai.errors import ChaiError, DeviceError
+from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
 
@@ -362,6 +363,27 @@ def test_a_lost_flush_or_invalidate_is_seen(board: Any, wanted: Any, kind: str) 
         board.lose = None
         net.offload.close()
         right(net, wanted)
+
+
+def test_half_of_a_flush_is_found_by_the_self_test_and_by_a_check(
+    board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass alone does not see it: half of its input is the last one's, and the numbers are wrong."""
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
+    right(net, wanted)
+    board.halves = True
+    found = net.forward(IMAGES[1])
+    assert any(not np.array_equal(found[b], wanted[1][b]) for b in found)
+    net.close()
+    assert [r.name for r in selftest.run(program.device, board.overlay) if not r.ok]
+    board.halves = False
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
+    right(net, wanted)
+    board.halves = True
+    with pytest.raises(DeviceError, match="the device's code at"):
+        net.forward(IMAGES[1])
 
 
 def test_parameters_that_change_give_the_old_buffers_back(net: chai.Net, board: Any) -> None:

@@ -136,8 +136,8 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
 REAL = [
     ("cifar_resnet20", 3),
     ("squeezenet_v1.1", 1),
-    pytest.param("googlenet", 1, marks=pytest.mark.timeout(600)),
-    pytest.param("googlenet_nolrn", 1, marks=pytest.mark.timeout(600)),
+    pytest.param("googlenet", 1),
+    pytest.param("googlenet_nolrn", 1),
 ]
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from chai import hw_overlays, overlay as overlays
 from chai.util.paths import resource
-from tests.conftest import ROOT
+from tests.conftest import HANG, ROOT
 
 needs_pynq = pytest.mark.skipif(not find_spec("pynq"), reason="no pynq here: nox -s driver")
 BOARD = (ROOT / "docs" / "board.md").read_text()
@@ -103,7 +103,7 @@ PIP_ARMV7L = "import platform; platform.machine = lambda: 'armv7l'; from pip._in
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
     done = subprocess.run(
-        [*map(str, command)], cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
+        [*map(str, command)], cwd=folder, env=env, capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -137,7 +137,7 @@ def test_the_page_links_to_what_is_there() -> None:
 
 SLOW = [
     pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(4 * HANG),
     pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="the image's Python is 3.10: nox -s pynq -- -m slow"),
 ]
 

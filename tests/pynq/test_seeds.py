@@ -26,6 +26,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from tests.conftest import HANG
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -240,7 +241,7 @@ def test_any_order_of_faults(board_of: Callable[..., Any], monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(8 * HANG)
 @pytest.mark.parametrize("first", range(1000, 6000, 500))
 def test_many_more(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     assert len(played(board_of, monkeypatch, range(first, first + 500))) == 500 * STEPS

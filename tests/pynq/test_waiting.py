@@ -18,6 +18,7 @@ import chai
 from chai.devices.pynq import program, waiting
 from chai.env import env
 from chai.errors import DeviceError, UsageError
+from tests.conftest import HANG
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -256,6 +257,6 @@ def test_a_process_ends_while_the_thread_waits() -> None:
         "print('done')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=HANG, check=True
     )
     assert (done.stdout, done.stderr) == ("done\n", "")

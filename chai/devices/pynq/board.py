@@ -6,12 +6,14 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ...env import env
 from ...errors import DeviceError
 from ...util.log import logger
+from .clocks import TOLERANCE
 from .finding import claim, download
 from .memory import Lost, answering
 from .waiting import Interrupt, Polling
@@ -33,6 +35,7 @@ class Board:
         self.lock = threading.Lock()
         self.users: WeakSet[Any] = WeakSet()  # Programs that are not closed
         self.stuck = False
+        self._doubted = False  # whether its cycle counter was found to be wrong
         self.process = os.getpid()
         self._waiting: Polling | Interrupt = Polling()
         self._claim = claim()
@@ -91,7 +94,7 @@ class Board:
             )
 
     def run(self, address: int, tasks: Sequence[Task], seconds: float) -> float | None:
-        """Run the chain at ``address``; the milliseconds that the accelerator counted, None if its clock is not known.
+        """Run the chain at ``address``; the milliseconds that the accelerator counted, None where they are not known.
 
         Raises DeviceError that names the layer; the accelerator is then reset.
 
@@ -106,11 +109,13 @@ class Board:
             self.write("CHAIN_LO", address & 0xFFFFFFFF)
             self.write("CHAIN_HI", address >> 32)
             self.write("COUNT", len(tasks))
+            begin = perf_counter()
             self.write("CONTROL", self._mask("CONTROL", "start"))
             self._wait(tasks, seconds)
+            wall = (perf_counter() - begin) * 1000
             cycles = self.read("CYCLES") | self.read("CYCLES_HI") << 32  # the first holds the second
             self.check()  # another's registers may say what they like
-            return cycles / (self.mhz * 1000) if self.mhz else None
+            return self._counted(cycles, wall)
         except DeviceError:
             self.check()  # in another's registers nothing is reset
             self.reset()
@@ -120,6 +125,18 @@ class Board:
                 self.check()
                 self.reset()
             raise
+
+    def _counted(self, cycles: int, wall: float) -> float | None:
+        """Return milliseconds of the accelerator's clock; None if it is not known, or they are more than went by here."""
+        if not self.mhz:
+            return None
+        ms = cycles / (self.mhz * 1000)
+        if ms <= wall * (1 + TOLERANCE):
+            return ms
+        if not self._doubted:
+            log.warning("the accelerator counted %.3f ms in a run of %.3f ms: its time is not reported", ms, wall)
+        self._doubted = True
+        return None
 
     def reset(self) -> None:
         """Stop whatever it does."""
