@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,20 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("CHAI_TEST_DATA", ROOT.parent / "shared" / "models"))
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background job, and inherited by all processes
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _NO_DATA = "no data: "
 _required = os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1"
-settings.register_profile("any machine", suppress_health_check=[HealthCheck.too_slow])  # an emulated one, too
+HANG = (
+    1800  # seconds for one thing that a test waits for: against hanging alone, no test fails because a machine is slow
+)
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+def examples(count: int) -> int:
+    """Return how many examples hypothesis tries: ``count``, or CHAI_TEST_EXAMPLES times as many."""
+    return count * int(os.environ.get("CHAI_TEST_EXAMPLES", "1"))
 
 
 def need_models() -> Path:

@@ -21,10 +21,11 @@ from chai.fixed import (
     round_half_away,
     weight_steps,
 )
+from tests.conftest import examples
 from tests.reference import fixed as reference
 
 Array = np.ndarray
-EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
 MULTIPLIER = (1 << 17) - 1
 SUM = (1 << 24) - 1
 

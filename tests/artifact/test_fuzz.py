@@ -24,7 +24,7 @@ from chai.codegen.memory_map import FIXED, split
 from chai.errors import ChaiError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
-from tests.conftest import report
+from tests.conftest import HANG, report
 
 from .common import NETS, assembled, data, load, made, parts
 
@@ -196,12 +196,12 @@ def fetched(step: DeviceStep, net: chai.Net) -> None:
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_three_hundred_mutations_of_each_kind(files: Any, tmp_path: Path, name: str) -> None:
-    fuzz(files[name], tmp_path / "net.chai", 300 // len(NETS), seed=list(NETS).index(name))
+def test_mutations_of_each_kind(files: Any, tmp_path: Path, name: str) -> None:
+    fuzz(files[name], tmp_path / "net.chai", 150 // len(NETS), seed=list(NETS).index(name))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(8 * HANG)
 @pytest.mark.parametrize("name", NETS)
 def test_ten_thousand_mutations(files: Any, tmp_path: Path, name: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -240,8 +240,8 @@ def fuzz(file: Any, path: Path, count: int, seed: int) -> dict[str, int]:
 
 def test_the_mutations_reach_the_semantic_checks(files: Any, tmp_path: Path) -> None:
     """Else the rest here would only test checksums."""
-    words = fuzz(files["parts"], tmp_path / "net.chai", 150, seed=7)
-    assert words.get("runs", 0) > 5
+    words = fuzz(files["parts"], tmp_path / "net.chai", 80, seed=7)
+    assert words.get("runs", 0) > 2
     assert sum("descriptor" in w for w in words) > 5
     assert sum("header" in w for w in words) > 20
     assert sum("checksum" in w for w in words) >= 3

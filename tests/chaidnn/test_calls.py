@@ -34,6 +34,7 @@ from chai.chaidnn import (
 from chai.errors import DeviceError, ParseError, PluginError, UsageError
 from chai.images.preprocess import Preprocess, read
 from chai.util.paths import resource
+from tests.conftest import HANG
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = (ROOT / "docs" / "chaidnn.md").read_text()
@@ -296,7 +297,7 @@ layer { name: "b" type: "meet" bottom: "a" top: "b" user_defined_layer: true
 
 def test_two_handles_run_at_the_same_time(tmp_path: Path) -> None:
     """Both custom layers have to be inside at once, or the barrier breaks."""
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=HANG)
 
     def meet(x: Any) -> None:
         barrier.wait()

@@ -19,6 +19,7 @@ from chai.parser.caffemodel import write_caffemodel
 from chai.util.paths import resource
 from chai.xportdnn import main as xportdnn
 from chai.zoo.locate import read_graph
+from tests.conftest import HANG
 from tests.evaluate.test_compare import Page
 
 DIGITS = resource("prototxt", "digits_images")
@@ -104,7 +105,7 @@ def test_xportdnn(tmp_path: Path) -> None:
          "--quantized_deploy_model", str(out), "--calibration_directory", str(DIGITS), "--calibration_size", "12",
          "--bitwidths", "6,6,6", "--dims", "1,8,8", "--transpose", "2,0,1", "--channel_swap", "2,1,0",
          "--raw_scale", "255.0", "--mean_value", "0", "--input_scale", "0.0625", "--fl_bitwidths", "8,8,8"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+        capture_output=True, text=True, cwd=tmp_path, timeout=HANG, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "8x8 gray, mean 0, scale 0.0625" in done.stdout and "12 images" in done.stdout

@@ -21,9 +21,10 @@ from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.test_memory_map import network
+from tests.conftest import examples
 
 Z2 = overlays.load("pynq-z2")
-RANDOM = settings(max_examples=100, derandomize=True, deadline=None)
+RANDOM = settings(max_examples=examples(50), derandomize=True, deadline=None)
 ONE = Window((1, 1), (1, 1), (0, 0))
 
 

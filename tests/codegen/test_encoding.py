@@ -29,13 +29,13 @@ from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.test_memory_map import Segment, network, segments
-from tests.conftest import report
+from tests.conftest import examples, report
 from tests.passes.common import CONV, MAX, network as small_network
 
 Z2 = overlays.load("pynq-z2")
 OVERLAYS = [Z2, overlays.load("ultra96")]
 WHERE = 0x1_2345_6780 & ~63
-RANDOM = settings(max_examples=200, derandomize=True, deadline=None)
+RANDOM = settings(max_examples=examples(100), derandomize=True, deadline=None)
 
 
 def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:

@@ -20,7 +20,7 @@ from chai.offload.plan import Offload
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Layout, load
 from chai.overlay.layout import Placed, blob_bytes
-from tests.conftest import need_models, report
+from tests.conftest import examples, need_models, report
 
 LAYOUT = load("pynq-z2").layout
 NETWORKS = [
@@ -32,7 +32,7 @@ NETWORKS = [
     "wechat_qr_sr",
     "yuface_v1_ssd",
 ]
-RANDOM = settings(max_examples=150, derandomize=True, deadline=None)
+RANDOM = settings(max_examples=examples(75), derandomize=True, deadline=None)
 
 
 @cache

@@ -14,7 +14,7 @@ import pytest
 
 import chai
 from chai.plugins.xchange import FIELDS
-from tests.conftest import ROOT, need_models
+from tests.conftest import HANG, ROOT, need_models
 
 DOCUMENT = (ROOT / "docs" / "custom_layers.md").read_text()
 TUTORIAL = DOCUMENT[DOCUMENT.index("## Tutorial") : DOCUMENT.index("## Layers that are shipped")]
@@ -55,7 +55,7 @@ def test_the_command_of_the_tutorial_finds_the_camel(tmp_path: Path, step1: Path
         text=True,
         cwd=tmp_path,
         env={k: v for k, v in os.environ.items() if not k.startswith("CHAI_")} | {"COLUMNS": "120"},
-        timeout=240,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from chai.util.paths import resource
+from tests.conftest import HANG
 
 KILLS, FREEZES, RAISES = 1001.0, 1002.0, 1003.0
 GUARD = f"""
@@ -57,7 +58,7 @@ def records(journal: Path) -> dict[int, dict[str, Any]]:
     return {r["image"]: r for r in found}
 
 
-def until(condition: Any, what: str, seconds: float = 60) -> Any:
+def until(condition: Any, what: str, seconds: float = HANG) -> Any:
     """What ``condition`` gives when it first gives something."""
     end = monotonic() + seconds
     while not (found := condition()):

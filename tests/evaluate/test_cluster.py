@@ -20,6 +20,7 @@ from chai import cli
 from chai.evaluate import cluster as crew
 from chai.evaluate.job import Job, answer
 from chai.util.paths import resource
+from tests.conftest import HANG
 
 from .guarded import KILLS, guarded, lines, records, until
 
@@ -35,7 +36,13 @@ def cluster(**config: Any) -> Iterator[Any]:
     import dask
 
     with (
-        dask.config.set({f"distributed.scheduler.{k.replace('_', '-')}": v for k, v in config.items()}),
+        dask.config.set(
+            {
+                "distributed.comm.timeouts": {"connect": f"{HANG} s", "tcp": f"{HANG} s"},
+                "distributed.deploy.lost-worker-timeout": f"{HANG} s",  # else workers that restart slowly are given up
+                **{f"distributed.scheduler.{k.replace('_', '-')}": v for k, v in config.items()},
+            }
+        ),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as found,
     ):
         try:
@@ -48,8 +55,15 @@ def cluster(**config: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are taken for frozen after three silent seconds."""
-    monkeypatch.setattr(crew, "PATIENCE", 3.0)
+    """Workers are taken for frozen after two silent seconds: others then run their batches too."""
+    monkeypatch.setattr(crew, "PATIENCE", 2.0)
+    monkeypatch.setattr(crew, "LOOK", 0.5)
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may be slow: reaching the scheduler may take long."""
+    monkeypatch.setattr(crew, "CONNECT", HANG)
 
 
 @pytest.fixture(autouse=True)
@@ -68,14 +82,14 @@ def pids(found: Any) -> list[int]:
     "ttl", ["5 minutes", "4s"]
 )  # dask's default, under which it waits for a stopped worker; a short one
 def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, capsys: Any, ttl: str) -> None:
-    args = ["evaluate", *map(str, guarded(tmp_path, 200, pause=0.01)), "--json", "--batch", "4"]
+    args = ["evaluate", *map(str, guarded(tmp_path, 120, pause=0.01)), "--json", "--batch", "4"]
     journal, stopped = tmp_path / "journal.jsonl", list[int]()
 
     def harm(found: Any) -> None:
-        until(lambda: lines(journal) > 50, "a quarter")
+        until(lambda: lines(journal) > 30, "a quarter")
         killed = pids(found)[0]
         os.kill(killed, signal.SIGKILL)
-        until(lambda: lines(journal) > 100, "half")
+        until(lambda: lines(journal) > 60, "half")
         stopped.append(next(pid for pid in pids(found) if pid != killed))
         os.kill(stopped[0], signal.SIGSTOP)
 
@@ -87,7 +101,7 @@ def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, ca
         if ttl != "4s":  # with that, dask has ended it
             assert Path(f"/proc/{stopped[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     harmed = capsys.readouterr().out
-    assert sorted(records(journal)) == list(range(200))
+    assert sorted(records(journal)) == list(range(120))
     assert cli.run([*args, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == harmed
 
@@ -153,7 +167,7 @@ def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> Non
 
 
 def test_the_last_worker_does_all_when_the_other_has_stopped(tmp_path: Path, impatient: None, capsys: Any) -> None:
-    args = ["evaluate", *map(str, guarded(tmp_path, 60, pause=0.01)), "--json", "--batch", "2"]
+    args = ["evaluate", *map(str, guarded(tmp_path, 30, pause=0.01)), "--json", "--batch", "2"]
     with cluster() as found:
         os.kill(pids(found)[0], signal.SIGSTOP)
         assert cli.run([*args, "--scheduler", found.scheduler_address]) == 0

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from chai.errors import ChaiError, DeviceError
 from chai.evaluate.dispatch import Part, batches, drive
 from chai.evaluate.job import Place
+from tests.conftest import examples
 
 IMAGES: list[Place] = [(i, f"/photos/{i}.png", None) for i in range(23)]
 
@@ -43,7 +44,7 @@ class Unreliable:
         pass
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.booleans(), max_size=8),
     st.frozensets(st.integers(0, 22), max_size=3),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, need_models
+from tests.conftest import HANG, ROOT, need_models
 
 FOLDER = ROOT / "chai" / "notebooks"
 NAMES = sorted(p.name for p in FOLDER.glob("*.ipynb"))
@@ -32,7 +32,7 @@ def execute(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str
     notebook = nbformat.read(FOLDER / name, 4)
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in more]
     resources = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=resources).execute()
+    nbclient.NotebookClient(notebook, timeout=HANG, kernel_name="python3", resources=resources).execute()
     return Outputs([output for cell in notebook.cells for output in cell.get("outputs", [])])
 
 

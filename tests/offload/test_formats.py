@@ -14,6 +14,7 @@ from chai.fixed import Format
 from chai.offload.formats import calibrated, from_precision, given as brings_formats, ranges
 from chai.passes.rewrite import rewrite
 from chai.tasks.target import Target
+from tests.conftest import examples
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, MAX, make, network
 
 SHAPE = (2, 3, 5, 7)
@@ -131,7 +132,7 @@ def test_ranges_are_magnitudes() -> None:
     assert np.isnan(ranges({"a": np.array([1.0, np.nan])})["a"])
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(30), deadline=None, derandomize=True, database=None)
 @given(seen=st.lists(st.floats(0, 1e6, width=32), min_size=8, max_size=8), bits=st.sampled_from([8, 6]))
 def test_no_range_is_cut(tmp_path_factory: pytest.TempPathFactory, seen: list[float], bits: int) -> None:
     graph = make(tmp_path_factory.mktemp("cut"), INCEPTION)

@@ -21,12 +21,12 @@ from chai.offload.schedule import Convert, DeviceStep
 from chai.passes.infer_shapes import infer_shapes
 from chai.util.paths import resource
 from chai.zoo.locate import read_graph
-from tests.conftest import need_models
+from tests.conftest import examples, need_models
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, make, network, prototxt
 
 SHAPE = (2, 3, 5, 7)
 SAME = "convolution_param { num_output: 3 kernel_size: 1 }"  # channels as they came, for sums of any two blobs
-RULES = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+RULES = settings(max_examples=examples(75), deadline=None, derandomize=True, database=None)
 
 
 def divide(graph: Graph, chosen: Mapping[str, str] | None = None, manifest: str | Path = overlay.default) -> Partition:

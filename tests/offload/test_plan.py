@@ -14,11 +14,11 @@ from chai.images import preprocess
 from chai.offload.schedule import Convert, HostStep
 from chai.tasks.target import Target
 from chai.util.paths import resource
-from tests.conftest import need_models, report
+from tests.conftest import examples, need_models, report
 from tests.passes.common import AFFINE, CONV, GLOBAL, Array, network, origins, source, train
 
 EXAMPLES = settings(
-    max_examples=90,
+    max_examples=examples(45),
     deadline=None,
     derandomize=True,
     database=None,

@@ -14,6 +14,7 @@ from chai.errors import ParseError
 from chai.limits import limits
 from chai.parser.schema import FieldType, fields
 from chai.parser.text import Block, Scalar, Source, parse, read_source
+from tests.conftest import examples
 
 from .common import differences, message, protobuf_reads
 
@@ -391,28 +392,28 @@ def protobuf_or_another_example(text: str) -> Any:
         assume(False)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
 @given(texts())
 def test_random_texts_mean_the_same_to_protobuf(text: str) -> None:
     theirs = protobuf_or_another_example(text)
     assert not list(differences(message(text), theirs))
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=examples(80), derandomize=True, deadline=None)
 @given(st.lists(quoted(), min_size=1, max_size=4).map(" ".join))
 def test_random_strings_mean_the_same_to_protobuf(text: str) -> None:
     theirs = protobuf_or_another_example(f"name: {text}")
     assert message(f"name: {text}").get("name") == theirs.name
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=examples(120), derandomize=True, deadline=None)
 @given(st.one_of(st.floats(), st.floats(width=32)).map(repr))
 def test_random_numbers_are_read_exactly(text: str) -> None:
     found = message(f"value: {text}", "FillerParameter").get("value")
     assert found == float(text) or math.isnan(found)
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=examples(120), derandomize=True, deadline=None)
 @given(st.text(alphabet=st.sampled_from(list("ab{}<>[]:,;-#.0x19ef'\"\\ \n\r\xe9")), max_size=40))
 def test_random_characters_give_a_tree_or_a_place(text: str) -> None:
     try:

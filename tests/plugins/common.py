@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import chai
+from tests.conftest import HANG
 from tests.passes.common import prototxt
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ def python(code: str, *places: Path, **environment: Any) -> str:
     path = os.pathsep.join(map(str, (*places, ROOT)))
     surroundings = {**os.environ, "PYTHONPATH": path, **{k: str(v) for k, v in environment.items()}}
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=surroundings, timeout=120, cwd=ROOT
+        [sys.executable, "-c", code], capture_output=True, text=True, env=surroundings, timeout=HANG, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

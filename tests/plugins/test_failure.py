@@ -14,6 +14,7 @@ import pytest
 
 import chai
 from chai.plugins import call, failure
+from tests.conftest import HANG
 from tests.passes.common import network
 
 from .common import DATA, SHAPE, compiles, flagged, one, python
@@ -339,7 +340,7 @@ def test_the_command_line_prints_four_lines(tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", DATA)
     command = ["run", "net.prototxt", "--random-weights", "--custom", "mine.py", "-i", "image.npy"]
     done = subprocess.run(
-        [sys.executable, "-m", "chai", *command], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        [sys.executable, "-m", "chai", *command], capture_output=True, text=True, cwd=tmp_path, timeout=HANG
     )
     assert done.returncode == 65
     lines = [line for line in done.stderr.splitlines() if "numba is not installed" not in line]

@@ -23,6 +23,7 @@ from tests.quantizer.test_writeback import SHAPE, batches, save
 Array = np.ndarray
 FULL = Recipe("mse", "mse", 0.5, "compensated", "tuned")
 SMALL = ["cifar_resnet20", "rfb320_face", "yuface_v1_ssd", "mtcnn_det3", "wechat_qr_sr", "synth_fcn8ish"]
+QUICK = [("cifar_resnet20", 8), ("mtcnn_det3", 8), ("mtcnn_det3", 6), ("wechat_qr_sr", 8), ("synth_fcn8ish", 6)]
 
 
 def decibels(wanted: Array, found: Array) -> float:
@@ -41,8 +42,14 @@ def both(files: tuple[Path, Path], out: Path, data: list[Array], test: Array, **
         return wanted, outputs, found
 
 
-@pytest.mark.parametrize("bits", [8, 6])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        pytest.param(name, bits, marks=[] if (name, bits) in QUICK else pytest.mark.slow)
+        for name in SMALL
+        for bits in (8, 6)
+    ],
+)
 def test_small_networks(name: str, bits: int, tmp_path: Path) -> None:
     folder = need_models() / name
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from chai.quantizer import weights
 from chai.quantizer.weights import descend, moments, objective, one_fraction, thresholds, together
+from tests.conftest import examples
 
 
 def problem(seed: int, g: int = 2, m: int = 3, k: int = 5, rows: int = 40) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +99,7 @@ def test_inputs_that_are_never_active_round_to_nearest() -> None:
     np.testing.assert_array_equal(codes[0, :, 2], np.rint(scaled[0, :, 2]))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(20), deadline=None, derandomize=True, database=None)
 @given(seed=st.integers(0, 1000), size=st.floats(-30, 6), k=st.integers(1, 9), rows=st.integers(1, 12))
 def test_any_inputs_give_codes(seed: int, size: float, k: int, rows: int) -> None:
     draw = np.random.default_rng(seed)

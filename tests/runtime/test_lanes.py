@@ -16,6 +16,7 @@ from chai import devices
 from chai.devices.base import Program, Ran, Work
 from chai.devices.null import NullDevice
 from chai.runtime.lanes import Pipeline, Stage
+from tests.conftest import HANG
 
 
 def workers() -> list[str]:
@@ -38,14 +39,14 @@ def test_results_come_in_order_and_every_stage_runs_once() -> None:
 
 def test_branches_of_one_batch_overlap() -> None:
     """Both sides have to be at work at once, or the barrier breaks."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=HANG)
     stages = [stage("host", set(), lambda s: barrier.wait()), stage("fpga", set(), lambda s: barrier.wait())]
     assert list(Pipeline(stages, 1).stream([1])) == [1]
 
 
 def test_neighbouring_batches_overlap() -> None:
     """The host works on batch n + 1 while the device works on batch n."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=HANG)
     met = []
 
     def host(state: int) -> None:
@@ -185,7 +186,7 @@ class Meeting(NullDevice):
 
         class Waiting(Program):
             def run(self, blobs: dict[str, Any]) -> Ran:
-                device.barrier.wait(timeout=20)
+                device.barrier.wait(timeout=HANG)
                 return real.run(blobs)
 
         return Waiting()
@@ -197,7 +198,7 @@ def meeting(tmp_path: Path) -> chai.Net:
     device = Meeting("meeting", "")
 
     def mine(x: chai.xChangeLayer) -> None:
-        device.barrier.wait(timeout=20)
+        device.barrier.wait(timeout=HANG)
         halve(x)
 
     net = network(tmp_path, mine, "null", BRANCHES)

@@ -19,10 +19,11 @@ from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
+from tests.conftest import examples
 from tests.reference import fixed as reference
 
 Array = np.ndarray
-EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
 FORMS = [
     pytest.param(True, id="numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
     pytest.param(False, id="numpy"),

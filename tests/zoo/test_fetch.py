@@ -31,6 +31,7 @@ from chai.parser.caffemodel import write_caffemodel
 from chai.util import paths
 from chai.zoo import fetch, locate, networks
 from chai.zoo.published import Published, from_table
+from tests.conftest import HANG
 
 CONTENT = np.random.default_rng(0).bytes(300_007)
 NAME = "net.caffemodel"
@@ -70,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         server.seen.append((self.path, dict(self.headers.items())))
         if server.gate:
-            server.gate.wait(30)
+            server.gate.wait(HANG)
         if self.path in server.redirects:
             self._head(302, Location=server.redirects[self.path])
             return
@@ -521,7 +522,7 @@ def test_two_processes_fetch_once(server: Server, tmp_path: Path) -> None:
         assert said.read_text() == f"another process fetches {NAME}; waiting for it\n"
         assert left(folder) == []
         server.gate.set()
-        assert [one.wait(30), two.wait(30)] == [0, 0]
+        assert [one.wait(HANG), two.wait(HANG)] == [0, 0]
     assert len(server.seen) == 1
     assert left(folder) == [NAME]
     assert (folder / NAME).read_bytes() == CONTENT
