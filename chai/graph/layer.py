@@ -12,6 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .. import tasks
 from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
 from ..limits import limits
@@ -105,7 +106,7 @@ class Layer:
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
         """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if inside."""
-        limits = getattr(overlay.tasks, kind)
+        limits = tasks.find(kind).limits(overlay)
         if limits is None:
             return f"no {kind} unit"
         for name, value in values.items():
@@ -113,6 +114,12 @@ class Layer:
             if value > most:
                 return f"{name} {value} is more than the overlay's {most}"
         return None
+
+    @staticmethod
+    def channel_step(overlay: Overlay) -> int:
+        """Return what the first channel of a part of a blob is a multiple of."""
+        limits = tasks.find("copy").limits(overlay)
+        return 1 if limits is None else limits.channel_step
 
     def lower(self, target: Target) -> list[Task]:
         """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""

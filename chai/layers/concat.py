@@ -50,7 +50,7 @@ class Concat(Layer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if self.along(bottoms[0]) != 1 or len(bottoms[0]) != 4:
             return "only channels can be concatenated by address"
-        first, step = 0, overlay.tasks.copy.channel_step if overlay.tasks.copy else 1
+        first, step = 0, self.channel_step(overlay)
         for bottom in bottoms:
             if first % step:
                 return f"a branch would begin at channel {first}, not at a multiple of {step}"

@@ -44,9 +44,11 @@ class Eltwise(Layer):
         return bottoms[:1]
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks
+
         if self.params.operation != "SUM":
             return f"the overlay adds; it has no {self.params.operation}"
-        unit = overlay.tasks.eltwise
+        unit = EltwiseTask.limits(overlay)
         if unit is not None and len(bottoms) > unit.inputs:
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import DeviceError
 from ..util import jsonfile
@@ -130,7 +130,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class Limits:
-    """What every kind of Task is limited by. Sizes are heights and widths in pixels.
+    """What every kind of Task is limited by; each kind adds its own. Sizes are heights and widths in pixels.
 
     ``channel_step``  the first channel of a slice, in a blob that is read or written, is a multiple of it
     """
@@ -141,60 +141,15 @@ class Limits:
     channel_step: int
 
 
-@dataclass(frozen=True)
-class ConvLimits(Limits):
-    """Each ``_max`` holds for both axes."""
-
-    kernel_max: int
-    stride_max: int
-    dilation_max: int
-    pad_max: int
-    group_max: int
-    depthwise: bool
-    leaky: bool
+L = TypeVar("L", bound=Limits)
 
 
 @dataclass(frozen=True)
-class PoolLimits(Limits):
-    """``global_max`` takes the place of ``kernel_max`` where one window is the whole image."""
+class Section:
+    """What the manifest says of one kind of Task: the names and values of its ``Limits``."""
 
-    methods: tuple[str, ...]
-    kernel_max: int
-    stride_max: int
-    pad_max: int
-    global_max: int
-
-
-@dataclass(frozen=True)
-class EltwiseLimits(Limits):
-    """Caffe's operations, and how many blobs one Task takes."""
-
-    operations: tuple[str, ...]
-    inputs: int
-    leaky: bool
-
-
-@dataclass(frozen=True)
-class AffineLimits(Limits):
-    """Of one multiplication and one addition per element."""
-
-    leaky: bool
-
-
-@dataclass(frozen=True)
-class CopyLimits(Limits):
-    """Of a blob written into another."""
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """The kinds of Task the overlay runs; None where it lacks one."""
-
-    conv: ConvLimits
-    pool: PoolLimits | None = None
-    eltwise: EltwiseLimits | None = None
-    affine: AffineLimits | None = None
-    copy: CopyLimits | None = None
+    kind: str
+    limits: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -324,7 +279,7 @@ class Overlay:
     batch_max: int
     overhead: Overhead
     buffers: Buffers
-    tasks: Tasks
+    tasks: tuple[Section, ...]
     layout: Layout
     registers: Registers
     descriptor: Record
@@ -346,6 +301,15 @@ class Overlay:
     def accumulator_bound(self) -> int:
         """Sums stay below this in magnitude."""
         return 1 << (self.accumulator_bits - 1)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of Task it runs."""
+        return tuple(section.kind for section in self.tasks)
+
+    def limits(self, kind: str, cls: type[L]) -> L | None:
+        """Return the limits of a kind of Task, whose class says which there are; None if the overlay lacks it."""
+        return next((cls(**dict(section.limits)) for section in self.tasks if section.kind == kind), None)
 
 
 def names() -> list[str]:
@@ -486,10 +450,6 @@ def _build(path: Path, value: Mapping[str, Any]) -> Overlay:
         fields = tuple(Field(**f) for f in value[name]["fields"])
         return Record(**{**value[name], "name": name, "fields": fields})
 
-    def limits(kind: str, cls: type) -> Any:
-        found = value["tasks"].get(kind)
-        return found and cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
-
     registers = value["registers"]
     return Overlay(
         path=path,
@@ -513,12 +473,9 @@ def _build(path: Path, value: Mapping[str, Any]) -> Overlay:
         batch_max=value["batch_max"],
         overhead=Overhead(**value["overhead"]),
         buffers=Buffers(**{k: Buffer(**b) for k, b in value["buffers"].items()}),
-        tasks=Tasks(
-            conv=limits("conv", ConvLimits),
-            pool=limits("pool", PoolLimits),
-            eltwise=limits("eltwise", EltwiseLimits),
-            affine=limits("affine", AffineLimits),
-            copy=limits("copy", CopyLimits),
+        tasks=tuple(
+            Section(kind, tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in limits.items()))
+            for kind, limits in value["tasks"].items()
         ),
         layout=Layout(**value["layout"]),
         registers=Registers(
