@@ -14,6 +14,7 @@ from .. import tasks
 from ..codegen.chain import codes_of
 from ..devices.base import Device, Program, Ran, Work
 from ..errors import ChaiError, UsageError
+from ..tasks import Task
 from ..tasks.probe import Maker, Probe
 from ..util.lazy_numpy import np
 
@@ -38,7 +39,7 @@ class Result:
         return not self.reason
 
 
-class TaskProbe(Probe):
+class TaskProbe(Probe[Task]):
     """A Probe of a kind of Task, with the format in its name."""
 
     def run(self, device: Device, overlay: Overlay) -> str:

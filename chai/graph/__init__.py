@@ -1,5 +1,6 @@
 """A network as layers and blobs: Graph, Layer, their parameters and fillers."""
 
-from .layer import Graph, Layer, check_shape, last_readers
+from .layer import Layer, check_shape
+from .network import Graph, last_readers
 
 __all__ = ["Graph", "Layer", "check_shape", "last_readers"]

@@ -1,14 +1,7 @@
-"""Graph, Layer and the rules every layer shares.
-
-Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
-A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
-Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe name to its last id.
-"""
+"""Layer: what every layer type has, and the rules they share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,9 +21,20 @@ if TYPE_CHECKING:
 class Layer:
     """One Caffe layer: its parameters, its shape rule and its float32 forward.
 
-    A subclass lives in the file of ``chai/layers`` that carries its type's name, and holds everything there is to
-    know about that type. ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous).
-    A layer keeps no state between calls and never writes into its bottoms.
+    ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous). A layer keeps no state between calls
+    and never writes into its bottoms.
+
+    How to add a layer type: one file in ``chai/layers`` that carries the type's name (``InnerProduct`` is in
+    ``inner_product.py``), with a class of that name derived from Layer. There is no list to keep.
+
+    1. ``Params`` is a frozen dataclass with the fields of the type's ``*_param``, named in ``message`` (graph/params.py has
+       ranges and choices). A message that Caffe does not have goes into ``proto/caffe.proto`` too.
+    2. ``shapes`` and ``forward`` are all that a type on the host needs; with trained parameters also ``weight_shapes``,
+       with matrix products ``macs``.
+    3. On an overlay: ``unsupported`` says why it cannot run there, ``lower`` returns its Tasks, ``parts`` the tops that
+       are channels of its bottom.
+    4. The properties of the section "for passes and the quantiser" tell them what they may do with it.
+    5. The test compares ``forward`` with Caffe's formula, and its Tasks with ``forward``.
     """
 
     message: ClassVar[str | None] = None  # the *_param this type reads
@@ -155,56 +159,6 @@ class Layer:
         if len(shape) != 4:
             raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(shape)}")
         return shape
-
-
-def last_readers(layers: list[Layer]) -> list[list[str]]:
-    """For each layer, the blobs nobody reads after it."""
-    done: set[str] = set()
-    ends: list[list[str]] = []
-    for layer in reversed(layers):
-        ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
-        done.update(ends[-1])
-    return ends[::-1]
-
-
-@dataclass
-class Graph:
-    """A network for one phase: layers in the order of the prototxt, which is topological.
-
-    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``notes`` are things a reader
-    should know, one sentence each.
-    """
-
-    name: str
-    layers: list[Layer]
-    inputs: dict[str, Shape | None]
-    outputs: list[str]
-    latest: dict[str, str]  # Caffe name -> id of the last blob of that name
-    path: str = "<network>"
-    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
-    notes: list[str] = field(default_factory=list)
-    weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
-
-    def layer(self, name: str) -> Layer:
-        """The layer of that name; KeyError if there is none."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise KeyError(name)
-
-    def caffe_name(self, blob: str) -> str:
-        """The prototxt's name of a blob id."""
-        return self._names.get(blob, blob)
-
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        """Of every blob that a layer writes; an id is a name and, for a layer in place, that layer behind an @."""
-        names = {}
-        for layer in self.layers:
-            for top in layer.tops:
-                at = max(top.rfind(f"@{name}") for name in (layer.name, *layer.origin))
-                names[top] = top if top in self.latest or at < 0 else top[:at]
-        return names
 
 
 def check_shape(layer: Layer, shape: Shape) -> None:

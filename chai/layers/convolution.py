@@ -58,7 +58,8 @@ class Convolution(WindowLayer):
         from ..tasks.conv import Conv  # float networks need no Tasks
 
         bias = self.blobs[1] if self.params.bias_term else None
-        codes, added, steps = target.weights(self, self.evened(self.blobs[0]), bias)
+        weights, (bottom,), (top,) = self.evened(self.blobs[0]), self.bottoms, self.tops
+        codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
 

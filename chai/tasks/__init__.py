@@ -122,7 +122,7 @@ class Task:
     # -- testing a device
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe]:
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield Tasks that show whether a device computes this kind right, as far as the overlay goes."""
         raise NotImplementedError(cls.kind)
 

@@ -188,7 +188,7 @@ class Conv(Task):
         )
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe]:
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield plain, dilated, grouped, depthwise and leaky ones."""
         limits = maker.overlay.limits(cls.kind, ConvLimits)
         if limits is None:
@@ -216,7 +216,7 @@ class Conv(Task):
         window: Window,
         group: int = 1,
         slope: float | None = None,
-    ) -> Probe:
+    ) -> Probe[Self]:
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # a power of two, almost: the largest code in either scheme
         shapes = {"x": (maker.batch, inputs, *SIZE), "y": (maker.batch, outputs, *window.sizes(SIZE))}
@@ -248,7 +248,7 @@ class Affine(Conv):
         return None
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe]:
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         if cls.limits(maker.overlay):
             channels = maker.step + 3
             window = Window((1, 1), (1, 1), (0, 0))

@@ -83,7 +83,7 @@ class Copy(Task):
         return cls(inputs, output, (), first, None if same(r, as_it_is()) else r)
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe]:
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield copies into the middle of a larger blob, as it is and rescaled."""
         limits = cls.limits(maker.overlay)
         if limits is None:

@@ -85,7 +85,7 @@ class Eltwise(Task):
         return cls(inputs, memory.find(view(values, "output")), (), factors, negative, r)
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe]:
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield a weighted sum, with a leaky ReLU where the overlay has one."""
         limits = cls.limits(maker.overlay)
         if limits is None:

@@ -87,7 +87,7 @@ class Pool(Task):
         return cls(inputs, output, (), window_of(values), out, r)
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe]:
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield every method; Caffe's windows reach over the right and lower edge."""
         limits = cls.limits(maker.overlay)
         for method in limits.methods if limits else ():

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from zlib import crc32
 
 from ..fixed import Format
 from ..util.lazy_numpy import np
-from . import Task
 from .target import Target, fraction
 
 if TYPE_CHECKING:
@@ -24,12 +23,22 @@ SIZE = 11, 13  # of every image: height and width
 SLOPE = 0.1  # of leaky ReLUs
 
 
+class Reader(Protocol):
+    """A Task, as far as a Maker has to know it."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+
+T = TypeVar("T", bound=Reader)
+
+
 @dataclass(frozen=True)
-class Probe:
+class Probe(Generic[T]):
     """A Task to be run on its own: ``shapes`` of its blobs, ``codes`` of those it reads."""
 
     name: str
-    task: Task
+    task: T
     shapes: Mapping[str, Shape]
     codes: Mapping[str, Array]
 
@@ -59,7 +68,7 @@ class Maker:
         value = largest if self.scheme == "Xilinx" else fraction(self.bits, np.array(largest))
         return Format(self.scheme, self.bits, value)
 
-    def probe(self, name: str, task: Task, target: Target) -> Probe:
+    def probe(self, name: str, task: T, target: Target) -> Probe[T]:
         """Return a Task with random codes to read."""
         codes = {}
         for blob in task.inputs:
