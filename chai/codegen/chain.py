@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..overlay.layout import fetch, round_up, store
+from ..overlay.layout import fetch, store
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece, put, size_of
 from ..util.lazy_numpy import np
+from ..util.rounding import round_up
 from .encoding import encode
 from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
+from ..util.rounding import round_up
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
-        step = overlay.layout.channels_per_word
-        need = window.extent(0) * bottoms[0][3] * -(-bottoms[0][1] // step) * step
+        channels = round_up(bottoms[0][1], overlay.layout.channels_per_word)
+        need = window.extent(0) * bottoms[0][3] * channels
         if need > overlay.buffers.input.bytes:
             return (
                 f"{window.extent(0)} input rows take {need:,} bytes, the overlay stages {overlay.buffers.input.bytes:,}"

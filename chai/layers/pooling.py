@@ -11,6 +11,7 @@ from ..graph.params import choice, margin, size
 from ..kernels import pooling
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from ._window import sides
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Pooling(Layer):
         out = []
         for i in range(2):
             span = size[i] + before[i] + after[i] - window.kernel[i]
-            steps = span // window.stride[i] if down else -(-span // window.stride[i])
+            steps = span // window.stride[i] if down else ceil_div(span, window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding behind the image
             if any(before + after) and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1

@@ -15,6 +15,7 @@ from ..layers.eltwise import Eltwise
 from ..layers.pooling import Pooling
 from ..layers.slice import Slice
 from ..util.lazy_numpy import np
+from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -66,18 +67,12 @@ def covering(largest: float, bits: int, scheme: str) -> Format:
 
 def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
     """Blobs that have one format, each under one of their names; layers on the host tie nothing together."""
-    parent: dict[str, str] = {}
-
-    def root(blob: str) -> str:
-        while parent.get(blob, blob) != blob:
-            blob = parent[blob]
-        return blob
-
+    shared = UnionFind()
     for layer in graph.layers:
         if layer.name not in host and (passes_on(layer) or isinstance(layer, Concat)):
             for blob in (*layer.bottoms, *layer.tops):
-                parent[root(blob)] = root(layer.tops[0])
-    return {blob: root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
+                shared.join(blob, layer.tops[0])
+    return {blob: shared.root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
 
 
 def ranges(values: Mapping[str, Array]) -> dict[str, float]:

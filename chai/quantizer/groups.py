@@ -14,6 +14,7 @@ from ..layers.convolution import Convolution
 from ..layers.pooling import Pooling
 from ..layers.softmax import Softmax
 from ..offload.formats import passes_on
+from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -87,13 +88,7 @@ def same_values(layer: Layer) -> bool:
 
 
 def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
-    parent: dict[str, str] = {}
-
-    def root(blob: str) -> str:
-        while parent.get(blob, blob) != blob:
-            blob = parent[blob]
-        return blob
-
+    tied = UnionFind()
     inputs = set(graph.inputs)
     met: set[str] = set()
     for layer in graph.layers:
@@ -105,8 +100,8 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
         met.update(layer.bottoms)
         for blobs in ties:
             for blob in blobs[1:]:
-                parent[root(blob)] = root(blobs[0])
-    return {b: root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+                tied.join(blob, blobs[0])
+    return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
 
 
 def precision(

@@ -203,7 +203,7 @@ def test_what_the_host_can_do_may_be_said(tmp_path: Path) -> None:
 
 
 def test_reading_an_overlay_needs_no_numpy() -> None:
-    code = "import sys; from chai import overlay, descriptor; overlay.load(); sys.exit('numpy' in sys.modules)"
+    code = "import sys; from chai.overlay import load, records; load(); sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
