@@ -39,6 +39,12 @@ OWNERS = {  # libraries that may be imported in one place only
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},
 }
+NAMING = {  # files that name layer types for another reason: lines of CHaiDNN's lists, data layers, a score
+    "chaidnn/calls.py",
+    "chaidnn/estimate.py",
+    "evaluate/score.py",
+    "parser/build.py",
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 ROUND = ("util", "blob", "fixed", "overlay", "tasks", "kernels", "codegen", "graph", "devices", "layers")  # no circles
 
@@ -124,6 +130,14 @@ def test_each_library_has_its_place(path: Path) -> None:
     for name, line in imports(path):
         owners = OWNERS.get(name.split(".")[0])
         assert owners is None or any(inside.startswith(o) for o in owners), f"{inside}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_layer_classes_are_known_to_layers_and_passes_only(path: Path) -> None:
+    """What anybody else has to know of a type is a property of Layer."""
+    inside = str(path.relative_to(PACKAGE))
+    named = [name for name, _ in imports(path, types=True) if name.startswith("chai.layers.")]
+    assert not named or inside.startswith(("layers/", "passes/")) or inside in NAMING, f"{inside} imports {named[0]}"
 
 
 def test_every_file_has_a_rank() -> None:

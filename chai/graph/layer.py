@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
+    from ..tasks.window import Window
 
 
 class Layer:
@@ -136,6 +138,64 @@ class Layer:
     def affine(self) -> tuple[Array, Array] | None:
         """Factor and addend per channel (C,) float64 if that is all this layer does."""
         return None
+
+    # -- for passes and the quantiser
+
+    can_clamp: ClassVar[bool] = False  # a ReLU after it may become its ``slope`` and ``ceiling``
+    merges_formats: ClassVar[bool] = False  # its top holds the values of several bottoms, best in one format
+    per_channel: ClassVar[bool] = False  # on an overlay it is one factor and one addend per channel: ``affine``
+    precision_expected: ClassVar[bool] = False  # computes what needs a format of its own, also without ``blobs``
+    probabilities: ClassVar[bool] = False  # its top shares 1 among classes, along ``params.axis``
+    indices: ClassVar[bool] = False  # its top holds indices, not values
+
+    @property
+    def keeps_format(self) -> bool:
+        """Return whether its tops have its bottom's format: nothing is computed that could need another."""
+        return False
+
+    @property
+    def same_values(self) -> bool:
+        """Return whether its tops are values of its bottoms, in their format: nothing is computed."""
+        return self.keeps_format or self.merges_formats
+
+    @property
+    def averages(self) -> bool:
+        """Return whether its tops are averages over pixels."""
+        return False
+
+    @property
+    def error_sensitive(self) -> bool:
+        """Return whether an error before it says little of the error after it."""
+        return False
+
+    @property
+    def convolution(self) -> tuple[Window, int] | None:
+        """Return the window and the groups of its weights ``blobs[0]`` (M, C/group, kh, kw) if it is a convolution."""
+        return None
+
+    @property
+    def bias_blob(self) -> int | None:
+        """Return which of ``blobs`` is added to its output; None if none is."""
+        return None
+
+    def bias_change(self, moved: Array) -> Array:
+        """Return what is added to that blob to move its output by so much (C,)."""
+        return moved
+
+    def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
+        """Return the channel of its top from which on the channels of a bottom come out, each scaled as it went in.
+
+        None if they do not: scaling a channel would change another, or the result.
+        """
+        return None
+
+    def multiplies_channels(self, bottom: Shape) -> bool:
+        """Return whether its weights are multiplied with each channel of its one bottom apart, as ``rescaled`` needs."""
+        return False
+
+    def rescaled(self, into: Array | None, out: Array | None) -> list[Array]:
+        """Return its blobs for a bottom whose channels were divided by ``into`` (C,) and a top to be divided by ``out``."""
+        return self.blobs
 
     # -- words that every layer's refusals share
 

@@ -32,6 +32,7 @@ class ArgMax(Layer):
 
     message = "argmax_param"
     Params = ArgMaxParams
+    indices = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, p = bottoms[0], self.params

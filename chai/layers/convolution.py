@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
+from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ._window import WindowLayer
 
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
+    from ..tasks.window import Window
 
 
 class Convolution(WindowLayer):
     """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
+
+    can_clamp = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)
@@ -63,6 +67,29 @@ class Convolution(WindowLayer):
         codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
+
+    @property
+    def convolution(self) -> tuple[Window, int] | None:
+        return self.window, self.params.group
+
+    @property
+    def bias_blob(self) -> int | None:
+        return 1 if self.params.bias_term else None
+
+    def multiplies_channels(self, bottom: Shape) -> bool:
+        return len(self.bottoms) == 1
+
+    def rescaled(self, into: Array | None, out: Array | None) -> list[Array]:
+        if into is None and out is None:
+            return self.blobs
+        weights, bias = self.blobs[0].astype(np.float64), self.blobs[1:]
+        if into is not None:
+            each = np.repeat(into.reshape(self.params.group, -1), len(weights) // self.params.group, 0)
+            weights = weights * each[:, :, None, None]
+        if out is not None:
+            weights = weights / out[:, None, None, None]
+            bias = [(b / out).astype(np.float32) for b in bias]
+        return [weights.astype(np.float32), *bias]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None

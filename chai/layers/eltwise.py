@@ -31,6 +31,8 @@ class Eltwise(Layer):
     message = "eltwise_param"
     Params = EltwiseParams
     bottoms_allowed = (2, None)
+    can_clamp = True
+    precision_expected = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         for i, shape in enumerate(bottoms[1:], 1):

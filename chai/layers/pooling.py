@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class Pooling(Layer):
     message = "pooling_param"
     Params = PoolingParams
     tops_allowed = (1, 2)
+    precision_expected = True
 
     def window(self, shape: Shape) -> Window:
         """The window over a map of this shape."""
@@ -133,6 +135,22 @@ class Pooling(Layer):
             steps = target.formats[self.bottoms[0]].step / self._areas(shape, window, out).astype(np.float64)
             r = target.requantization(steps, self.tops[0], None)
         return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r)]
+
+    @property
+    def keeps_format(self) -> bool:
+        return bool(self.params.pool == "MAX")
+
+    @property
+    def averages(self) -> bool:
+        return bool(self.params.pool != "MAX")
+
+    @property
+    def error_sensitive(self) -> bool:
+        """In an average rounding errors cancel, while values that were cut off do not."""
+        return bool(self.params.pool == "AVE")
+
+    def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
+        return 0 if self.slope is None else None
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -71,6 +71,10 @@ class Slice(Layer):
     def parts(self, bottom: Shape) -> dict[str, int]:
         return dict(zip(self.tops, self._cuts(bottom)[1]))
 
+    @property
+    def keeps_format(self) -> bool:
+        return True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         along, cuts = self._cuts(bottoms[0].shape)
         return tuple(np.ascontiguousarray(part) for part in np.split(bottoms[0], cuts[1:-1], along))

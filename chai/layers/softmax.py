@@ -26,6 +26,7 @@ class Softmax(Layer):
 
     message = "softmax_param"
     Params = SoftmaxParams
+    probabilities = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.axis(self.params.axis, bottoms[0])

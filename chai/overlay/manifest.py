@@ -314,7 +314,7 @@ class Overlay:
 
 
 def names() -> list[str]:
-    """Names of the shipped overlays."""
+    """Return the names of the shipped overlays: the folders that have a manifest."""
     return sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
 
 

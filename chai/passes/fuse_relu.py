@@ -1,24 +1,18 @@
-"""fuse_relu: a ReLU behind a layer whose unit can clamp becomes a flag of it."""
+"""fuse_relu: a ReLU after a layer whose unit can clamp becomes a flag of it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from ..graph import Graph, Layer
-from ..layers._affine import AffineLayer
-from ..layers.convolution import Convolution
-from ..layers.eltwise import Eltwise
 from ..layers.relu import ReLU
-from ..plugins import CustomLayer
 from ._edit import merged, only_reader, readers, with_layers
-
-CLAMPING = (Convolution, AffineLayer, Eltwise, CustomLayer)
 
 
 def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
-    """Plain and leaky (0 <= slope <= 1), cut off at a value or not; the layer's output then has the ReLU's format, if it
+    """Fold a ReLU, leaky ReLU (0 <= slope <= 1) or ReLU6 into the layer before it.
 
-    gave one.
+    The result takes the format that the ReLU states for its output, if it states one.
     """
     found = readers(graph)
     layers: list[Layer] = []
@@ -28,7 +22,7 @@ def fuse_relu(graph: Graph, keep: Collection[str]) -> Graph:
         if isinstance(layer, ReLU) and source is not None and 0 <= layer.params.negative_slope <= 1:
             first, blob = layers[source], layer.bottoms[0]
             alone = only_reader(graph, blob, found) is layer and blob not in keep
-            if alone and isinstance(first, CLAMPING) and first.slope is None and len(first.tops) == 1:
+            if alone and first.can_clamp and first.slope is None and len(first.tops) == 1:
                 fused = merged(first, layer)
                 fused.slope, fused.ceiling = float(layer.params.negative_slope), layer.most
                 layers[source] = fused

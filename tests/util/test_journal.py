@@ -81,7 +81,7 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    code = f"from chai.journal import Journal; Journal({str(tmp_path / 'j')!r}, {{}})"
+    code = f"from chai.util.journal import Journal; Journal({str(tmp_path / 'j')!r}, {{}})"
     with Journal(tmp_path / "j", {}):
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)
