@@ -15,7 +15,6 @@ from chai.fixed import Requantization
 from chai.offload.schedule import DeviceStep
 from chai.overlay import load, names
 from chai.tasks.conv import Conv
-from chai.tasks.cycles import cycles
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.passes.common import DEEP, network
@@ -104,7 +103,7 @@ def test_cycles_by_hand() -> None:
     shapes = {"x": (1, 32, 20, 20), "y": (1, 48, 20, 20)}
     tile = 9 * 2 * 400
     assert (
-        cycles(conv(48, 32, 3), overlay, shapes)
+        conv(48, 32, 3).cycles(overlay, shapes)
         == 2 * (tile + overlay.overhead.tile_cycles) + overlay.overhead.task_cycles
     )
 
@@ -117,19 +116,19 @@ def test_one_input_channel_is_no_depthwise_convolution() -> None:
     overlay = load("pynq-z2")
     over = overlay.overhead
     shapes = {"x": (1, 1, 20, 20), "y": (1, 96, 20, 20)}
-    assert cycles(conv(96, 1, 5), overlay, shapes) == 4 * (3 * 400 + over.tile_cycles) + over.task_cycles
+    assert conv(96, 1, 5).cycles(overlay, shapes) == 4 * (3 * 400 + over.tile_cycles) + over.task_cycles
     shapes = {"x": (1, 16, 20, 20), "y": (1, 64, 20, 20)}
-    assert cycles(conv(64, 16, 5, 16), overlay, shapes) == 4 * (25 * 400 + over.tile_cycles) + over.task_cycles
+    assert conv(64, 16, 5, 16).cycles(overlay, shapes) == 4 * (25 * 400 + over.tile_cycles) + over.task_cycles
 
 
 def test_cycles_grow_with_the_work_and_shrink_with_the_array() -> None:
     shapes = {"x": (1, 64, 28, 28), "y": (1, 96, 28, 28)}
-    times = {name: cycles(conv(96, 64, 3), load(name), shapes) / load(name).clock_mhz for name in names()}
+    times = {name: conv(96, 64, 3).cycles(load(name), shapes) / load(name).clock_mhz for name in names()}
     assert times["pynq-z2"] > times["ultra96"] > times["kv260"] > times["zcu102"]
     overlay = load("pynq-z2")
-    assert cycles(conv(96, 64, 5), overlay, shapes) > 2 * cycles(conv(96, 64, 3), overlay, shapes)
+    assert conv(96, 64, 5).cycles(overlay, shapes) > 2 * conv(96, 64, 3).cycles(overlay, shapes)
     pool = Pool(("x",), "x2", ("p",), Window((2, 2), (2, 2), (0, 0)), (14, 14), None)
-    assert cycles(pool, overlay, {**shapes, "x2": (1, 64, 14, 14)}) < cycles(conv(96, 64, 1), overlay, shapes)
+    assert pool.cycles(overlay, {**shapes, "x2": (1, 64, 14, 14)}) < conv(96, 64, 1).cycles(overlay, shapes)
 
 
 def test_googlenet_keeps_the_array_busy() -> None:
@@ -140,7 +139,7 @@ def test_googlenet_keeps_the_array_busy() -> None:
     total = macs = 0
     for step in net.schedule.steps:
         for task in step.tasks if isinstance(step, DeviceStep) else ():
-            total += cycles(task, net.overlay, net.offload.shapes)
+            total += task.cycles(net.overlay, net.offload.shapes)
             macs += task.macs(*(net.offload.shapes[b] for b in task.inputs))
     assert macs == 1_581_647_872
     assert 0.85 < macs / (total * net.overlay.macs) < 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,25 @@ OWNERS = {  # libraries that may be imported in one place only
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},
 }
+NAMING = {  # files that name layer types for another reason: lines of CHaiDNN's lists, data layers, a score
+    "chaidnn/calls.py",
+    "chaidnn/estimate.py",
+    "evaluate/score.py",
+    "parser/build.py",
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
+ROUND = (
+    "util",
+    "blob",
+    "fixed",
+    "overlay",
+    "tasks",
+    "kernels",
+    "codegen",
+    "graph",
+    "devices",
+    "layers",
+)  # no circles, no type from above
 
 
 def part(path: Path) -> str:
@@ -46,13 +66,13 @@ def part(path: Path) -> str:
     return inside[0].removesuffix(".py")
 
 
-def imports(path: Path) -> list[tuple[str, int]]:
-    """Absolute names of the modules a file imports, with lines; TYPE_CHECKING blocks do not count."""
+def imports(path: Path, types: bool = False) -> list[tuple[str, int]]:
+    """Absolute names of the modules a file imports, with lines; TYPE_CHECKING blocks count if ``types``."""
     tree = ast.parse(path.read_text())
     package = ["chai", *path.relative_to(PACKAGE).parts[:-1]]
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not types:
             node.body = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -60,14 +80,54 @@ def imports(path: Path) -> list[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             name = ".".join([*base, *filter(None, [node.module])])
-            found += [(f"{name}.{alias.name}" if name == "chai" else name, node.lineno) for alias in node.names]
+            for alias in node.names:
+                inside = f"{name}.{alias.name}"
+                found.append((inside if name == "chai" or inside in MODULES else name, node.lineno))
     return found
+
+
+def module(path: Path) -> str:
+    """The name that a file is imported by."""
+    parts = ["chai", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module(path): path for path in FILES}
+
+
+def circle(parts: Collection[str]) -> list[str]:
+    """Modules of these units that import each other in a circle, types and imports in functions included; [] if none."""
+    files = {name: path for name, path in MODULES.items() if part(path) in parts}
+    arrows = {name: {other for other, _ in imports(path, types=True)} & files.keys() for name, path in files.items()}
+    try:
+        TopologicalSorter(arrows).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_nothing_imports_itself_round_a_corner() -> None:
+    assert circle(ROUND) == []
+
+
+def test_a_circle_would_be_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By a type alone, and inside a folder."""
+    (tmp_path / "graph").mkdir()
+    (tmp_path / "graph" / "a.py").write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .b import B\n"
+    )
+    (tmp_path / "graph" / "b.py").write_text("def late():\n    from ..graph import a\n")
+    files = {f"chai.graph.{name}": tmp_path / "graph" / f"{name}.py" for name in "ab"}
+    monkeypatch.setitem(globals(), "PACKAGE", tmp_path)
+    monkeypatch.setitem(globals(), "MODULES", files)
+    assert {*circle(["graph"])} == {*files}
+    assert circle(["layers"]) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_no_file_imports_upwards(path: Path) -> None:
     own = part(path)
-    for name, line in imports(path):
+    for name, line in imports(path, types=own in ROUND):
         top, _, rest = name.partition(".")
         if top == "chai" and rest:
             other = rest.split(".")[0]
@@ -81,6 +141,14 @@ def test_each_library_has_its_place(path: Path) -> None:
     for name, line in imports(path):
         owners = OWNERS.get(name.split(".")[0])
         assert owners is None or any(inside.startswith(o) for o in owners), f"{inside}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_layer_classes_are_known_to_layers_and_passes_only(path: Path) -> None:
+    """What anybody else has to know of a type is a property of Layer."""
+    inside = str(path.relative_to(PACKAGE))
+    named = [name for name, _ in imports(path, types=True) if name.startswith("chai.layers.")]
+    assert not named or inside.startswith(("layers/", "passes/")) or inside in NAMING, f"{inside} imports {named[0]}"
 
 
 def test_every_file_has_a_rank() -> None:

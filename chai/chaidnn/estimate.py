@@ -26,7 +26,6 @@ from ..layers.eltwise import Eltwise
 from ..layers.pooling import Pooling, PoolingParams
 from ..limits import limits
 from ..tasks.conv import Affine, Conv
-from ..tasks.cycles import cycles
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
 from ..tasks.window import Window
@@ -151,7 +150,7 @@ def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -
     except ShapeError as error:
         raise source.error(error.message, kind.start, kind.end, error.hint) from error
     macs = layer.macs((shape,), (out,))
-    taken = 0 if reason else cycles(_task(layer, shape, out), overlay, {"in": shape, "out": out})
+    taken = 0 if reason else _task(layer, shape, out).cycles(overlay, {"in": shape, "out": out})
     ms = taken / overlay.clock_mhz / 1000
     return Estimate(
         line, kind.text, "host" if reason else "fpga", reason, tuple(sizes.values()), shape, out, macs, taken, ms

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..overlay.layout import fetch, round_up, store
+from ..overlay.layout import fetch, store
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece, put, size_of
 from ..util.lazy_numpy import np
+from ..util.rounding import round_up
 from .encoding import encode
 from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Layout, Overlay
     from ..tasks import Task
-
-_ON_ARRAY = ("conv", "affine")  # the other kinds run on the window engine
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def head_bytes(overlay: Overlay, count: int) -> int:
 
 def tokens(tasks: Sequence[Task]) -> Iterator[tuple[bool, bool]]:
     """(wait, signal) of each Task: where the engine changes, the next Task waits for the last one's token."""
-    engines = [task.kind in _ON_ARRAY for task in tasks]
+    engines = [task.engine for task in tasks]
     changes = [False, *(a != b for a, b in pairwise(engines)), False]
     return pairwise(changes) if tasks else iter(())
 
@@ -138,19 +137,13 @@ def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) ->
         filled.setdefault(whole, []).append((first, shapes[blob][1]))
     for task in tasks:
         whole, first = laid.whole(task.output)
-        filled.setdefault(whole, []).append(_channels(task, first, shapes))
+        start, count = task.channels(shapes)
+        filled.setdefault(whole, []).append((first + start, count))
     found = []
     for blob in laid.asked:
         whole, first = laid.whole(blob)
         found += [(blob, a, b - a) for a, b in _inside(filled.get(whole, []), first, first + shapes[blob][1])]
     return found
-
-
-def _channels(task: Task, start: int, shapes: Mapping[str, Shape]) -> tuple[int, int]:
-    """First channel and number of channels that a Task writes, in the whole whose channel ``start`` its output begins at."""
-    first = int(getattr(task, "first", 0))
-    count = shapes[task.inputs[0] if task.kind == "copy" else task.output][1]
-    return start + first, count
 
 
 def _inside(filled: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:

@@ -13,9 +13,10 @@ DEFAULT = "emulator"  # where neither a caller nor CHAI_DEVICE names one
 
 
 def names() -> list[str]:
-    """Names of all devices."""
-    found = {*Path(__file__).parent.glob("*.py"), *(p.parent for p in Path(__file__).parent.glob("*/__init__.py"))}
-    return sorted({p.stem for p in found} - {"__init__", "base"})
+    """Return the names of all devices."""
+    files = {p for folder in __path__ for p in Path(folder).glob("*.py")}
+    folders = {p.parent for folder in __path__ for p in Path(folder).glob("*/__init__.py")}
+    return sorted({p.stem for p in files | folders} - {"__init__", "base"})
 
 
 def open(name: str) -> Device:

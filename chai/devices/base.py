@@ -1,4 +1,4 @@
-"""What every device is."""
+"""Device: what a network can run on, and what it is given to run."""
 
 from __future__ import annotations
 
@@ -55,6 +55,16 @@ class Program:
 @dataclass(frozen=True)
 class Device:
     """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point.
+
+    How to add a device: one file (or folder) in ``chai/devices`` that carries its name and ends with
+    ``device = Mine("mine", "one line about it")``. There is no list to keep; it is imported when somebody asks for it.
+
+    1. ``status`` says whether it can be used here, without starting it.
+    2. ``compile`` takes a Work, the Tasks of one segment with shapes, views and the blobs that go in and out, and returns a
+       Program. ``codegen.chain.chain(...)`` turns the same into descriptors and a memory map for real hardware.
+    3. ``Program.run`` is given codes (int8, NCHW) and adds those it is asked for, bit for bit as ``Task.define`` has them;
+       ``close`` gives back what it holds.
+    4. ``chai devices --test --device mine`` compares it with the definitions.
 
     ``hidden``  its Programs add only the blobs they are asked for: the others stay in a memory of its own
     ``alone``   one process at a time can have it

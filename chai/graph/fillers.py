@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from .params import Filler
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
 def bilinear(shape: Shape) -> Array:
     """The upsampling kernel (M, C, k, k) of Caffe's BilinearFiller."""
     kernel = shape[3]
-    factor = -(-kernel // 2)
+    factor = ceil_div(kernel, 2)
     center = (2 * factor - 1 - factor % 2) / (2 * factor)
     x = 1 - np.abs(np.arange(kernel) / factor - center)
     y = 1 - np.abs(np.arange(shape[2]) / factor - center)

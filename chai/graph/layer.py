@@ -1,18 +1,12 @@
-"""Graph, Layer and the rules every layer shares.
-
-Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
-A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
-Layers, shapes and the executor speak ids; ``Graph.latest`` leads from a Caffe name to its last id. Several names may
-lead to one id: after a pass has dropped a Split, the names of its tops are names of its bottom.
-"""
+"""Layer: what every layer type has, and the rules they share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from .. import tasks
 from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
 from ..limits import limits
@@ -24,6 +18,8 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
+    from ..tasks.window import Window
+
 OutputKind = Literal["scores", "boxes", "map"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("scores", "boxes", "map")
 
@@ -31,9 +27,20 @@ OUTPUT_KINDS: tuple[OutputKind, ...] = ("scores", "boxes", "map")
 class Layer:
     """One Caffe layer: its parameters, its shape rule and its float32 forward.
 
-    A subclass lives in the file of ``chai/layers`` that carries its type's name, and holds everything there is to
-    know about that type. ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous).
-    A layer keeps no state between calls and never writes into its bottoms.
+    ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous). A layer keeps no state between calls
+    and never writes into its bottoms.
+
+    How to add a layer type: one file in ``chai/layers`` that carries the type's name (``InnerProduct`` is in
+    ``inner_product.py``), with a class of that name derived from Layer. There is no list to keep.
+
+    1. ``Params`` is a frozen dataclass with the fields of the type's ``*_param``, named in ``message`` (graph/params.py has
+       ranges and choices). A message that Caffe does not have goes into ``proto/caffe.proto`` too.
+    2. ``shapes`` and ``forward`` are all that a type on the host needs; with trained parameters also ``weight_shapes``,
+       with matrix products ``macs``.
+    3. On an overlay: ``unsupported`` says why it cannot run there, ``lower`` returns its Tasks, ``parts`` the tops that
+       are channels of its bottom.
+    4. The properties of the section "for passes and the quantiser" tell them what they may do with it.
+    5. The test compares ``forward`` with Caffe's formula, and its Tasks with ``forward``.
     """
 
     message: ClassVar[str | None] = None  # the *_param this type reads
@@ -133,7 +140,7 @@ class Layer:
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
         """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if inside."""
-        limits = getattr(overlay.tasks, kind)
+        limits = tasks.find(kind).limits(overlay)
         if limits is None:
             return f"no {kind} unit"
         for name, value in values.items():
@@ -141,6 +148,12 @@ class Layer:
             if value > most:
                 return f"{name} {value} is more than the overlay's {most}"
         return None
+
+    @staticmethod
+    def channel_step(overlay: Overlay) -> int:
+        """Return what the first channel of a part of a blob is a multiple of."""
+        limits = tasks.find("copy").limits(overlay)
+        return 1 if limits is None else limits.channel_step
 
     def lower(self, target: Target) -> list[Task]:
         """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
@@ -153,6 +166,64 @@ class Layer:
     def affine(self) -> tuple[Array, Array] | None:
         """Factor and addend per channel (C,) float64 if that is all this layer does."""
         return None
+
+    # -- for passes and the quantiser
+
+    can_clamp: ClassVar[bool] = False  # a ReLU after it may become its ``slope`` and ``ceiling``
+    merges_formats: ClassVar[bool] = False  # its top holds the values of several bottoms, best in one format
+    per_channel: ClassVar[bool] = False  # on an overlay it is one factor and one addend per channel: ``affine``
+    precision_expected: ClassVar[bool] = False  # computes what needs a format of its own, also without ``blobs``
+    probabilities: ClassVar[bool] = False  # its top shares 1 among classes, along ``params.axis``
+    indices: ClassVar[bool] = False  # its top holds indices, not values
+
+    @property
+    def keeps_format(self) -> bool:
+        """Return whether its tops have its bottom's format: nothing is computed that could need another."""
+        return False
+
+    @property
+    def same_values(self) -> bool:
+        """Return whether its tops are values of its bottoms, in their format: nothing is computed."""
+        return self.keeps_format or self.merges_formats
+
+    @property
+    def averages(self) -> bool:
+        """Return whether its tops are averages over pixels."""
+        return False
+
+    @property
+    def error_sensitive(self) -> bool:
+        """Return whether an error before it says little of the error after it."""
+        return False
+
+    @property
+    def convolution(self) -> tuple[Window, int] | None:
+        """Return the window and the groups of its weights ``blobs[0]`` (M, C/group, kh, kw) if it is a convolution."""
+        return None
+
+    @property
+    def bias_blob(self) -> int | None:
+        """Return which of ``blobs`` is added to its output; None if none is."""
+        return None
+
+    def bias_change(self, moved: Array) -> Array:
+        """Return what is added to that blob to move its output by so much (C,)."""
+        return moved
+
+    def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
+        """Return the channel of its top from which on the channels of a bottom come out, each scaled as it went in.
+
+        None if they do not: scaling a channel would change another, or the result.
+        """
+        return None
+
+    def multiplies_channels(self, bottom: Shape) -> bool:
+        """Return whether its weights are multiplied with each channel of its one bottom apart, as ``rescaled`` needs."""
+        return False
+
+    def rescaled(self, into: Array | None, out: Array | None) -> list[Array]:
+        """Return its blobs for a bottom whose channels were divided by ``into`` (C,) and a top to be divided by ``out``."""
+        return self.blobs
 
     # -- words that every layer's refusals share
 
@@ -176,63 +247,6 @@ class Layer:
         if len(shape) != 4:
             raise self.wrong(f"expected a 4-axis blob (N, C, H, W), found {show(shape)}")
         return shape
-
-
-def last_readers(layers: list[Layer]) -> list[list[str]]:
-    """For each layer, the blobs nobody reads after it."""
-    done: set[str] = set()
-    ends: list[list[str]] = []
-    for layer in reversed(layers):
-        ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
-        done.update(ends[-1])
-    return ends[::-1]
-
-
-@dataclass
-class Graph:
-    """A network for one phase: layers in the order of the prototxt, which is topological.
-
-    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``outputs`` are Caffe names, as
-    two names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that
-    a pass folded it into. ``notes`` are things a reader should know, one sentence each.
-    """
-
-    name: str
-    layers: list[Layer]
-    inputs: dict[str, Shape | None]
-    outputs: list[str]
-    latest: dict[str, str]  # Caffe name -> id of the last blob of that name
-    path: str = "<network>"
-    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
-    notes: list[str] = field(default_factory=list)
-    weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
-    folded: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def output_blobs(self) -> list[str]:
-        """Ids of the outputs, each once."""
-        return list(dict.fromkeys(self.latest[name] for name in self.outputs))
-
-    def layer(self, name: str) -> Layer:
-        """The layer of that name; KeyError if there is none."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise KeyError(name)
-
-    def caffe_name(self, blob: str) -> str:
-        """The prototxt's name of a blob id."""
-        return self._names.get(blob, blob)
-
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        """Of every blob that a layer writes; an id is a name and, for a layer in place, that layer behind an @."""
-        names = {}
-        for layer in self.layers:
-            for top in layer.tops:
-                at = max(top.rfind(f"@{name}") for name in (layer.name, *layer.origin))
-                names[top] = top if top in self.latest or at < 0 else top[:at]
-        return names
 
 
 def check_shape(layer: Layer, shape: Shape) -> None:

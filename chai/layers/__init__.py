@@ -15,7 +15,7 @@ from ..graph import Layer
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    stems = (p.stem for p in Path(__file__).parent.glob("*.py"))
+    stems = (p.stem for folder in __path__ for p in Path(folder).glob("*.py"))
     return {stem.replace("_", ""): stem for stem in stems if not stem.startswith("_")}
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class AffineLayer(Layer):
     """Runs as a 1x1 depthwise convolution with weights of +-127 and step |factor| / 127, in both schemes."""
 
+    can_clamp = True
+    per_channel = True
+
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if len(bottoms[0]) != 4:
             return f"a blob of {len(bottoms[0])} axes"

@@ -32,6 +32,7 @@ class ArgMax(Layer):
 
     message = "argmax_param"
     Params = ArgMaxParams
+    indices = True
 
     @property
     def decision(self) -> str | None:

@@ -64,6 +64,16 @@ class BatchNorm(AffineLayer):
         factor = 1 / self._deviation(variance, self.params.eps)
         return factor, -mean * factor
 
+    @property
+    def bias_blob(self) -> int | None:
+        return 0
+
+    def bias_change(self, moved: Array) -> Array:
+        """Its mean is subtracted, and stored multiplied by the third blob."""
+        own = self.affine()
+        assert own is not None
+        return -moved / own[0] * float(self.blobs[2].reshape(-1)[0])
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
         lead = (-1, *(1,) * (x.ndim - 2)) if x.ndim > 1 else (-1,)

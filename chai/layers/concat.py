@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class Concat(Layer):
     message = "concat_param"
     Params = ConcatParams
     bottoms_allowed = (1, None)
+    merges_formats = True
 
     def along(self, shape: Shape) -> int:
         """The axis that grows."""
@@ -50,7 +52,7 @@ class Concat(Layer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if self.along(bottoms[0]) != 1 or len(bottoms[0]) != 4:
             return "only channels can be concatenated by address"
-        first, step = 0, overlay.tasks.copy.channel_step if overlay.tasks.copy else 1
+        first, step = 0, self.channel_step(overlay)
         for bottom in bottoms:
             if first % step:
                 return f"a branch would begin at channel {first}, not at a multiple of {step}"
@@ -68,6 +70,11 @@ class Concat(Layer):
             tasks.append(Copy((bottom,), self.tops[0], self.origin, first, r))
             first += target.shapes[bottom][1]
         return tasks
+
+    def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
+        if self.bottoms.count(bottom) != 1 or self.along(shapes[bottom]) != 1:
+            return None
+        return sum(shapes[b][1] for b in self.bottoms[: self.bottoms.index(bottom)])
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.concatenate(bottoms, self.along(bottoms[0].shape)),)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
+from ..util.lazy_numpy import np
+from ..util.rounding import round_up
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
@@ -13,10 +15,13 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
+    from ..tasks.window import Window
 
 
 class Convolution(WindowLayer):
     """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
+
+    can_clamp = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)
@@ -36,8 +41,8 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
-        step = overlay.layout.channels_per_word
-        need = window.extent(0) * bottoms[0][3] * -(-bottoms[0][1] // step) * step
+        channels = round_up(bottoms[0][1], overlay.layout.channels_per_word)
+        need = window.extent(0) * bottoms[0][3] * channels
         if need > overlay.buffers.input.bytes:
             return (
                 f"{window.extent(0)} input rows take {need:,} bytes, the overlay stages {overlay.buffers.input.bytes:,}"
@@ -58,9 +63,33 @@ class Convolution(WindowLayer):
         from ..tasks.conv import Conv  # float networks need no Tasks
 
         bias = self.blobs[1] if self.params.bias_term else None
-        codes, added, steps = target.weights(self, self.evened(self.blobs[0]), bias)
+        weights, (bottom,), (top,) = self.evened(self.blobs[0]), self.bottoms, self.tops
+        codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
+
+    @property
+    def convolution(self) -> tuple[Window, int] | None:
+        return self.window, self.params.group
+
+    @property
+    def bias_blob(self) -> int | None:
+        return 1 if self.params.bias_term else None
+
+    def multiplies_channels(self, bottom: Shape) -> bool:
+        return len(self.bottoms) == 1
+
+    def rescaled(self, into: Array | None, out: Array | None) -> list[Array]:
+        if into is None and out is None:
+            return self.blobs
+        weights, bias = self.blobs[0].astype(np.float64), self.blobs[1:]
+        if into is not None:
+            each = np.repeat(into.reshape(self.params.group, -1), len(weights) // self.params.group, 0)
+            weights = weights * each[:, :, None, None]
+        if out is not None:
+            weights = weights / out[:, None, None, None]
+            bias = [(b / out).astype(np.float32) for b in bias]
+        return [weights.astype(np.float32), *bias]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None

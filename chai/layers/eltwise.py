@@ -31,6 +31,8 @@ class Eltwise(Layer):
     message = "eltwise_param"
     Params = EltwiseParams
     bottoms_allowed = (2, None)
+    can_clamp = True
+    precision_expected = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         for i, shape in enumerate(bottoms[1:], 1):
@@ -44,9 +46,11 @@ class Eltwise(Layer):
         return bottoms[:1]
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks
+
         if self.params.operation != "SUM":
             return f"the overlay adds; it has no {self.params.operation}"
-        unit = overlay.tasks.eltwise
+        unit = EltwiseTask.limits(overlay)
         if unit is not None and len(bottoms) > unit.inputs:
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:

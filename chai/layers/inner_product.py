@@ -48,6 +48,15 @@ class InnerProduct(Layer):
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return count(bottoms[0]) * int(self.params.num_output)
 
+    def multiplies_channels(self, bottom: Shape) -> bool:
+        return self.axis(self.params.axis, bottom) == 1 and not self.params.transpose
+
+    def rescaled(self, into: Array | None, out: Array | None) -> list[Array]:
+        if into is None:
+            return self.blobs
+        weights = self.blobs[0].reshape(len(self.blobs[0]), len(into), -1) * into[None, :, None]
+        return [weights.reshape(self.blobs[0].shape).astype(np.float32), *self.blobs[1:]]
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
         lead = x.shape[: self.axis(self.params.axis, x.shape)]

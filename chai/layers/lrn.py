@@ -30,9 +30,9 @@ class LRNParams:
 
 
 class LRN(Layer):
-    """ACROSS_CHANNELS divides the sum of squares by local_size; WITHIN_CHANNEL takes Caffe's average pool of the
+    """ACROSS_CHANNELS divides the sum of squares by local_size.
 
-    squares (zero padding, clipped windows) and ignores k, which is 1.
+    WITHIN_CHANNEL takes Caffe's average pool of the squares (zero padding, clipped windows) and ignores k, which is 1.
     """
 
     message = "lrn_param"
@@ -42,6 +42,11 @@ class LRN(Layer):
         if self.params.local_size % 2 == 0:
             raise self.wrong(f"local_size {self.params.local_size} is even; it must be odd")
         return (self.spatial(bottoms[0]),)
+
+    @property
+    def error_sensitive(self) -> bool:
+        """Large values are squashed."""
+        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

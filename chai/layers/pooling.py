@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from ..graph.params import choice, margin, size
 from ..kernels import pooling
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from ._window import sides
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Pooling(Layer):
     message = "pooling_param"
     Params = PoolingParams
     tops_allowed = (1, 2)
+    precision_expected = True
 
     def window(self, shape: Shape) -> Window:
         """The window over a map of this shape."""
@@ -95,7 +98,7 @@ class Pooling(Layer):
         out = []
         for i in range(2):
             span = size[i] + before[i] + after[i] - window.kernel[i]
-            steps = span // window.stride[i] if down else -(-span // window.stride[i])
+            steps = span // window.stride[i] if down else ceil_div(span, window.stride[i])
             # Caffe rounds up, then drops a window that starts in the padding behind the image
             if any(before + after) and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
@@ -132,6 +135,22 @@ class Pooling(Layer):
             steps = target.formats[self.bottoms[0]].step / self._areas(shape, window, out).astype(np.float64)
             r = target.requantization(steps, self.tops[0], None)
         return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r)]
+
+    @property
+    def keeps_format(self) -> bool:
+        return bool(self.params.pool == "MAX")
+
+    @property
+    def averages(self) -> bool:
+        return bool(self.params.pool != "MAX")
+
+    @property
+    def error_sensitive(self) -> bool:
+        """In an average rounding errors cancel, while values that were cut off do not."""
+        return bool(self.params.pool == "AVE")
+
+    def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
+        return 0 if self.slope is None else None
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -47,6 +47,10 @@ class Scale(BroadcastLayer, AffineLayer):
         factor = self.blobs[0].astype(np.float64)
         return factor, self.blobs[1].astype(np.float64) if self.params.bias_term else np.zeros_like(factor)
 
+    @property
+    def bias_blob(self) -> int | None:
+        return 1 if self.params.bias_term else None
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
         scale = bottoms[1] if len(bottoms) == 2 else self.blobs[0]

@@ -59,7 +59,7 @@ class Slice(Layer):
         along, cuts = self._cuts(bottoms[0])
         if along != 1 or len(bottoms[0]) != 4:
             return "only channels can be sliced by address"
-        step = overlay.tasks.copy.channel_step if overlay.tasks.copy else 1
+        step = self.channel_step(overlay)
         odd = [first for first in cuts[:-1] if first % step]
         if odd:
             return f"a piece would begin at channel {odd[0]}, not at a multiple of {step}"
@@ -70,6 +70,10 @@ class Slice(Layer):
 
     def parts(self, bottom: Shape) -> dict[str, int]:
         return dict(zip(self.tops, self._cuts(bottom)[1]))
+
+    @property
+    def keeps_format(self) -> bool:
+        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         along, cuts = self._cuts(bottoms[0].shape)

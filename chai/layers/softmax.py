@@ -26,6 +26,7 @@ class Softmax(Layer):
 
     message = "softmax_param"
     Params = SoftmaxParams
+    probabilities = True
 
     @property
     def decision(self) -> str | None:

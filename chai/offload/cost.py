@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import count
-from ..tasks.cycles import cycles
 from .schedule import Convert, DeviceStep, Schedule
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> 
                 for c in converts
                 if c.blob in (step.reads if c.kind == "Pack" else step.writes)
             ]
-            device = sum(cycles(task, overlay, shapes) for task in step.tasks) / overlay.clock_mhz
+            device = sum(task.cycles(overlay, shapes) for task in step.tasks) / overlay.clock_mhz
             fpga = device + host.call_us + sum(crossing) / host.convert_bytes_per_us
             yield Cost(step.layers, fpga / 1000, sum(_on_host(layer, host, shapes) for layer in step.layers) / 1000)
 

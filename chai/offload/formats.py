@@ -9,23 +9,15 @@ from ..errors import ModelError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
-from ..layers.concat import Concat
-from ..layers.eltwise import Eltwise
-from ..layers.pooling import Pooling
-from ..layers.slice import Slice
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
     from ..blob import Array
 
 log = logger("chai.formats")
 DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3, th_layer_in=16.0, th_layer_out=16.0)
-
-
-def passes_on(layer: Layer) -> bool:
-    """Whether a layer's output has its input's format: nothing is computed that could need another."""
-    return isinstance(layer, Slice) or (isinstance(layer, Pooling) and layer.params.pool == "MAX")
 
 
 def single(layer: Layer) -> bool:
@@ -66,18 +58,12 @@ def covering(largest: float, bits: int, scheme: str) -> Format:
 
 def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
     """Blobs that have one format, each under one of their names; layers on the host tie nothing together."""
-    parent: dict[str, str] = {}
-
-    def root(blob: str) -> str:
-        while parent.get(blob, blob) != blob:
-            blob = parent[blob]
-        return blob
-
+    shared = UnionFind()
     for layer in graph.layers:
-        if layer.name not in host and (passes_on(layer) or isinstance(layer, Concat)):
+        if layer.name not in host and layer.same_values:
             for blob in (*layer.bottoms, *layer.tops):
-                parent[root(blob)] = root(layer.tops[0])
-    return {blob: root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
+                shared.join(blob, layer.tops[0])
+    return {blob: shared.root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
 
 
 def ranges(values: Mapping[str, Array]) -> dict[str, float]:
@@ -106,17 +92,17 @@ def from_precision(graph: Graph) -> dict[str, Format]:
                 found[bottom] = _precision(layer, "in") or _precision_default(layer, "in", missing)
         inherited = found[layer.bottoms[0]] if layer.bottoms else None
         for top in layer.tops:
-            own = None if passes_on(layer) or isinstance(layer, Concat) else _precision(layer, "out")
-            if isinstance(layer, Concat):
+            own = None if layer.same_values else _precision(layer, "out")
+            if layer.merges_formats:
                 own = max((found[b] for b in layer.bottoms), key=lambda f: f.step)
             if own is None and inherited is None:
                 own = _precision_default(layer, "out", missing)
             found[top] = own or inherited or _precision_default(layer, "out", missing)
             if (
                 own is None
-                and not passes_on(layer)
+                and not layer.keeps_format
                 and not single(layer)
-                and (layer.blobs or isinstance(layer, (Eltwise, Pooling)))
+                and (layer.blobs or layer.precision_expected)
             ):
                 missing.append(layer.name)
     if missing:

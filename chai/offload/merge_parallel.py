@@ -8,16 +8,12 @@ blob becomes channels of a joint one, as the piece of a slice is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..tasks.conv import Conv
-from ..tasks.cycles import cycles
-from ..util.lazy_numpy import np
-
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
+    from ..blob import Shape
     from ..overlay import Overlay
     from ..tasks import Task
 
@@ -39,12 +35,11 @@ def merge_parallel(
     A Task whose blob has its place in another one already (``places``) stays as it is.
     """
     result = Merged(list(tasks), {}, {})
-    groups: dict[object, list[Conv]] = {}
+    groups: dict[Hashable, list[Task]] = {}
     for task in result.tasks:
-        if type(task) is Conv and task.group == 1 and task.output not in places:
-            r = task.requantization
-            alike = task.inputs, task.window, r.shift, r.low, r.high, r.negative is None
-            groups.setdefault(alike, []).append(task)
+        key = task.merge_key()
+        if key is not None and task.output not in places:
+            groups.setdefault((task.kind, key), []).append(task)
     for group in groups.values():
         joint = _Joint(group[:1], shapes, overlay)
         for task in group[1:]:
@@ -67,38 +62,26 @@ class _Joint:
     layout has them behind the last channel of a blob; parts that leave none over go first.
     """
 
-    def __init__(self, parts: list[Conv], shapes: Mapping[str, Shape], overlay: Overlay) -> None:
+    def __init__(self, parts: list[Task], shapes: Mapping[str, Shape], overlay: Overlay) -> None:
         self.parts = parts
-        self.overlay = overlay
-        step = overlay.tasks.conv.channel_step
-        ordered = sorted(parts, key=lambda part: len(part.bias) % step != 0)
-        self.gaps = [-len(part.bias) % step for part in ordered[:-1]] + [0]
+        channels = {part.output: shapes[part.output][1] for part in parts}
+        limits = parts[0].limits(overlay)
+        assert limits is not None
+        self.limits = limits
+        ordered = sorted(parts, key=lambda part: channels[part.output] % limits.channel_step != 0)
+        gaps = [-channels[part.output] % limits.channel_step for part in ordered[:-1]] + [0]
         self.first: dict[str, int] = {}
-        channels = 0
-        for part, gap in zip(ordered, self.gaps):
-            self.first[part.output] = channels
-            channels += len(part.bias) + gap
+        total = 0
+        for part, gap in zip(ordered, gaps):
+            self.first[part.output] = total
+            total += channels[part.output] + gap
         n, _, *size = shapes[parts[0].output]
-        self.shape: Shape = (n, channels, *size)
-        self.task = ordered[0] if len(ordered) == 1 else self._task(ordered)
-        self.cycles = cycles(self.task, overlay, {**shapes, self.task.output: self.shape})
+        self.shape: Shape = (n, total, *size)
+        self.task = ordered[0]
+        if len(ordered) > 1:
+            self.task = type(ordered[0]).merged(ordered, gaps, " & ".join(self.first))
+        self.cycles = self.task.cycles(overlay, {**shapes, self.task.output: self.shape})
 
     def fits(self, shapes: Mapping[str, Shape]) -> bool:
         """Within the overlay's limits, and of a name that no blob has."""
-        return self.shape[1] <= self.overlay.tasks.conv.channels_max and self.task.output not in shapes
-
-    def _task(self, ordered: list[Conv]) -> Conv:
-        below = [part.requantization.negative for part in ordered]
-        above = self._padded(part.requantization.multiplier for part in ordered)
-        negative = None if below[0] is None else self._padded(m for m in below if m is not None)
-        return replace(
-            ordered[0],
-            output=" & ".join(self.first),
-            origin=tuple(name for part in ordered for name in part.origin),
-            weights=self._padded(np.asarray(part.weights) for part in ordered),
-            bias=self._padded(part.bias for part in ordered),
-            requantization=replace(ordered[0].requantization, multiplier=above, negative=negative),
-        )
-
-    def _padded(self, arrays: Iterable[Array]) -> Array:
-        return np.concatenate([np.pad(a, [(0, gap)] + [(0, 0)] * (a.ndim - 1)) for a, gap in zip(arrays, self.gaps)])
+        return self.shape[1] <= self.limits.channels_max and self.task.output not in shapes

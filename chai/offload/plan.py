@@ -53,7 +53,11 @@ class Offload(Execution):
         self.folded = Folded(graph, rewritten, steps, shapes, keep)
         if formats is not None and not trained:
             placed = (layer for s in self.partition.segments if s.engine == "fpga" for layer in s.layers)
-            self.open_sums = frozenset(layer.name for layer in placed if target.may_overflow(layer))
+            self.open_sums = frozenset(
+                layer.name
+                for layer in placed
+                if layer.blobs and target.may_overflow(layer.blobs[0], layer.precision, layer.bottoms[0], layer.tops[0])
+            )
 
     def _scheduled(self, graph: Graph, target: Target) -> Schedule:
         """The schedule; what does not fit the overlay, or does not pay, goes to the host: each time some layers less."""

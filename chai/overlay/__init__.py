@@ -2,14 +2,14 @@
 
 from .manifest import (
     Buffer,
-    ConvLimits,
     Field,
     Host,
     Layout,
+    Limits,
     Overlay,
-    PoolLimits,
     Record,
     Register,
+    Section,
     default,
     load,
     names,
@@ -17,14 +17,14 @@ from .manifest import (
 
 __all__ = [
     "Buffer",
-    "ConvLimits",
     "Field",
     "Host",
     "Layout",
+    "Limits",
     "Overlay",
-    "PoolLimits",
     "Record",
     "Register",
+    "Section",
     "default",
     "load",
     "names",

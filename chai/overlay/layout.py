@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div, round_up
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -38,18 +39,13 @@ class Placed:
 def blob_bytes(shape: Shape, layout: Layout) -> int:
     """Bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the alignment."""
     n, c, *size = (*shape, 1, 1)
-    words = -(-n // layout.images_per_word) * planes(c, layout) * prod(size)
+    words = ceil_div(n, layout.images_per_word) * planes(c, layout) * prod(size)
     return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
 
 
 def planes(channels: int, layout: Layout) -> int:
     """Planes (groups of channels that share a word) that hold so many channels."""
-    return -(-channels // layout.channels_per_word)
-
-
-def round_up(value: int, step: int) -> int:
-    """The next multiple of ``step``."""
-    return -(-value // step) * step
+    return ceil_div(channels, layout.channels_per_word)
 
 
 def overlap(a: Placed, b: Placed) -> bool:

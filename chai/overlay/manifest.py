@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..errors import DeviceError
+from ..errors import DeviceError, ParseError
 from ..util import jsonfile
-from ..util.jsonfile import Document, Pointer
+from ..util.dataclass_io import restore
 from ..util.paths import resource
+from .checks import check
 
 default = "pynq-z2"
 
@@ -130,7 +131,7 @@ class Buffers:
 
 @dataclass(frozen=True)
 class Limits:
-    """What every kind of Task is limited by. Sizes are heights and widths in pixels.
+    """What every kind of Task is limited by; each kind adds its own. Sizes are heights and widths in pixels.
 
     ``channel_step``  the first channel of a slice, in a blob that is read or written, is a multiple of it
     """
@@ -141,60 +142,15 @@ class Limits:
     channel_step: int
 
 
-@dataclass(frozen=True)
-class ConvLimits(Limits):
-    """Each ``_max`` holds for both axes."""
-
-    kernel_max: int
-    stride_max: int
-    dilation_max: int
-    pad_max: int
-    group_max: int
-    depthwise: bool
-    leaky: bool
+L = TypeVar("L", bound=Limits)
 
 
 @dataclass(frozen=True)
-class PoolLimits(Limits):
-    """``global_max`` takes the place of ``kernel_max`` where one window is the whole image."""
+class Section:
+    """What the manifest says of one kind of Task: the names and values of its ``Limits``."""
 
-    methods: tuple[str, ...]
-    kernel_max: int
-    stride_max: int
-    pad_max: int
-    global_max: int
-
-
-@dataclass(frozen=True)
-class EltwiseLimits(Limits):
-    """Caffe's operations, and how many blobs one Task takes."""
-
-    operations: tuple[str, ...]
-    inputs: int
-    leaky: bool
-
-
-@dataclass(frozen=True)
-class AffineLimits(Limits):
-    """Of one multiplication and one addition per element."""
-
-    leaky: bool
-
-
-@dataclass(frozen=True)
-class CopyLimits(Limits):
-    """Of a blob written into another."""
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """The kinds of Task the overlay runs; None where it lacks one."""
-
-    conv: ConvLimits
-    pool: PoolLimits | None = None
-    eltwise: EltwiseLimits | None = None
-    affine: AffineLimits | None = None
-    copy: CopyLimits | None = None
+    kind: str
+    limits: tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -324,7 +280,7 @@ class Overlay:
     batch_max: int
     overhead: Overhead
     buffers: Buffers
-    tasks: Tasks
+    tasks: tuple[Section, ...]
     layout: Layout
     registers: Registers
     descriptor: Record
@@ -347,9 +303,18 @@ class Overlay:
         """Sums stay below this in magnitude."""
         return 1 << (self.accumulator_bits - 1)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of Task it runs."""
+        return tuple(section.kind for section in self.tasks)
+
+    def limits(self, kind: str, cls: type[L]) -> L | None:
+        """Return the limits of a kind of Task, whose class says which there are; None if the overlay lacks it."""
+        return next((cls(**dict(section.limits)) for section in self.tasks if section.kind == kind), None)
+
 
 def names() -> list[str]:
-    """Names of the shipped overlays."""
+    """Return the names of the shipped overlays: the folders that have a manifest."""
     return sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
 
 
@@ -372,10 +337,7 @@ def load(name_or_path: str | Path = default) -> Overlay:
         )
     document = jsonfile.load(path)
     jsonfile.validate(document, _schema())
-    for section in ("descriptor", "table"):
-        _check_record(document, section)
-    _check_registers(document)
-    _check_array(document)
+    check(document)
     return _build(path, document.value)
 
 
@@ -385,154 +347,19 @@ def _schema() -> Mapping[str, Any]:
     return schema
 
 
-# -- what a schema cannot say
-
-
-def _check_record(document: Document, section: str) -> None:
-    record = document.value[section]
-    if record["bytes"] % 4:
-        raise document.error(f"{section}: a record is made of 32-bit words", (section, "bytes"))
-    _check_names(document, (section, "fields"))
-    spans = []
-    for i, field in enumerate(record["fields"]):
-        place = (section, "fields", i)
-        start, width = 32 * field["word"] + field["bit"], field["width"]
-        if start + width > 8 * record["bytes"]:
-            raise document.error(f"{section}: field {field['name']!r} lies beyond {record['bytes']} bytes", place)
-        if field["bit"] and field["bit"] + width > 32:
-            raise document.error(f"{section}: field {field['name']!r} runs over the end of its word", place)
-        spans.append((start, width, field["name"], place))
-    _check_overlap(document, section, spans)
-    if section == "descriptor":
-        found = [f for f in record["fields"] if f["name"] == "version"]
-        if not found or found[0]["signed"] or found[0]["width"] < 8 or found[0].get("multiple", 1) != 1:
-            message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
-            raise document.error(message, (section, "fields"))
-
-
-def _check_registers(document: Document) -> None:
-    registers = document.value["registers"]
-    place: Pointer = ("registers", "list")
-    _check_names(document, place)
-    for i, register in enumerate(registers["list"]):
-        name, offset = register["name"], register["offset"]
-        if offset % 4:
-            raise document.error(f"register {name}: offset {offset} is not a multiple of 4", (*place, i, "offset"))
-        if offset + 4 > registers["window"]:
-            message = f"register {name}: offset {offset} is outside the window of {registers['window']} bytes"
-            raise document.error(message, (*place, i, "offset"))
-        bits = [
-            (b["bit"], b["width"], b["name"], (*place, i, "bits", j)) for j, b in enumerate(register.get("bits", ()))
-        ]
-        for bit, width, part, where in bits:
-            if bit + width > 32:
-                raise document.error(f"register {name}: {part!r} lies beyond 32 bits", where)
-        if bits:
-            _check_names(document, (*place, i, "bits"))
-        _check_overlap(document, f"register {name}", bits)
-    spans = [(r["offset"], 4, r["name"], (*place, i, "offset")) for i, r in enumerate(registers["list"])]
-    _check_overlap(document, "registers", spans)
-
-
-def _check_array(document: Document) -> None:
-    value = document.value
-    array, dsp, has = value["array"], value["dsp"], value["resources"]
-    macs = array["inputs"] * array["outputs"] * array["lanes"]
-    if macs != dsp["array"] * value["macs_per_dsp"]:
-        message = f"dsp.array: {macs} products a cycle take {macs / value['macs_per_dsp']:g} DSPs, found {dsp['array']}"
-        raise document.error(message, ("dsp", "array"))
-    if dsp["array"] + dsp["requant"] > has["dsp"]:
-        raise document.error(f"dsp: {dsp['array']} + {dsp['requant']} DSPs, the part has {has['dsp']}", ("dsp",))
-    if array["inputs"] % array["chain"]:
-        message = f"array.chain: {array['inputs']} inputs are not whole chains of {array['chain']}"
-        raise document.error(message, ("array", "chain"))
-    # the lower sum must not reach into the upper: weights are within +-127, codes within -128..127
-    if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
-        message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
-        raise document.error(message, ("array", "chain"))
-    opcodes: dict[int, str] = {}
-    for kind, limits in value["tasks"].items():
-        if limits["opcode"] in opcodes:
-            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {opcodes[limits['opcode']]}"
-            raise document.error(message, ("tasks", kind, "opcode"))
-        opcodes[limits["opcode"]] = kind
-
-
-def _check_names(document: Document, place: Pointer) -> None:
-    items: Any = document.value
-    for key in place:
-        items = items[key]
-    seen = set()
-    for i, item in enumerate(items):
-        if item["name"] in seen:
-            raise document.error(f"{place[0]}: the name {item['name']!r} is here twice", (*place, i, "name"))
-        seen.add(item["name"])
-
-
-def _check_overlap(document: Document, what: str, spans: Iterable[tuple[int, int, str, Pointer]]) -> None:
-    """Spans are (start, length, name, place)."""
-    end, last = 0, ""
-    for start, length, name, place in sorted(spans, key=lambda s: s[0]):
-        if start < end:
-            raise document.error(f"{what}: {name!r} overlaps {last!r}", place)
-        end, last = start + length, name
-
-
-# -- from JSON to dataclasses; the schema has seen to the keys and types
+# -- from JSON to dataclasses; the schema has checked keys and types
 
 
 def _build(path: Path, value: Mapping[str, Any]) -> Overlay:
-    def record(name: str) -> Record:
-        fields = tuple(Field(**f) for f in value[name]["fields"])
-        return Record(**{**value[name], "name": name, "fields": fields})
-
-    def limits(kind: str, cls: type) -> Any:
-        found = value["tasks"].get(kind)
-        return found and cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in found.items()})
-
-    registers = value["registers"]
-    return Overlay(
-        path=path,
-        name=value["name"],
-        title=value["title"],
-        part=value["part"],
-        boards=tuple(Board(**b) for b in value["boards"]),
-        family=value["family"],
-        vlnv=value["vlnv"],
-        clock_mhz=float(value["clock_mhz"]),
-        memory_mb_per_s=float(value["memory_mb_per_s"]),
-        assumed=tuple(value["assumed"]),
-        resources=Resources(**value["resources"]),
-        array=Array(**value["array"]),
-        macs_per_dsp=value["macs_per_dsp"],
-        dsp=Dsp(**value["dsp"]),
-        bits=tuple(value["bits"]),
-        schemes=tuple(value["schemes"]),
-        accumulator_bits=value["accumulator_bits"],
-        requant=Requant(**value["requant"]),
-        batch_max=value["batch_max"],
-        overhead=Overhead(**value["overhead"]),
-        buffers=Buffers(**{k: Buffer(**b) for k, b in value["buffers"].items()}),
-        tasks=Tasks(
-            conv=limits("conv", ConvLimits),
-            pool=limits("pool", PoolLimits),
-            eltwise=limits("eltwise", EltwiseLimits),
-            affine=limits("affine", AffineLimits),
-            copy=limits("copy", CopyLimits),
-        ),
-        layout=Layout(**value["layout"]),
-        registers=Registers(
-            window=registers["window"],
-            errors=tuple(registers["errors"]),
-            list=tuple(
-                Register(**{**r, "bits": tuple(Bits(**b) for b in r.get("bits", ()))}) for r in registers["list"]
-            ),
-        ),
-        descriptor=record("descriptor"),
-        table=record("table"),
-        host=Host(**{k: float(v) for k, v in value["host"].items()}) if "host" in value else None,
-        digest=hashlib.sha256(json.dumps(_facts(value), sort_keys=True).encode()).hexdigest(),
-    )
+    sections = [
+        {"kind": kind, "limits": [(k, tuple(v) if isinstance(v, list) else v) for k, v in limits.items()]}
+        for kind, limits in value["tasks"].items()
+    ]
+    facts = {key: {"name": key, **value[key]} for key in ("descriptor", "table")}
+    facts |= {key: item for key, item in value.items() if key not in (*facts, "tasks", "schema")}
+    digest = hashlib.sha256(json.dumps(_facts(value), sort_keys=True).encode()).hexdigest()
+    whole = {**facts, "path": path, "tasks": sections, "digest": digest}
+    return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=str(path)))
 
 
 def _facts(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -190,7 +191,7 @@ def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) ->
         flat = take("weights", group, m // group, c * kh * kw)
         np.copyto(flat, np.asarray(weights).reshape(flat.shape))
         return flat
-    blocks = weights.blocks(take("bytes", -(-weights.bytes // 4)).view(np.int8)[: weights.bytes])
+    blocks = weights.blocks(take("bytes", ceil_div(weights.bytes, 4)).view(np.int8)[: weights.bytes])
     _, mb, cb, _, _, ci, mo = weights.axes
     wide = take("weights", group, cb, ci, kh, kw, mb, mo)
     np.copyto(wide, blocks.transpose(0, 2, 5, 3, 4, 1, 6))  # runs of ``mo`` bytes stay together
@@ -212,6 +213,6 @@ def _blocks(shape: Shape, group: int, array: overlays.Array) -> tuple[int, ...]:
     """The axes of packed weights, outermost first."""
     m, c, kh, kw = shape
     if is_depthwise(shape, group):
-        return -(-m // array.inputs), kh, kw, array.inputs
-    mb, cb = -(-(m // group) // array.outputs), -(-c // array.inputs)
+        return ceil_div(m, array.inputs), kh, kw, array.inputs
+    mb, cb = ceil_div(m // group, array.outputs), ceil_div(c, array.inputs)
     return group, mb, cb, kh, kw, array.inputs, array.outputs

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
 from typing import Any
 
+from ..util.dataclass_io import problem
 from .message import Message, Value
 
 
@@ -26,16 +26,7 @@ def fill(cls: type, message: Message | None) -> Any:
 
 
 def _checked(v: Value, field: Any, message: Message) -> Any:
-    value = v.value
-    if "within" in field.metadata:
-        low, high = field.metadata["within"]
-        if not low <= value <= high:
-            raise message.source.error(f"{field.name}: {value} is outside {low} .. {high}", v.start, v.end)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise message.source.error(f"{field.name}: expected a finite number, found {value}", v.start, v.end)
-    allowed = field.metadata.get("choice")
-    if allowed and value not in allowed:
-        raise message.source.error(
-            f"{field.name}: {value} is not implemented, only {', '.join(allowed)}", v.start, v.end
-        )
-    return value
+    wrong = problem(field.metadata, v.value)
+    if wrong:
+        raise message.source.error(f"{field.name}: {wrong}", v.start, v.end)
+    return v.value

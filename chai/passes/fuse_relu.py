@@ -1,16 +1,10 @@
-"""fuse_relu: a ReLU behind a layer whose unit can clamp becomes a flag of it."""
+"""fuse_relu: a ReLU after a layer whose unit can clamp becomes a flag of it."""
 
 from __future__ import annotations
 
 from ..graph import Graph, Layer
-from ..layers._affine import AffineLayer
-from ..layers.convolution import Convolution
-from ..layers.eltwise import Eltwise
 from ..layers.relu import ReLU
-from ..plugins import CustomLayer
 from ._edit import merged, only_reader, readers, with_layers
-
-CLAMPING = (Convolution, AffineLayer, Eltwise, CustomLayer)
 
 
 def fuse_relu(graph: Graph) -> Graph:
@@ -26,7 +20,7 @@ def fuse_relu(graph: Graph) -> Graph:
         if isinstance(layer, ReLU) and source is not None and 0 <= layer.params.negative_slope <= 1:
             first, blob = layers[source], layer.bottoms[0]
             alone = only_reader(graph, blob, found) is layer
-            if alone and isinstance(first, CLAMPING) and first.slope is None and len(first.tops) == 1:
+            if alone and first.can_clamp and first.slope is None and len(first.tops) == 1:
                 fused = merged(first, layer)
                 fused.slope, fused.ceiling = float(layer.params.negative_slope), layer.most
                 layers[source] = fused

@@ -1,6 +1,11 @@
 """The rewrites of a Graph for an overlay, in order.
 
 A pass takes a Graph and returns a new one; layers it changes are copies. Float networks are never rewritten.
+
+How to add a pass: one file in this folder with a function of its name, and one line in PIPELINE, which is the order they
+run in. ``_edit.py`` has what passes share: readers of a blob, two layers made one (``merged`` keeps both names in
+``origin``), a Graph with other layers. What a pass has to know of a layer type is a property of Layer (``can_clamp``). The
+test runs the network in float before and after: the numbers are the same.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ class CustomLayer(Layer):
     Params = CustomParams
     engine = "custom"
     free_weights = True
+    can_clamp = True
     bottoms_allowed = (1, None)
     tops_allowed = (1, None)
 

@@ -17,13 +17,11 @@ from ..fixed import Format, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
-from ..layers.concat import Concat
-from ..layers.convolution import Convolution
 from ..offload.formats import from_precision
 from ..util.lazy_numpy import np
 from . import bias, equalise, weights
-from .groups import Bits, Groups, groups, precision, same_values
-from .observe import Observed, changes_errors, cost, equalised, folded, patches, places
+from .groups import Bits, Groups, groups, precision
+from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
@@ -224,7 +222,7 @@ class Builder:
                 if layer.name in self.single:  # what reads it gets float32; a format is what readers then do not have
                     found[self.groups.of[layer.tops[0]]] = found[self.groups.of[layer.bottoms[0]]]
                 # a concat on the host has the format of its coarsest branch
-                if isinstance(layer, Concat) and layer.name not in self.placed:
+                if layer.merges_formats and layer.name not in self.placed:
                     group = self.groups.of[layer.tops[0]]
                     found[group] = max((found[self.groups.of[b]] for b in layer.bottoms), key=lambda f: f.step)
             blobs = self.groups.of
@@ -240,7 +238,7 @@ class Builder:
                 seen.merge(observed.seen[blob])
         own = {layer.name: layer for layer in graph.layers}
         readers = [own[layer.name] for layer in self._readers(group)]
-        looks = method == "behind" or (method != "max" and any(map(changes_errors, readers)))
+        looks = method == "behind" or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
             key = id(observed), group  # the same values, whatever the recipe
             if key not in self._behind_fits:
@@ -254,13 +252,13 @@ class Builder:
         blobs = self.groups.read.get(group, [])
         if not set(blobs).isdisjoint(self.graph.output_blobs):
             return []
-        return [x for x in self.graph.layers if not same_values(x) and not set(blobs).isdisjoint(x.bottoms)]
+        return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
         """The format with the least squared error of what these layers make of the blob, each in units of its energy."""
         inputs = []
         for layer in layers:
-            run = _at_rows(layer) if isinstance(layer, Convolution) else lambda x, layer=layer: layer.forward(x)[0]
+            run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]
             pairs = [(x, run(x)) for x in observed.in_front[layer.name]]
             energy = sum(float((y * y).sum(dtype=np.float64)) for _, y in pairs)
             inputs += [(run, x, y, energy or 1.0) for x, y in pairs]
@@ -279,7 +277,7 @@ class Builder:
     # -- precision_param of layers
 
     def _precision(self, graph: Graph, layer: Layer, formats: Mapping[str, Format], recipe: Recipe) -> Precision | None:
-        if layer.source or not layer.bottoms or not layer.tops or isinstance(layer, Concat):
+        if layer.source or not layer.bottoms or not layer.tops or layer.merges_formats:
             return None
         if layer.name in self.single:
             return Precision(SINGLE)
@@ -298,7 +296,7 @@ class Builder:
         return self._thresholds[key]
 
 
-def _at_rows(layer: Convolution) -> Callable[[Array], Array]:
+def _at_rows(layer: Layer) -> Callable[[Array], Array]:
     """What a convolution makes of rows (group, R, K) of what it reads: (group, R, M / group)."""
     group = layer.params.group
     columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
@@ -316,7 +314,7 @@ class _Fitting:
         self.observed, self.formats = observed, formats
 
     def __call__(self, layer: Layer, states: list[State]) -> None:
-        if layer.name not in self.builder.groups.weights or not isinstance(layer, Convolution):
+        if layer.name not in self.builder.groups.weights or not layer.convolution:
             return
         if not (self.recipe.fits or layer.name in self.builder.folded):
             return
@@ -348,16 +346,18 @@ class _Fitting:
             )
             layer.blobs = [made, (layer.blobs[1] + moved).astype(np.float32)]
 
-    def _rows(self, layer: Convolution, states: list[State]) -> Array:
+    def _rows(self, layer: Layer, states: list[State]) -> Array:
+        assert layer.convolution
+        window, group = layer.convolution
         parts = []
         for number, state in zip(self.observed.numbers, states[: self.observed.fitted]):
             codes = state.code(layer.bottoms[0])
-            size = layer.window.sizes(codes.shape[2:])
+            size = window.sizes(codes.shape[2:])
             at = places(layer, size, len(codes), number, self.builder.seed)
-            parts.append(patches(codes, layer.window, layer.params.group, size, at))
+            parts.append(patches(codes, window, group, size, at))
         return np.concatenate(parts, 1)
 
-    def _steps(self, layer: Convolution, source: Format) -> Array:
+    def _steps(self, layer: Layer, source: Format) -> Array:
         """As lowering takes them."""
         p = layer.precision
         assert p is not None

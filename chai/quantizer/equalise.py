@@ -11,10 +11,6 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..graph import Graph, Layer
-from ..layers.concat import Concat
-from ..layers.convolution import Convolution
-from ..layers.inner_product import InnerProduct
-from ..layers.pooling import Pooling
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -47,7 +43,7 @@ def factors(
             readers.setdefault(bottom, []).append(layer)
     found: dict[str, Array] = {}
     for layer in graph.layers:
-        if not (isinstance(layer, Convolution) and layer.name in placed and len(layer.tops) == 1):
+        if not (layer.convolution and layer.name in placed and len(layer.tops) == 1):
             continue
         blob = layer.tops[0]
         ways = _ways(graph, readers, shapes, blob)
@@ -77,35 +73,27 @@ def _ways(
         if name in graph.output_blobs or len(shapes[name]) != 4:
             return []
         for layer in readers.get(name, []):
-            if isinstance(layer, (Convolution, InnerProduct)) and _reads_channels(layer, shapes[name]):
+            if layer.multiplies_channels(shapes[name]):
                 found.append((name, first, layer))
-            elif isinstance(layer, Pooling) and layer.slope is None:
-                waiting.append((layer.tops[0], first))
-                found.append((*waiting[-1], None))
-            elif isinstance(layer, Concat) and layer.bottoms.count(name) == 1 and layer.along(shapes[name]) == 1:
-                before = layer.bottoms[: layer.bottoms.index(name)]
-                waiting.append((layer.tops[0], first + sum(shapes[b][1] for b in before)))
-                found.append((*waiting[-1], None))
-            else:
+                continue
+            start = layer.channels_from(name, shapes)
+            if start is None:
                 return []
+            waiting.append((layer.tops[0], first + start))
+            found.append((*waiting[-1], None))
     return found
-
-
-def _reads_channels(layer: Layer, shape: Shape) -> bool:
-    if isinstance(layer, InnerProduct):
-        return layer.axis(layer.params.axis, shape) == 1 and not layer.params.transpose
-    return len(layer.bottoms) == 1
 
 
 def _columns(layer: Layer, first: int, count: int) -> Array | None:
     """The largest weight for each of ``count`` channels from ``first`` on, rows in units of their largest; None for a
     layer in float, whose weights have no step.
     """
-    if isinstance(layer, InnerProduct):
+    if layer.convolution is None:
         return None
+    _, group = layer.convolution
     weights = np.abs(layer.blobs[0]).max((2, 3))
     weights = weights / np.maximum(weights.max(1, keepdims=True), 1e-12)
-    each = weights.reshape(layer.params.group, -1, weights.shape[1]).max(1).reshape(-1)  # by input channel
+    each = weights.reshape(group, -1, weights.shape[1]).max(1).reshape(-1)  # by input channel
     part: Array = each[first : first + count]
     return part
 
@@ -122,19 +110,5 @@ def _ratio(largest: Array, columns: list[Array], share: float) -> Array:
 def apply(graph: Graph, by_blob: Mapping[str, Array]) -> None:
     """Scale the weights of a graph's layers, which become new arrays: the layers must be copies."""
     for layer in graph.layers:
-        if isinstance(layer, Convolution):
-            out, into = by_blob.get(layer.tops[0]), by_blob.get(layer.bottoms[0])
-            weights = layer.blobs[0].astype(np.float64)
-            if into is not None:
-                each = np.repeat(into.reshape(layer.params.group, -1), len(weights) // layer.params.group, 0)
-                weights = weights * each[:, :, None, None]
-            bias = layer.blobs[1:]
-            if out is not None:
-                weights = weights / out[:, None, None, None]
-                bias = [(b / out).astype(np.float32) for b in bias]
-            if out is not None or into is not None:
-                layer.blobs = [weights.astype(np.float32), *bias]
-        elif isinstance(layer, InnerProduct) and layer.bottoms[0] in by_blob:
-            r = by_blob[layer.bottoms[0]]
-            weights = layer.blobs[0].reshape(len(layer.blobs[0]), len(r), -1) * r[None, :, None]
-            layer.blobs = [weights.reshape(layer.blobs[0].shape).astype(np.float32), *layer.blobs[1:]]
+        if layer.bottoms and layer.tops:
+            layer.blobs = layer.rescaled(by_blob.get(layer.bottoms[0]), by_blob.get(layer.tops[0]))

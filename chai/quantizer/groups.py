@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 from ..fixed import Format
 from ..graph import Graph, Layer
 from ..graph.params import Precision
-from ..layers.concat import Concat
-from ..layers.convolution import Convolution
-from ..layers.pooling import Pooling
-from ..layers.softmax import Softmax
-from ..offload.formats import passes_on
+from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -56,7 +52,7 @@ def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str
     first = {found.of[b] for b in graph.inputs if b in found.of}
     asked: dict[str, int] = {}
     for layer in graph.layers:
-        if not (isinstance(layer, Convolution) and layer.name in placed):
+        if layer.convolution is None or layer.name not in placed:
             continue
         source = found.of[layer.bottoms[0]]
         wish = next((wider[name] for name in layer.origin if wider and name in wider), None)
@@ -68,7 +64,7 @@ def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str
         width = of_inputs if group in first else of_blobs if exact or group in narrow else 8
         found.bits[group] = asked.get(group) or width
     for layer in graph.layers:
-        for blob in layer.bottoms if not same_values(layer) else ():
+        for blob in layer.bottoms if not layer.same_values else ():
             found.read.setdefault(found.of[blob], []).append(blob)
     for blob in graph.output_blobs:
         found.read.setdefault(found.of[blob], []).append(blob)
@@ -88,38 +84,26 @@ def scores(graph: Graph, placed: Collection[str]) -> set[str]:
         layer.name
         for layer in graph.layers
         if layer.name in placed
-        and isinstance(layer, Pooling)
-        and layer.params.pool != "MAX"
-        and all(isinstance(reader, Softmax) for reader in read.get(layer.tops[0], []))
+        and layer.averages
+        and all(reader.probabilities for reader in read.get(layer.tops[0], []))
     }
 
 
-def same_values(layer: Layer) -> bool:
-    """Whether its tops are values of its bottoms, in their format: nothing is computed."""
-    return passes_on(layer) or isinstance(layer, Concat)
-
-
 def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
-    parent: dict[str, str] = {}
-
-    def root(blob: str) -> str:
-        while parent.get(blob, blob) != blob:
-            blob = parent[blob]
-        return blob
-
+    tied = UnionFind()
     inputs = set(graph.inputs)
     met: set[str] = set()
     for layer in graph.layers:
         ties = [layer.tops] if not layer.source else []  # a layer's precision_param has one format for all its tops
-        if passes_on(layer) or (isinstance(layer, Concat) and layer.name in placed):
+        if layer.keeps_format or (layer.merges_formats and layer.name in placed):
             ties.append((*layer.bottoms, *layer.tops))
         # ... and one for those inputs of the network that it is the first to read
         ties.append(tuple(b for b in layer.bottoms if b in inputs - met))
         met.update(layer.bottoms)
         for blobs in ties:
             for blob in blobs[1:]:
-                parent[root(blob)] = root(blobs[0])
-    return {b: root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+                tied.join(blob, blobs[0])
+    return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
 
 
 def precision(

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ..errors import ModelError, UsageError
 from ..graph import Graph, Layer
-from ..layers.arg_max import ArgMax
-from ..layers.convolution import Convolution
-from ..layers.lrn import LRN
-from ..layers.pooling import Pooling
-from ..layers.softmax import Softmax
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from .ranges import Histogram
 from .walk import Batch, in_float
 
@@ -39,8 +36,8 @@ class Observed:
     ``measured``  blobs that tell how good the network is, see ``measured``
     ``wanted``    their float values, batch by batch
     ``rows``      of every convolution: its float sums, bias included, at sampled places of each kept batch; (R, M)
-    ``in_front``  what layers read, by layer: of a convolution rows (group, R, K) at a few places, of layers that change
-                  errors (see ``changes_errors``) whole blobs; of a few images
+    ``in_front``  what layers read, by layer: of a convolution rows (group, R, K) at a few places, of ``error_sensitive``
+                  layers whole blobs; of a few images
     """
 
     measured: list[str]
@@ -80,15 +77,16 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
                 _add(found, blob, array, layer, graph, keep)
                 if blob in found.measured:
                     wanted[blob] = array
-            if keep and isinstance(layer, Convolution) and len(bottoms) == 1:
+            if keep and layer.convolution and len(bottoms) == 1:
+                window, group = layer.convolution
                 sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
                 at = places(layer, sums.shape[2:], size, len(found.batches), seed)
                 found.rows.setdefault(layer.name, []).append(at_places(sums, at))
                 if found.images <= READ_IMAGES or layer.name not in found.in_front:
-                    few = at[:READ_IMAGES, :: -(-at.shape[1] // READ)]
-                    read = patches(bottoms[0][:READ_IMAGES], layer.window, layer.params.group, sums.shape[2:], few)
+                    few = at[:READ_IMAGES, :: ceil_div(at.shape[1], READ)]
+                    read = patches(bottoms[0][:READ_IMAGES], window, group, sums.shape[2:], few)
                     found.in_front.setdefault(layer.name, []).append(read)
-            if changes_errors(layer) and (found.images <= BEHIND_IMAGES or layer.name not in found.in_front):
+            if layer.error_sensitive and (found.images <= BEHIND_IMAGES or layer.name not in found.in_front):
                 found.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
         if keep:
             found.numbers.append(len(found.batches))
@@ -114,13 +112,6 @@ def folded(found: Observed) -> list[Observed]:
     return made
 
 
-def changes_errors(layer: Layer) -> bool:
-    """Whether an error in front of this layer says little of the error behind it: LRN squashes large values, and in an
-    average rounding errors cancel while values that were cut off do not.
-    """
-    return isinstance(layer, LRN) or (isinstance(layer, Pooling) and layer.params.pool == "AVE")
-
-
 def equalised(graph: Graph, found: Observed, by_blob: Mapping[str, Array]) -> Observed:
     """What would be observed if the channels of some blobs were divided by factors (C,).
 
@@ -132,9 +123,9 @@ def equalised(graph: Graph, found: Observed, by_blob: Mapping[str, Array]) -> Ob
             rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
         if layer.name in in_front and layer.bottoms[0] in by_blob:
             r = by_blob[layer.bottoms[0]].astype(np.float32)[:, None, None]
-            if isinstance(layer, Convolution):  # a group's columns are its channels' taps
-                area = layer.window.kernel[0] * layer.window.kernel[1]
-                r = np.repeat(r, area).reshape(layer.params.group, 1, -1)
+            if layer.convolution:  # a group's columns are its channels' taps
+                window, group = layer.convolution
+                r = np.repeat(r, prod(window.kernel)).reshape(group, 1, -1)
             in_front[layer.name] = [x / r for x in in_front[layer.name]]
     seen = {blob: h for blob, h in found.seen.items() if blob not in by_blob}
     for feeds in found.batches[: found.fitted]:
@@ -172,7 +163,7 @@ def measured(graph: Graph) -> list[str]:
     while waiting:
         layer = writer[waiting[0]]
         blob = waiting.pop(0)
-        if layer.dynamic or isinstance(layer, ArgMax):
+        if layer.dynamic or layer.indices:
             waiting += layer.bottoms
         elif blob not in found and not layer.source:
             found.append(blob)
@@ -188,7 +179,7 @@ def cost(graph: Graph, blob: str, wanted: Array, found: Array, temperature: floa
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(wanted) if wanted.ndim else 1
     a, b = wanted.astype(np.float64), found.astype(np.float64)
-    if isinstance(writer, Softmax):
+    if writer.probabilities:
         axis = writer.axis(writer.params.axis, wanted.shape)
         p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
         nats = (np.exp(p) * (p - q)).sum(axis)

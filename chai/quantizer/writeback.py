@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 
 from ..graph import Graph, Layer
 from ..graph.params import Precision
-from ..layers._affine import AffineLayer
-from ..layers.batch_norm import BatchNorm
-from ..layers.convolution import Convolution
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
 from ..parser.text import Block, Field, Scalar, parse, read_source
@@ -180,37 +177,23 @@ def unfolded(original: Graph, quantised: Graph) -> dict[str, list[Array]]:
         before = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0
         moved = layer.blobs[1].astype(np.float64) - (before * factor + addend)
         owner = bias_owner(original, layer)
-        if owner is not None:
-            blobs = list(found.get(owner.name, owner.blobs))
-            blobs[_bias_blob(owner)] = _with_bias(owner, blobs[_bias_blob(owner)], moved, usable)
+        if owner is not None and owner.bias_blob is not None:
+            blobs, at = list(found.get(owner.name, owner.blobs)), owner.bias_blob
+            moved = moved / usable if owner is first else moved  # all affine layers come after the convolution
+            blobs[at] = (blobs[at] + owner.bias_change(moved)).astype(np.float32)
             found[owner.name] = blobs
     return found
 
 
-def folded_in(original: Graph, layer: Layer) -> list[AffineLayer]:
-    """The BatchNorm and Scale layers that a pass has put into a convolution's weights."""
+def folded_in(original: Graph, layer: Layer) -> list[Layer]:
+    """Return the BatchNorm and Scale layers that a pass has put into a convolution's weights."""
     parts = [original.layer(name) for name in layer.origin]
-    return [p for p in parts[1:] if isinstance(p, AffineLayer)] if isinstance(parts[0], Convolution) else []
+    return [p for p in parts[1:] if p.per_channel] if parts[0].convolution else []
 
 
 def bias_owner(original: Graph, layer: Layer) -> Layer | None:
-    """The layer of the prototxt that can take up a change of a rewritten convolution's bias, if there is one."""
+    """Return the layer of the prototxt that can take up a change of a rewritten convolution's bias, if there is one."""
     first, affine = original.layer(layer.origin[0]), folded_in(original, layer)
-    if affine and (isinstance(affine[-1], BatchNorm) or affine[-1].params.bias_term):
+    if affine and affine[-1].bias_blob is not None:
         return affine[-1]
-    return first if isinstance(first, Convolution) and first.params.bias_term else None
-
-
-def _bias_blob(owner: Layer) -> int:
-    return 0 if isinstance(owner, BatchNorm) else 1
-
-
-def _with_bias(owner: Layer, blob: Array, moved: Array, factor: Array) -> Array:
-    """The owner's blob when the bias behind all affine layers, whose factors multiply to ``factor``, has moved."""
-    if isinstance(owner, BatchNorm):  # it takes its mean away, and keeps it multiplied by its third blob
-        own = owner.affine()
-        assert own is not None
-        moved = -moved / own[0] * float(owner.blobs[2].reshape(-1)[0])
-    elif isinstance(owner, Convolution):
-        moved = moved / factor
-    return (blob + moved).astype(np.float32)
+    return first if first.convolution and first.bias_blob is not None else None

@@ -13,7 +13,6 @@ from ..graph import Graph
 from ..offload.formats import from_precision, given
 from ..offload.plan import Offload
 from ..offload.schedule import Convert, DeviceStep, HostStep
-from ..tasks.cycles import cycles
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
     products: Counter[str] = Counter()
     for step in offload.schedule.steps:
         for task in step.tasks if isinstance(step, DeviceStep) else ():
-            times[task.origin[0]] += cycles(task, offload.overlay, offload.shapes)
+            times[task.origin[0]] += task.cycles(offload.overlay, offload.shapes)
             products[task.origin[0]] += task.macs(*(offload.shapes[b] for b in task.inputs))
     return times, products
 

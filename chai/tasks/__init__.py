@@ -1,35 +1,145 @@
-"""What an overlay can do, one kind of Task per file: the one unit of fixed-point meaning.
+"""What an overlay can do: the unit of fixed-point meaning is a Task, and each file of this folder defines one kind of it.
 
 A Task's ``define`` is the living specification in plain numpy: the emulator's kernels, the RTL and the board have to
-give its codes bit for bit. Activations are codes (int8) in NCHW; where they lie is the device's business.
+give its codes bit for bit. Activations are codes (int8) in NCHW; where they are stored is the device's business.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from math import ceil, prod
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..blob import Array, Shape
+    from ..overlay import Limits, Overlay
+    from .fields import Encoded, Memory
+    from .probe import Maker, Probe
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Reads placed blobs, writes one. ``origin`` names the prototxt layers it stands for."""
+    """Reads blobs, writes one. ``origin`` names the prototxt layers it runs.
+
+    How to add a kind: one file in this folder with a frozen dataclass derived from Task. There is no list to keep.
+
+    1. ``kind`` is its name in manifests, ``engine`` the half of the accelerator that runs it. ``define`` says what it
+       computes: slow, obvious, exact integers.
+    2. A dataclass derived from ``overlay.Limits`` holds what it can be asked for, ``limits`` reads it. The section of that
+       name goes into each ``overlay.json`` that has the unit (with an opcode of its own) and into
+       ``hw_overlays/overlay.schema.json``.
+    3. ``fields`` and ``from_fields`` are its descriptor; ``tasks/fields.py`` has what kinds share. New fields go into the
+       manifests, with a new version.
+    4. ``working_cycles`` is its time on the engine if it does not stream one word of channels a cycle, ``probes`` what
+       ``chai devices --test`` runs.
+    5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in
+       ``chai/kernels/fast``; without one the emulator runs ``define``.
+    """
 
     kind: ClassVar[str]
+    engine: ClassVar[str] = "window"  # or "array"
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]
 
     def define(self, *codes: Array) -> Array:
-        """Codes (int8, NCHW) of the output from those of the inputs, by the definition."""
+        """Return the codes (int8, NCHW) of the output from those of the inputs, by the definition."""
         raise NotImplementedError
 
     def written(self, output: Array, channels: int) -> Array:
-        """The part of its output that the Task writes: all of it, or a Copy's ``channels``."""
+        """Return the part of its output that the Task writes: all of it, or a Copy's ``channels``."""
         return output
 
+    def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
+        """Return the first channel of its output that it writes, and how many."""
+        return 0, shapes[self.output][1]
+
+    def plain(self) -> Task:
+        """Return the same Task in the one form that all its spellings have."""
+        return self
+
+    # -- on an overlay
+
+    @classmethod
+    def limits(cls, overlay: Overlay) -> Limits | None:
+        """Return what the overlay's manifest says of this kind; None if it lacks the unit."""
+        raise NotImplementedError(cls.kind)
+
     def macs(self, *shapes: Shape) -> int:
-        """Multiply-accumulates for inputs of these shapes."""
+        """Return the multiply-accumulates for inputs of these shapes."""
         return 0
+
+    def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
+        """Estimate clock cycles for blobs of these shapes, the larger of working and moving bytes: never a measurement."""
+        elements = self._elements(shapes)
+        moved = (elements + self.constant_bytes) / (overlay.memory_mb_per_s * 1e6) * overlay.clock_mhz * 1e6
+        return ceil(max(self.working_cycles(overlay, shapes), moved)) + overlay.overhead.task_cycles
+
+    def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Estimate cycles on the engine, memory aside: by default one word of channels a cycle."""
+        return self._elements(shapes) / overlay.layout.channels_per_word
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of constants that count in the cycle model."""
+        return 0
+
+    def _elements(self, shapes: Mapping[str, Shape]) -> int:
+        n, _, *size = shapes[self.output]
+        return sum(prod(shapes[b]) for b in self.inputs) + prod((n, self.channels(shapes)[1], *size))
+
+    # -- as a descriptor
+
+    def fields(self, memory: Memory, where: int) -> Encoded:
+        """Return the values of its descriptor's fields, and its constants, to be stored from address ``where`` on.
+
+        Raises DeviceError for what a descriptor cannot say.
+        """
+        raise NotImplementedError(self.kind)
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
+        """Return the Task that ``fields`` gives these values for. Raises DeviceError where there is none."""
+        raise NotImplementedError(cls.kind)
+
+    # -- merging
+
+    def merge_key(self) -> Hashable | None:
+        """Return what Tasks have in common that can run as one, side by side in channels; None if this kind cannot."""
+        return None
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:
+        """Return one Task for some of an equal ``merge_key``, with so many channels of zeros after each of them."""
+        raise NotImplementedError(cls.kind)
+
+    # -- testing a device
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        """Yield Tasks that show whether a device computes this kind right, as far as the overlay goes."""
+        raise NotImplementedError(cls.kind)
+
+
+@lru_cache(maxsize=1)
+def kinds() -> dict[str, type[Task]]:
+    """Return every kind of Task there is, by name."""
+    stems = {p.stem for folder in __path__ for p in Path(folder).glob("*.py")} - {"__init__"}
+    modules = [import_module(f".{stem}", __name__) for stem in sorted(stems)]
+    return {
+        c.kind: c
+        for module in modules
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Task) and c.__module__ == module.__name__
+    }
+
+
+def find(kind: str) -> type[Task]:
+    """Return the class of a kind of Task; KeyError if there is none."""
+    return kinds()[kind]

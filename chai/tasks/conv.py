@@ -5,27 +5,60 @@ Also the Task of a BatchNorm or Scale on its own (Affine): a 1x1 depthwise Conv 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING
 
-from ..fixed import Requantization, requantize
+from ..errors import DeviceError
+from ..fixed import Requantization, quantize_bias, quantize_weights, requantize, weight_steps
+from ..overlay import Limits
+from ..overlay.weights import Packed, Unpacked, weight_bytes
 from ..util.lazy_numpy import np
 from . import Task
+from .fields import clamp, from_table, table, view, window_fields, window_of
+from .probe import SIZE, SLOPE
 from .window import Window
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..blob import Array, Shape
-    from ..overlay.weights import Packed
+    from ..overlay import Overlay
+    from .fields import Encoded, Memory
+    from .probe import Maker, Probe
+
+
+@dataclass(frozen=True)
+class ConvLimits(Limits):
+    """Each ``_max`` holds for both axes."""
+
+    kernel_max: int
+    stride_max: int
+    dilation_max: int
+    pad_max: int
+    group_max: int
+    depthwise: bool
+    leaky: bool
+
+
+@dataclass(frozen=True)
+class AffineLimits(Limits):
+    """Of one multiplication and one addition per element."""
+
+    leaky: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Conv(Task):
     """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
 
-    Packed weights lie where an overlay reads them; ``np.asarray`` makes an array of them.
+    Packed weights are where an overlay reads them; ``np.asarray`` makes an array of them. Constants of a descriptor: the
+    weights (``pack_weights``), then one record of the table per output channel.
     """
 
     kind = "conv"
+    engine = "array"
     weights: Array | Packed
     bias: Array
     window: Window
@@ -56,8 +89,167 @@ class Conv(Task):
         oh, ow = self.window.sizes(shapes[0][2:])
         return int(shapes[0][0] * self.weights.size * oh * ow)
 
+    @classmethod
+    def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
+        return overlay.limits(cls.kind, ConvLimits)
+
+    @property
+    def constant_bytes(self) -> int:
+        return self.weights.size
+
+    def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Estimate passes * max(pixels of a tile, loading the next weights) + draining, per tile of accumulators.
+
+        The array holds inputs x outputs weights; every cycle one pixel's ``inputs`` channels enter, for each of ``lanes``
+        pixels. A kernel tap and a block of input channels are one pass over the pixels of a tile.
+        """
+        source, out = shapes[self.inputs[0]], shapes[self.output]
+        array = overlay.array
+        m, c = self.weights.shape[:2]
+        kh, kw = self.window.kernel
+        # with few channels the taps themselves fill the array's inputs: the host unfolds such a layer when it packs
+        taps = ceil(kh * kw * c / array.inputs) if c < array.inputs else kh * kw * ceil(c / array.inputs)
+        blocks = ceil(m / self.group / array.outputs) * self.group
+        if c == 1 and self.group == source[1] > 1:  # depthwise: a diagonal of the array, one output per input
+            taps, blocks = kh * kw, ceil(m / min(array.inputs, array.outputs))
+        pixels = ceil(out[0] * out[2] * out[3] / array.lanes)
+        tiles = ceil(pixels / overlay.buffers.accumulators.depth)
+        per_tile = ceil(pixels / tiles)
+        compute = taps * max(per_tile, array.inputs)
+        drain = ceil(array.outputs / overlay.requant.lanes) * per_tile
+        return float(tiles * blocks * (max(compute, drain) + overlay.overhead.tile_cycles))
+
+    def fields(self, memory: Memory, where: int) -> Encoded:
+        overlay = memory.overlay
+        source = memory.view(self.inputs[0])
+        window = window_fields(self.window)
+        m, c, *kernel = self.weights.shape
+        if tuple(kernel) != self.window.kernel or c * self.group != source.channels or m % self.group:
+            raise DeviceError(
+                f"weights: {self.weights.shape} with {self.group} groups do not fit {source.channels} channels "
+                f"and a kernel of {self.window.kernel}"
+            )
+        if self.bias.shape != (m,):
+            raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
+        memory.check_output(self.output, (source.batch, m, *self.window.sizes((source.height, source.width))))
+        array, r = overlay.array, self.requantization
+        weights = self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, array)
+        size = weight_bytes(self.weights.shape, self.group, array)
+        padding = bytes(-size % overlay.layout.alignment)
+        records = table(overlay, self.bias, r, (m, 1, 1))
+        values = {
+            **source.input(),
+            **memory.view(self.output).output(),
+            **window,
+            **clamp(r, r.negative is not None),
+            "group": self.group,
+            "weights": where,
+            "table": where + size + len(padding),
+        }
+        return values, (weights, padding, records)
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
+        source, target = view(values, "input"), view(values, "output")
+        input, output = memory.find(source), memory.find(target)
+        m, group, window = target.channels, values["group"], window_of(values)
+        if not group or source.channels % group or m % group:
+            raise DeviceError(f"descriptor: group = {group} does not divide {source.channels} and {m} channels")
+        shape = m, source.channels // group, *window.kernel
+        array = memory.overlay.array
+        start = memory.constants.at("weights", values["weights"], weight_bytes(shape, group, array))
+        weights = Packed(memory.constants.source, start, shape, group, array)
+        bias, r = from_table(values, memory, (m, 1, 1))
+        return cls((input,), output, (), weights, bias, window, group, r)
+
+    def merge_key(self) -> Hashable | None:
+        r = self.requantization
+        alike = self.inputs, self.window, r.shift, r.low, r.high, r.negative is None
+        return alike if self.group == 1 else None
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:
+        """Return one convolution: with equal shifts and clamps, the multipliers of each channel say the rest."""
+
+        def padded(arrays: Iterable[Array]) -> Array:
+            return np.concatenate([np.pad(a, [(0, gap)] + [(0, 0)] * (a.ndim - 1)) for a, gap in zip(arrays, gaps)])
+
+        first = parts[0]
+        below = [part.requantization.negative for part in parts]
+        above = padded(part.requantization.multiplier for part in parts)
+        negative = None if below[0] is None else padded(m for m in below if m is not None)
+        return replace(
+            first,
+            output=output,
+            origin=tuple(name for part in parts for name in part.origin),
+            weights=padded(np.asarray(part.weights) for part in parts),
+            bias=padded(part.bias for part in parts),
+            requantization=replace(first.requantization, multiplier=above, negative=negative),
+        )
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        """Yield plain, dilated, grouped, depthwise and leaky ones."""
+        limits = maker.overlay.limits(cls.kind, ConvLimits)
+        if limits is None:
+            return
+        inputs, outputs = maker.step + 3, 2 * maker.step + 5
+        plain = _window(limits, 3, 2, 1)
+        yield cls._probe(maker, "conv", inputs, outputs, plain, slope=0)
+        yield cls._probe(maker, "conv 1x1", inputs, outputs, _window(limits, 1, 1, 0))
+        if limits.dilation_max > 1:
+            yield cls._probe(maker, "conv dilated", inputs, outputs, _window(limits, 3, 1, 2, 2))
+        if limits.group_max > 1:
+            yield cls._probe(maker, "conv grouped", 2 * maker.step, 4 * maker.step, plain, group=2, slope=0)
+        if limits.depthwise:
+            yield cls._probe(maker, "conv depthwise", inputs, inputs, plain, group=inputs, slope=0)
+        if limits.leaky:
+            yield cls._probe(maker, "conv leaky", inputs, outputs, plain, slope=SLOPE)
+
+    @classmethod
+    def _probe(
+        cls,
+        maker: Maker,
+        name: str,
+        inputs: int,
+        outputs: int,
+        window: Window,
+        group: int = 1,
+        slope: float | None = None,
+    ) -> Probe[Self]:
+        weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
+        weights *= 1.99 / np.abs(weights).max()  # a power of two, almost: the largest code in either scheme
+        shapes = {"x": (maker.batch, inputs, *SIZE), "y": (maker.batch, outputs, *window.sizes(SIZE))}
+        target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5)
+        steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, target.formats["x"].step)
+        codes = quantize_weights(weights, steps, maker.bits)
+        steps = steps * target.formats["x"].step
+        bias = quantize_bias(maker.random.standard_normal(outputs), steps)
+        r = target.requantization(steps.reshape(-1, 1, 1), "y", slope)
+        return maker.probe(name, cls(("x",), "y", (cls.kind,), codes, bias, window, group, r), target)
+
+
+def _window(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:
+    """Return a square window, as near to that as the overlay goes."""
+    kernel, stride, pad = min(kernel, limits.kernel_max), min(stride, limits.stride_max), min(pad, limits.pad_max)
+    return Window((kernel, kernel), (stride, stride), (pad, pad), (dilation, dilation))
+
 
 class Affine(Conv):
     """One multiplication and one addition per element: a BatchNorm or Scale that nothing could take in."""
 
     kind = "affine"
+
+    @classmethod
+    def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
+        return overlay.limits(cls.kind, AffineLimits)
+
+    def merge_key(self) -> Hashable | None:
+        return None
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        if cls.limits(maker.overlay):
+            channels = maker.step + 3
+            window = Window((1, 1), (1, 1), (0, 0))
+            yield cls._probe(maker, "affine", channels, channels, window, group=channels)

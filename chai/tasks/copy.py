@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..errors import DeviceError
 from ..fixed import Requantization, requantize
+from ..overlay import Limits
+from ..util.lazy_numpy import np
 from . import Task
+from .fields import as_it_is, clamp, flat_multipliers, same, view
+from .probe import SIZE
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from typing_extensions import Self
+
+    from ..blob import Array, Shape
+    from ..overlay import Overlay
+    from .fields import Encoded, Memory
+    from .probe import Maker, Probe
+
+
+@dataclass(frozen=True)
+class CopyLimits(Limits):
+    """Of a blob written into another."""
 
 
 @dataclass(frozen=True, eq=False)
 class Copy(Task):
-    """Writes channels from ``first`` on of its output; ``requantization`` None moves the codes as they are."""
+    """Writes channels from ``first`` on of its output; ``requantization`` None moves the codes as they are.
+
+    A descriptor has one ``factor`` and no table; for codes that are moved as they are: factor 1, shift 0, clamp -128..127.
+    """
 
     kind = "copy"
     first: int
@@ -25,3 +44,53 @@ class Copy(Task):
 
     def written(self, output: Array, channels: int) -> Array:
         return output[:, self.first : self.first + channels]
+
+    def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
+        return self.first, shapes[self.inputs[0]][1]
+
+    def plain(self) -> Task:
+        return replace(self, requantization=None) if same(self.requantization, as_it_is()) else self
+
+    @classmethod
+    def limits(cls, overlay: Overlay) -> CopyLimits | None:
+        return overlay.limits(cls.kind, CopyLimits)
+
+    def fields(self, memory: Memory, where: int) -> Encoded:
+        source, whole = memory.view(self.inputs[0]), memory.view(self.output)
+        if self.first % memory.step:
+            raise DeviceError(f"output_plane: channel {self.first} is not the first of a plane of {memory.step}")
+        if self.first + source.channels > whole.channels:
+            raise DeviceError(
+                f"output_plane: {source.channels} channels from {self.first} on, "
+                f"blob {self.output!r} has {whole.channels}"
+            )
+        memory.check_output(self.output, (source.batch, whole.channels, source.height, source.width))
+        part = whole._replace(plane=whole.plane + self.first // memory.step, channels=source.channels)
+        r = self.requantization or as_it_is()
+        values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
+        values["factor"] = flat_multipliers("factor", r.multiplier, ())[0]
+        values["negative"] = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
+        return values, ()
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
+        part = view(values, "output")
+        output = memory.around(part)
+        first = (part.plane - memory.view(output).plane) * memory.step
+        below = np.array(values["negative"]) if values["leaky"] else None
+        r = Requantization(np.array(values["factor"]), values["shift"], values["low"], values["high"], below)
+        inputs = (memory.find(view(values, "input")),)
+        return cls(inputs, output, (), first, None if same(r, as_it_is()) else r)
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        """Yield copies into the middle of a larger blob, as it is and rescaled."""
+        limits = cls.limits(maker.overlay)
+        if limits is None:
+            return
+        shape = maker.batch, maker.step + 3, *SIZE
+        whole = maker.batch, limits.channel_step + shape[1] + 5, *SIZE
+        target = maker.target({"x": shape, "y": whole}, largest=0.6)
+        r = target.requantization(np.array(target.formats["x"].step), "y", None)
+        yield maker.probe("copy", cls(("x",), "y", ("copy",), limits.channel_step, None), target)
+        yield maker.probe("copy rescaled", cls(("x",), "y", ("copy",), limits.channel_step, r), target)

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import DeviceError
 from ..fixed import Requantization, requantize
+from ..overlay import Limits
 from ..util.lazy_numpy import np
 from . import Task
+from .fields import clamp, same_multipliers, view
+from .probe import SIZE, SLOPE
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..blob import Array
+    from ..overlay import Overlay
+    from .fields import Encoded, Memory
+    from .probe import Maker, Probe
+
+
+@dataclass(frozen=True)
+class EltwiseLimits(Limits):
+    """Caffe's operations, and how many blobs one Task takes."""
+
+    operations: tuple[str, ...]
+    inputs: int
+    leaky: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,6 +37,7 @@ class Eltwise(Task):
     """``factors`` are the signed multipliers of the inputs, at the shift of ``requantization``.
 
     The multiplier of ``requantization`` is 1; a leaky ReLU has multipliers of its own for negative sums: ``negative``.
+    A descriptor has both as fields, for two inputs, and no table.
     """
 
     kind = "eltwise"
@@ -31,3 +51,52 @@ class Eltwise(Task):
             below = sum(x.astype(np.int64) * m for x, m in zip(codes, self.negative))
             total = np.where(np.asarray(total) < 0, below, total)
         return requantize(np.asarray(total), self.requantization)
+
+    @classmethod
+    def limits(cls, overlay: Overlay) -> EltwiseLimits | None:
+        return overlay.limits(cls.kind, EltwiseLimits)
+
+    def fields(self, memory: Memory, where: int) -> Encoded:
+        if len(self.inputs) != 2 or len(self.factors) != 2 or len(self.negative or self.factors) != 2:
+            raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
+        r = self.requantization
+        if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
+            raise DeviceError("factor: an eltwise has no multiplier behind its sum")
+        source, second = (memory.view(blob) for blob in self.inputs)
+        shape = memory.shape(self.inputs[0])
+        if memory.shape(self.inputs[1]) != shape:
+            raise DeviceError(f"second: expected {shape}, blob {self.inputs[1]!r} is {memory.shape(self.inputs[1])}")
+        memory.check_output(self.output, shape)
+        below = self.negative or (0, 0)
+        return {
+            **source.input(),
+            **second.planes_of("second"),
+            **memory.view(self.output).output(),
+            **clamp(r, self.negative is not None),
+            **dict(zip(("factor", "second_factor", "negative", "second_negative"), (*self.factors, *below))),
+        }, ()
+
+    @classmethod
+    def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
+        inputs = memory.find(view(values, "input")), memory.find(view(values, "second", "input"))
+        factors = values["factor"], values["second_factor"]
+        negative = (values["negative"], values["second_negative"]) if values["leaky"] else None
+        r = Requantization(np.array(1), values["shift"], values["low"], values["high"])
+        return cls(inputs, memory.find(view(values, "output")), (), factors, negative, r)
+
+    @classmethod
+    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+        """Yield a weighted sum, with a leaky ReLU where the overlay has one."""
+        limits = cls.limits(maker.overlay)
+        if limits is None:
+            return
+        shape = maker.batch, maker.step + 3, *SIZE
+        names = tuple(f"x{i}" for i in range(limits.inputs))
+        target = maker.target(dict.fromkeys((*names, "y"), shape), largest=1.3)
+        steps = np.array([(1 - 1.7 * i) * target.formats[name].step for i, name in enumerate(names)])
+        for slope in (None, SLOPE) if limits.leaky else (None,):
+            r = target.requantization(steps, "y", slope)
+            negative = None if r.negative is None else tuple(map(int, r.negative))
+            one = Requantization(np.array(1), r.shift, r.low, r.high)
+            task = cls(names, "y", ("eltwise",), tuple(map(int, r.multiplier)), negative, one)
+            yield maker.probe("eltwise leaky" if slope else "eltwise", task, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import frexp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..fixed import (
     ACCUMULATOR,
@@ -22,12 +22,27 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..graph import Layer
     from ..overlay import Overlay
 
 
 class Unsupported(Exception):
     """A layer whose numbers do not fit the overlay's arithmetic: its text is the reason it runs on the host."""
+
+
+class WeightPrecision(Protocol):
+    """What a layer's precision_param says of its weights; None or () where it says nothing."""
+
+    @property
+    def quant_type(self) -> str: ...
+
+    @property
+    def bw_params(self) -> int | None: ...
+
+    @property
+    def fl_params(self) -> int | None: ...
+
+    @property
+    def th_params(self) -> tuple[float, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -42,29 +57,34 @@ class Target:
     shapes: Mapping[str, Shape]
     trained: bool = True
 
-    def weight_format(self, layer: Layer, weights: Array) -> tuple[Format, Array | None]:
-        """Format and thresholds of a layer's weights: its precision_param's, else what covers the weights.
+    def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
+        """Return format and thresholds of a layer's weights: its precision_param's, else what covers the weights.
 
-        Without thresholds a Xilinx format takes each channel's maximum.
+        Bits and scheme that it leaves out are those of the output ``top``. Without thresholds a Xilinx format takes each
+        channel's maximum.
         """
-        p = layer.precision
-        scheme = self.formats[layer.tops[0]].scheme
+        p, output = precision, self.formats[top]
+        scheme, bits = output.scheme, output.bits
         if p is not None and p.bw_params:  # its own type: a layer that a pass took in may have given the output another
-            scheme = p.quant_type
-        bits = p.bw_params if p is not None and p.bw_params else self.formats[layer.tops[0]].bits
+            scheme, bits = p.quant_type, p.bw_params
         if scheme == "DynamicFixed":
-            given = p.fl_params if p is not None else None
-            return Format(scheme, bits, fraction(bits, weights) if given is None else given), None
+            stated = p.fl_params if p is not None else None
+            return Format(scheme, bits, fraction(bits, weights) if stated is None else stated), None
         thresholds = np.array(p.th_params, np.float32) if p is not None and p.th_params else None
         return Format(scheme, bits, 0.0), thresholds
 
-    def weights(self, layer: Layer, weights: Array, bias: Array | None) -> tuple[Array, Array, Array]:
-        """Codes of weights (M, ...) and bias (M,), and the step of each channel's accumulator.
+    def weights(
+        self, weights: Array, bias: Array | None, precision: WeightPrecision | None, bottom: str, top: str
+    ) -> tuple[Array, Array, Array]:
+        """Return codes of weights (M, ...) and bias (M,), and the step of each channel's accumulator, for a layer that
+        reads ``bottom`` and writes ``top``.
 
         Raises Unsupported when an accumulator could leave its 25 bits.
         """
-        source = self._source(layer)
-        format, thresholds = self.weight_format(layer, weights)
+        source = self.formats[bottom]
+        if not source.step:
+            raise Unsupported(f"its input's format is {source}: every value is 0")
+        format, thresholds = self.weight_format(weights, precision, top)
         if thresholds is not None and len(thresholds) not in (1, len(weights)):
             raise Unsupported(f"{len(thresholds)} th_params for {len(weights)} output channels")
         if thresholds is not None and len(thresholds) == 1:
@@ -73,32 +93,25 @@ class Target:
         codes = quantize_weights(weights, steps, format.bits)
         return self.checked(codes, bias, steps * source.step, source)
 
-    def _source(self, layer: Layer) -> Format:
-        source = self.formats[layer.bottoms[0]]
-        if not source.step:
-            raise Unsupported(f"its input's format is {source}: every value is 0")
-        return source
-
     def checked(self, codes: Array, bias: Array | None, steps: Array, source: Format) -> tuple[Array, Array, Array]:
-        """``codes``, the bias in units of ``steps``, and ``steps``, when no accumulator can overflow."""
+        """Return ``codes``, the bias in units of ``steps``, and ``steps``, if no accumulator can overflow."""
         added = np.zeros(len(codes), np.int64) if bias is None else quantize_bias(bias.astype(np.float64), steps)
         bound = accumulator_bound(codes, added, source.bits)
         if self.trained and bound >= ACCUMULATOR:
             raise Unsupported(f"a sum could reach {bound:,}, beyond the accumulator's {ACCUMULATOR:,}")
         return codes, added, steps
 
-    def may_overflow(self, layer: Layer) -> bool:
-        """Tell whether weights of this layer's shape exist whose sums leave the accumulator, not counting the bias."""
-        if not layer.blobs or not layer.blobs[0].size:
+    def may_overflow(self, weights: Array, precision: WeightPrecision | None, bottom: str, top: str) -> bool:
+        """Tell whether weights of this shape exist whose sums leave the accumulator, not counting the bias."""
+        if not weights.size:
             return False
-        weights = layer.blobs[0]
-        largest = self.weight_format(layer, weights)[0].largest * (self.formats[layer.bottoms[0]].largest + 1)
+        largest = self.weight_format(weights, precision, top)[0].largest * (self.formats[bottom].largest + 1)
         return bool(weights[0].size * largest >= ACCUMULATOR)
 
     def requantization(
         self, steps: Array, top: str, slope: float | None, ceiling: float | None = None
     ) -> Requantization:
-        """From accumulators of these steps to the codes of blob ``top``, with a ReLU of this slope if not None.
+        """Return what leads from accumulators of these steps to codes of ``top``, with a ReLU of this slope if not None.
 
         ``ceiling`` is the ReLU's largest value: codes stop at its code.
         """
@@ -121,6 +134,6 @@ class Target:
 
 
 def fraction(bits: int, values: Array) -> int:
-    """The largest fraction length at which the largest of these values is in range of its codes."""
+    """Return the largest fraction length at which the largest of these values is in range of its codes."""
     largest = float(np.abs(values).max(initial=0))
     return bits - 1 - frexp(largest)[1] if largest else bits - 1

@@ -139,7 +139,6 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
     import chai
     from chai.layers.convolution import Convolution
     from chai.offload.schedule import DeviceStep, lower
-    from chai.tasks.cycles import cycles
     from chai.tasks.target import Target
 
     net = chai.Net("googlenet", device="null")
@@ -159,7 +158,7 @@ def test_the_list_of_a_network_takes_what_the_network_takes(layers: Any) -> None
             )
     lowered = lower(net.offload.partition, Target(net.overlay, net.offload.formats, shapes))  # before some are merged
     assert isinstance(lowered, dict)
-    tasks = [cycles(t, net.overlay, shapes) for made in lowered.values() for t in made if t.kind in ("conv", "pool")]
+    tasks = [t.cycles(net.overlay, shapes) for made in lowered.values() for t in made if t.kind in ("conv", "pool")]
     assert len(lines) == len(tasks) > 60
     assert sum(e.cycles for e in layers("\n".join(lines))) == sum(tasks)
 

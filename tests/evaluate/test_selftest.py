@@ -17,15 +17,14 @@ from chai.codegen.encoding import encode
 from chai.devices.base import Device, Program, Ran, Work
 from chai.errors import DeviceError, UsageError
 from chai.evaluate import selftest
-from chai.overlay import manifest
 from chai.overlay.layout import Placed
 from chai.tasks import Task
 from chai.tasks.conv import Conv
-from tests.tasks.common import defined
+from tests.tasks.common import defined, limited
 
 Z2 = overlays.load("pynq-z2")
 EMULATOR = devices.open("emulator")
-TASKS = [p for p in selftest.probes(Z2) if isinstance(p, selftest.Probe)]
+TASKS = [p for p in selftest.probes(Z2) if isinstance(p, selftest.TaskProbe)]
 FORMATS = {"8 bit Xilinx", "6 bit Xilinx", "8 bit DynamicFixed", "6 bit DynamicFixed"}
 
 
@@ -69,7 +68,7 @@ def test_every_kind_in_every_format() -> None:
 
 
 @pytest.mark.parametrize("probe", TASKS, ids=lambda p: p.name)
-def test_a_probe_says_something(probe: selftest.Probe) -> None:
+def test_a_probe_says_something(probe: selftest.TaskProbe) -> None:
     """Its codes are spread out and saturate where they can; no plane of its blobs is full; a board can be told of it."""
     bits = 8 if "8 bit" in probe.name else 6
     given = [probe.codes[b] for b in probe.task.inputs]
@@ -89,18 +88,19 @@ def test_a_probe_says_something(probe: selftest.Probe) -> None:
 
 
 @pytest.mark.parametrize("probe", TASKS[:13], ids=lambda p: p.name)
-def test_the_definitions_are_those_of_the_reference(probe: selftest.Probe) -> None:
+def test_the_definitions_are_those_of_the_reference(probe: selftest.TaskProbe) -> None:
     given = [probe.codes[b][:1] for b in probe.task.inputs]
     assert np.array_equal(probe.task.define(*given), defined(probe.task, *given))
 
 
 def test_an_overlay_that_has_little() -> None:
-    conv = replace(Z2.tasks.conv, dilation_max=1, group_max=1, depthwise=False, leaky=False, stride_max=1, kernel_max=2)
-    little = replace(Z2, tasks=manifest.Tasks(conv), bits=(8,), schemes=("Xilinx",), batch_max=1)
+    most = {"dilation_max": 1, "group_max": 1, "depthwise": False, "leaky": False, "stride_max": 1, "kernel_max": 2}
+    little = limited(Z2, "conv", **most)
+    little = replace(little, tasks=little.tasks[:1], bits=(8,), schemes=("Xilinx",), batch_max=1)
     found = selftest.probes(little)
     assert [p.name for p in found] == ["conv, 8 bit Xilinx", "conv 1x1, 8 bit Xilinx", "network digits, 8 bit Xilinx"]
     first = found[0]
-    assert isinstance(first, selftest.Probe) and isinstance(first.task, Conv)
+    assert isinstance(first, selftest.TaskProbe) and isinstance(first.task, Conv)
     assert first.task.window == ((2, 2), (1, 1), (1, 1), (1, 1)) and first.shapes["x"][0] == 1
 
 

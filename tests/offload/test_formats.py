@@ -355,7 +355,8 @@ def test_two_types_in_one_layer(tmp_path: Path, types: str, last: str) -> None:
     assert net.formats == {"data": source, "y": result}
     assert net.schedule.engines() == ["host:Pack", "fpga:Convolution", "host:Unpack"]
     layer = net.offload.graph.layers[-1]
-    weights, _ = Target(net.offload.overlay, net.formats, net.offload.shapes).weight_format(layer, layer.blobs[0])
+    target = Target(net.offload.overlay, net.formats, net.offload.shapes)
+    weights, _ = target.weight_format(layer.blobs[0], layer.precision, layer.tops[0])
     assert (weights.scheme, weights.bits) == (source.scheme, source.bits)
     wanted = network(tmp_path, lines).forward(data)["y"]
     within = result.largest * result.step

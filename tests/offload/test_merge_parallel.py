@@ -21,16 +21,16 @@ from chai.offload.merge_parallel import Merged, merge_parallel
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
-from chai.tasks.cycles import cycles
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.test_encoding import encoded
 from tests.codegen.test_memory_map import Segment, laid_out
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
-from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds
+from tests.tasks.common import EXAMPLES, codes, emulated, factors, limited, seeds
 
 Z2 = overlay.load("pynq-z2")
+STEP = Z2.layout.channels_per_word
 SHAPE = (2, 5, 6, 7)
 ONE = Window((1, 1), (1, 1), (0, 0))
 
@@ -55,7 +55,7 @@ def merge(*tasks: Conv, x: Shape = SHAPE) -> Merged:
 
 
 def total(tasks: Iterable[Task], known: Mapping[str, Shape]) -> int:
-    return sum(cycles(task, Z2, known) for task in tasks)
+    return sum(task.cycles(Z2, known) for task in tasks)
 
 
 # -- by the codes
@@ -84,7 +84,7 @@ def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: b
     for whole, shape in found.shapes.items():
         used = np.zeros(shape[1], bool)
         for part, first in ((part, first) for part, (of, first) in found.places.items() if of == whole):
-            assert first % Z2.tasks.conv.channel_step == 0
+            assert first % STEP == 0
             assert not used[first : first + known[part][1]].any()
             used[first : first + known[part][1]] = True
         assert not run[whole][:, ~used].any()
@@ -151,7 +151,7 @@ def test_nothing_is_merged_at_a_loss() -> None:
 def test_the_overlays_channels_are_enough_or_tasks_stay() -> None:
     rng = np.random.default_rng(0)
     tasks = [conv(rng, "a", 8), conv(rng, "b", 8)]
-    narrow = replace(Z2, tasks=replace(Z2.tasks, conv=replace(Z2.tasks.conv, channels_max=23)))
+    narrow = limited(Z2, "conv", channels_max=23)
     assert not merge_parallel(tasks, {}, shapes(tasks), narrow).shapes
     assert not merge_parallel(tasks, {}, {**shapes(tasks), "a & b": SHAPE}, Z2).shapes  # a blob of that name
     assert merge(*tasks).shapes

@@ -19,6 +19,7 @@ from chai.graph import Graph
 from chai.offload.partition import Partition, partition
 from chai.offload.schedule import Convert, DeviceStep
 from chai.passes.infer_shapes import infer_shapes
+from chai.tasks.conv import Conv
 from chai.util.paths import resource
 from chai.zoo.locate import read_graph
 from tests.conftest import examples, need_models
@@ -110,7 +111,7 @@ CONV_LIMITS = {
 @pytest.mark.parametrize("what", CONV_LIMITS)
 def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
     fields = f"convolution_param {{ num_output: 4 {CONV_LIMITS[what]} }}"
-    most = getattr(overlay.load().tasks.conv, f"{what.split()[0]}_max")
+    most = getattr(Conv.limits(overlay.load()), f"{what.split()[0]}_max")
     found = divide(make(tmp_path, f"probe Convolution data -> y : {fields}"))
     assert found.reasons == {"probe": f"{what} is more than the overlay's {most}"}
 

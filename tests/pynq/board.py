@@ -34,7 +34,7 @@ from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
 from chai.overlay.records import unpack
 from chai.tasks import Task
-from chai.tasks.cycles import cycles
+from chai.tasks.conv import Affine, Conv
 
 from .clock import Clock
 from .hardware_files import base, controller
@@ -180,7 +180,7 @@ class Accelerator:
             values = []
             for tag, descriptor in enumerate(chain):  # noqa: B007
                 values.append(unpack(self.overlay.descriptor, descriptor))
-            array = {self.overlay.tasks.conv.opcode, self.overlay.tasks.affine.opcode}  # type: ignore[union-attr]
+            array = {kind.limits(self.overlay).opcode for kind in (Conv, Affine)}  # type: ignore[union-attr]
             queues = [[i for i in range(count) if (values[i]["opcode"] in array) is side] for side in (False, True)]
             tokens = [0, 0]
             while queues[0] or queues[1]:
@@ -227,7 +227,7 @@ class Accelerator:
         if self.corrupt:
             self.corrupt(task, out)
         store(out, *self._memory(task.output, address, shapes))
-        self.values["CYCLES"] += cycles(task, self.overlay, shapes)
+        self.values["CYCLES"] += task.cycles(self.overlay, shapes)
 
     def _codes(self, blob: str, address: dict[str, Placed], shapes: dict[str, Any]) -> np.ndarray:
         codes = np.zeros(shapes[blob], np.int8)

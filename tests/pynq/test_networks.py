@@ -18,7 +18,6 @@ from chai.evaluate import Output
 from chai.evaluate.job import Bench, Job
 from chai.evaluate.kinds import measure, reduce
 from chai.offload.schedule import DeviceStep
-from chai.tasks.cycles import cycles
 from chai.util.paths import resource
 from tests.artifact.common import NETS, custom, data, load, made, parts
 from tests.conftest import need_models, report
@@ -128,7 +127,7 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     net.forward(data())
     (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    counted = sum(cycles(task, board.overlay, net.offload.shapes) for task in step.tasks)
+    counted = sum(task.cycles(board.overlay, net.offload.shapes) for task in step.tasks)
     assert segment.type == "segment"
     assert segment.device_ms == pytest.approx(counted / (board.overlay.clock_mhz * 1000), rel=0.01)
 

@@ -181,6 +181,38 @@ def test_the_files_compute_what_was_judged(tmp_path: Path, bits: int, scheme: st
     assert np.isfinite(built.cost)
 
 
+@pytest.mark.parametrize(
+    ("fields", "bias"),
+    [("bn_param { bn_mode: INFERENCE }", True), ("bn_param { frozen: true }", False)],
+    ids=["SegNet's", "PSPNet's"],
+)
+def test_a_bias_before_a_bn_of_the_forks_is_tuned_in_the_convolution(tmp_path: Path, fields: str, bias: bool) -> None:
+    """A BN has no blob that this could go into; a convolution without bias keeps what it has."""
+    lines = f"""
+        a Convolution data -> a : {DEEP}
+        b Convolution a -> b : convolution_param {{ num_output: 4 kernel_size: 1 bias_term: {str(bias).lower()} }}
+        bn BN b -> b : {fields}
+        """
+    net = network(tmp_path, lines, SHAPE)
+    weights, out, data = tmp_path / "net.caffemodel", tmp_path / "out.prototxt", batches()
+    save(net, weights)
+    recipe = Recipe("max", "max", 0.0, "nearest", "tuned")
+    built = quantize(tmp_path / "net.prototxt", weights, data, out, recipe=recipe).built
+    assert not built.refused
+    before, after = (
+        {x.name: x.blobs for x in chai.Net(path, w, "float").graph.layers}
+        for path, w in ((tmp_path / "net.prototxt", weights), (out, out.with_suffix(".caffemodel")))
+    )
+    assert all(map(np.array_equal, before["bn"], after["bn"]))
+    assert not bias or not np.array_equal(before["b"][1], after["b"][1])
+    assert not np.array_equal(before["a"][1], after["a"][1])
+    exact = [net.forward(batch)["b"] for batch in data]
+    with chai.Net(out, out.with_suffix(".caffemodel"), "emulator") as fixed:
+        outputs = [fixed.forward(batch)["b"] for batch in data]
+        assert fixed.formats is not None and steps(fixed.formats) == steps(built.formats)
+    assert np.mean([ratio(*pair) for pair in zip(exact, outputs)]) == pytest.approx(built.cost, rel=1e-3)
+
+
 def steps(formats: Mapping[str, Format]) -> dict[str, tuple[str, int, float]]:
     return {blob: (f.scheme, f.bits, f.step) for blob, f in formats.items()}
 

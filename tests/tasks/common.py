@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from chai import devices, overlay
 from chai.devices.base import Work
 from chai.fixed import Requantization
 from chai.kernels import codes as kernels
+from chai.overlay import Overlay, Section
 from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -32,6 +35,12 @@ FORMS = [
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
 shifts = st.integers(0, 40)
+
+
+def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
+    """An overlay with other limits of a kind of Task."""
+    sections = ((s.kind, dict(s.limits) | (limits if s.kind == kind else {})) for s in given.tasks)
+    return replace(given, tasks=tuple(Section(name, tuple(values.items())) for name, values in sections))
 
 
 @contextmanager

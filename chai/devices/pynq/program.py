@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ...codegen.chain import Chain, chain, codes_of
 from ...codegen.memory_map import FIXED
 from ...errors import DeviceError
-from ...tasks.cycles import cycles
 from ..base import Device, Program, Ran, Work
 from .board import Board
 from .finding import bitstream, obstacle
@@ -31,7 +30,7 @@ class PynqProgram(Program):
         self.device = device
         self.chain = made
         self.places = places
-        expected = sum(cycles(task, made.overlay, made.shapes) for task in made.tasks) / (made.overlay.clock_mhz * 1e6)
+        expected = sum(task.cycles(made.overlay, made.shapes) for task in made.tasks) / (made.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
         self._busy = threading.RLock()

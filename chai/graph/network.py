@@ -1,0 +1,74 @@
+"""Graph: the layers of a network and the blobs between them.
+
+Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
+A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
+Layers, shapes and the executor use ids; ``Graph.latest`` leads from a Caffe name to its last id. Several names
+may lead to one id: after a pass has dropped a Split, the names of its tops are names of its bottom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..blob import Shape
+    from .layer import Layer
+
+
+def last_readers(layers: list[Layer]) -> list[list[str]]:
+    """Return, for each layer, the blobs that no later layer reads."""
+    done: set[str] = set()
+    ends: list[list[str]] = []
+    for layer in reversed(layers):
+        ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
+        done.update(ends[-1])
+    return ends[::-1]
+
+
+@dataclass
+class Graph:
+    """A network for one phase: layers in the order of the prototxt, which is topological.
+
+    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``outputs`` are Caffe names, as
+    two names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that
+    a pass folded it into. ``notes`` are things a reader should know, one sentence each.
+    """
+
+    name: str
+    layers: list[Layer]
+    inputs: dict[str, Shape | None]
+    outputs: list[str]
+    latest: dict[str, str]  # Caffe name -> id of the last blob of that name
+    path: str = "<network>"
+    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
+    notes: list[str] = field(default_factory=list)
+    weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
+    folded: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def output_blobs(self) -> list[str]:
+        """Ids of the outputs, each once."""
+        return list(dict.fromkeys(self.latest[name] for name in self.outputs))
+
+    def layer(self, name: str) -> Layer:
+        """Return the layer of that name; KeyError if there is none."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise KeyError(name)
+
+    def caffe_name(self, blob: str) -> str:
+        """Return the prototxt's name of a blob id."""
+        return self._names.get(blob, blob)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Map every blob that a layer writes to its Caffe name: the id without the @ and the layer after it."""
+        names = {}
+        for layer in self.layers:
+            for top in layer.tops:
+                at = max(top.rfind(f"@{name}") for name in (layer.name, *layer.origin))
+                names[top] = top if top in self.latest or at < 0 else top[:at]
+        return names

@@ -1,0 +1,49 @@
+"""Conv and Affine as float32 matrix products.
+
+Weights stay codes, and stay where they are: a convolution widens its own while it runs, and its input and its sums band
+by band.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...overlay.weights import is_depthwise, matrices
+from ...util.lazy_numpy import np
+from .. import codes
+from ..convolution import columns, conv2d
+
+if TYPE_CHECKING:
+    from ...blob import Array
+    from ...tasks.conv import Conv
+    from ..scratch import Scratch
+    from . import Kernel
+
+COLUMNS = 1 << 20  # bytes of float32 columns: they, their sums and the weights of a layer are in the cache together
+
+
+def kernel(task: Conv) -> Kernel | None:
+    """Return the kernel of a Conv: products over whole maps if depthwise, else im2col and matrix products."""
+    m = task.weights.shape[0]
+    if is_depthwise(task.weights.shape, task.group) and task.window.kernel != (1, 1):
+        return lambda x, out, _: _requantize(_taps(x, task), task, out)
+
+    def run(x: Array, out: Array, scratch: Scratch) -> None:
+        wide = matrices(task.weights, task.group, scratch.take)
+        for image, result in zip(x, out):
+            for rows, band in columns(image, task.window, task.group, COLUMNS, scratch):
+                sums = scratch.take("sums", task.group, m // task.group, band.shape[2])
+                np.matmul(wide, band, out=sums)
+                _requantize(sums.reshape(1, m, rows.stop - rows.start, -1), task, result[np.newaxis, :, rows])
+
+    return run
+
+
+def _taps(x: Array, task: Conv) -> Array:
+    """Return the sums of a depthwise convolution, which is no matrix product."""
+    weights = np.asarray(task.weights).astype(np.float32)
+    return conv2d(x.astype(np.float32), weights, None, task.window, task.group)
+
+
+def _requantize(sums: Array, task: Conv, out: Array) -> None:
+    codes.requantize_sums(sums, task.bias, task.requantization, out)

@@ -1,0 +1,106 @@
+"""What a manifest's schema cannot say: fields that overlap, numbers that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..util.jsonfile import Document, Pointer
+
+
+def check(document: Document) -> None:
+    """Check a manifest that its schema accepts. Raises ParseError, with the line."""
+    for section in ("descriptor", "table"):
+        _check_record(document, section)
+    _check_registers(document)
+    _check_array(document)
+
+
+def _check_record(document: Document, section: str) -> None:
+    record = document.value[section]
+    if record["bytes"] % 4:
+        raise document.error(f"{section}: a record is made of 32-bit words", (section, "bytes"))
+    _check_names(document, (section, "fields"))
+    spans = []
+    for i, field in enumerate(record["fields"]):
+        place = (section, "fields", i)
+        start, width = 32 * field["word"] + field["bit"], field["width"]
+        if start + width > 8 * record["bytes"]:
+            raise document.error(f"{section}: field {field['name']!r} lies beyond {record['bytes']} bytes", place)
+        if field["bit"] and field["bit"] + width > 32:
+            raise document.error(f"{section}: field {field['name']!r} runs over the end of its word", place)
+        spans.append((start, width, field["name"], place))
+    _check_overlap(document, section, spans)
+    if section == "descriptor":
+        found = [f for f in record["fields"] if f["name"] == "version"]
+        if not found or found[0]["signed"] or found[0]["width"] < 8 or found[0].get("multiple", 1) != 1:
+            message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
+            raise document.error(message, (section, "fields"))
+
+
+def _check_registers(document: Document) -> None:
+    registers = document.value["registers"]
+    place: Pointer = ("registers", "list")
+    _check_names(document, place)
+    for i, register in enumerate(registers["list"]):
+        name, offset = register["name"], register["offset"]
+        if offset % 4:
+            raise document.error(f"register {name}: offset {offset} is not a multiple of 4", (*place, i, "offset"))
+        if offset + 4 > registers["window"]:
+            message = f"register {name}: offset {offset} is outside the window of {registers['window']} bytes"
+            raise document.error(message, (*place, i, "offset"))
+        bits = [
+            (b["bit"], b["width"], b["name"], (*place, i, "bits", j)) for j, b in enumerate(register.get("bits", ()))
+        ]
+        for bit, width, part, where in bits:
+            if bit + width > 32:
+                raise document.error(f"register {name}: {part!r} lies beyond 32 bits", where)
+        if bits:
+            _check_names(document, (*place, i, "bits"))
+        _check_overlap(document, f"register {name}", bits)
+    spans = [(r["offset"], 4, r["name"], (*place, i, "offset")) for i, r in enumerate(registers["list"])]
+    _check_overlap(document, "registers", spans)
+
+
+def _check_array(document: Document) -> None:
+    value = document.value
+    array, dsp, has = value["array"], value["dsp"], value["resources"]
+    macs = array["inputs"] * array["outputs"] * array["lanes"]
+    if macs != dsp["array"] * value["macs_per_dsp"]:
+        message = f"dsp.array: {macs} products a cycle take {macs / value['macs_per_dsp']:g} DSPs, found {dsp['array']}"
+        raise document.error(message, ("dsp", "array"))
+    if dsp["array"] + dsp["requant"] > has["dsp"]:
+        raise document.error(f"dsp: {dsp['array']} + {dsp['requant']} DSPs, the part has {has['dsp']}", ("dsp",))
+    if array["inputs"] % array["chain"]:
+        message = f"array.chain: {array['inputs']} inputs are not whole chains of {array['chain']}"
+        raise document.error(message, ("array", "chain"))
+    # the lower sum must not reach into the upper: weights are within +-127, codes within -128..127
+    if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
+        message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
+        raise document.error(message, ("array", "chain"))
+    opcodes: dict[int, str] = {}
+    for kind, limits in value["tasks"].items():
+        if limits["opcode"] in opcodes:
+            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {opcodes[limits['opcode']]}"
+            raise document.error(message, ("tasks", kind, "opcode"))
+        opcodes[limits["opcode"]] = kind
+
+
+def _check_names(document: Document, place: Pointer) -> None:
+    items: Any = document.value
+    for key in place:
+        items = items[key]
+    seen = set()
+    for i, item in enumerate(items):
+        if item["name"] in seen:
+            raise document.error(f"{place[0]}: the name {item['name']!r} is here twice", (*place, i, "name"))
+        seen.add(item["name"])
+
+
+def _check_overlap(document: Document, what: str, spans: Iterable[tuple[int, int, str, Pointer]]) -> None:
+    """Spans are (start, length, name, place)."""
+    end, last = 0, ""
+    for start, length, name, place in sorted(spans, key=lambda s: s[0]):
+        if start < end:
+            raise document.error(f"{what}: {name!r} overlaps {last!r}", place)
+        end, last = start + length, name

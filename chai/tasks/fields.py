@@ -1,0 +1,242 @@
+"""Descriptor fields that several kinds of Task share: blobs, windows, clamps and tables of multipliers.
+
+Fields are spoken of by name; their bits are the business of ``overlay.records``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ..errors import DeviceError
+from ..fixed import Requantization
+from ..overlay.layout import planes
+from ..overlay.records import pack_rows, unpack_rows
+from ..overlay.weights import Held
+from ..util.lazy_numpy import np
+from .window import Window
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+    from ..overlay import Overlay
+    from ..overlay.weights import Buffer, Piece, Source
+
+    Encoded = tuple[dict[str, int], Sequence[Piece]]  # values of fields, and constants in order
+
+
+class Place(Protocol):
+    """Where a blob is: ``offset`` is the address (in bytes) of the whole, of which it has the planes from
+    ``first_channel`` on; ``parent`` is the whole's id, None for a blob of its own."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def parent(self) -> str | None: ...
+
+    @property
+    def first_channel(self) -> int: ...
+
+
+class View(NamedTuple):
+    """The part of memory that a Task reads or writes, in the terms of a descriptor."""
+
+    address: int
+    plane: int
+    planes: int
+    batch: int
+    channels: int
+    height: int
+    width: int
+
+    def input(self) -> dict[str, int]:
+        """Return the fields of a Task's (first) input."""
+        sizes = {"input_channels": self.channels, "input_height": self.height, "input_width": self.width}
+        return {**self.planes_of("input"), **sizes, "batch": self.batch}
+
+    def output(self) -> dict[str, int]:
+        """Return the fields of a Task's output."""
+        sizes = {"output_channels": self.channels, "output_height": self.height, "output_width": self.width}
+        return {**self.planes_of("output"), **sizes}
+
+    def planes_of(self, name: str) -> dict[str, int]:
+        """Return the fields that say where a blob is, without its sizes."""
+        return {name: self.address, f"{name}_plane": self.plane, f"{name}_planes": self.planes}
+
+
+def view(values: Mapping[str, int], name: str, sizes: str = "") -> View:
+    """Return the View of blob ``name``, whose sizes are the fields of ``sizes`` (default: its own)."""
+    sizes = sizes or name
+    place = values[name], values[f"{name}_plane"], values[f"{name}_planes"], values["batch"]
+    return View(*place, values[f"{sizes}_channels"], values[f"{sizes}_height"], values[f"{sizes}_width"])
+
+
+class Constants:
+    """The memory that holds the constants of one Task or many, from address ``where`` on.
+
+    ``begin`` is the address that was asked for first, or None.
+    """
+
+    def __init__(self, data: Buffer | Source, where: int) -> None:
+        self.source: Source = Held(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
+        self.where = where
+        self.begin: int | None = None
+
+    def at(self, name: str, address: int, size: int) -> int:
+        """Return the offset of so many bytes at an address."""
+        start = address - self.where
+        if start < 0 or start + size > len(self.source):
+            raise DeviceError(
+                f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
+                f"{len(self.source)} bytes at {self.where:#x}"
+            )
+        self.begin = address if self.begin is None else self.begin
+        return start
+
+    def read(self, name: str, address: int, size: int) -> bytes:
+        """Return so many bytes from an address on."""
+        start = self.at(name, address, size)
+        data = np.empty(size, np.uint8)
+        self.source.read(start, data)
+        return data.tobytes()
+
+
+class Memory:
+    """What the fields of a Task refer to: its blobs, with shapes and addresses, and the constants it is decoded from."""
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        address: Mapping[str, Place],
+        shapes: Mapping[str, Shape],
+        constants: Constants | None = None,
+    ) -> None:
+        self.overlay = overlay
+        self.constants = constants or Constants(b"", 0)
+        self.address = address
+        self.shapes = shapes
+        self.step = overlay.layout.channels_per_word
+
+    def shape(self, blob: str) -> Shape:
+        """Return (N, C, H, W)."""
+        shape = self.shapes.get(blob, ())
+        if len(shape) != 4:
+            raise DeviceError(f"blob {blob!r}: expected 4 axes (N, C, H, W), found {shape}")
+        return shape
+
+    def view(self, blob: str) -> View:
+        """Return where a blob is."""
+        if blob not in self.address:
+            raise DeviceError(f"blob {blob!r} has no address")
+        place = self.address[blob]
+        n, c, h, w = self.shape(blob)
+        if place.first_channel % self.step:
+            raise DeviceError(f"plane: blob {blob!r} begins at channel {place.first_channel}, not at a plane's first")
+        whole = planes(self.shape(place.parent or blob)[1], self.overlay.layout)
+        return View(place.offset, place.first_channel // self.step, whole, n, c, h, w)
+
+    def find(self, view: View) -> str:
+        """Return the blob at a View."""
+        return self._one([blob for blob in self.address if self.view(blob) == view], view)
+
+    def around(self, view: View) -> str:
+        """Return the smallest blob that holds the planes of a View."""
+        layout = self.overlay.layout
+        channels = {}
+        for blob in self.address:
+            whole = self.view(blob)
+            ends = whole.plane + planes(whole.channels, layout), view.plane + planes(view.channels, layout)
+            apart = view._replace(plane=0, channels=0) != whole._replace(plane=0, channels=0)
+            if not apart and whole.plane <= view.plane and ends[1] <= ends[0]:
+                channels[blob] = whole.channels
+        return self._one([b for b in channels if channels[b] == min(channels.values())], view)
+
+    def _one(self, blobs: list[str], view: View) -> str:
+        # a part that fills its whole is the same memory: the whole gives the name
+        blobs = [blob for blob in blobs if self.address[blob].parent not in blobs]
+        if len(blobs) != 1:
+            what = "no blob lies" if not blobs else "more than one blob lies"
+            raise DeviceError(f"descriptor: {what} at {view.address:#x}: {', '.join(blobs) or view}")
+        return blobs[0]
+
+    def check_output(self, blob: str, expected: Shape) -> None:
+        """Raise DeviceError if a Task's output does not have the shape that its inputs give."""
+        shape = self.shape(blob)
+        if shape != expected:
+            raise DeviceError(f"output: expected {expected}, blob {blob!r} is {shape}")
+
+
+# -- windows
+
+
+def window_fields(window: Window) -> dict[str, int]:
+    """Return the fields of a window. Raises DeviceError for a size below 1."""
+    values = {f"{name}_{axis}": value for name, pair in window._asdict().items() for axis, value in zip("hw", pair)}
+    for name, value in values.items():
+        if value < 1 and not name.startswith("pad"):
+            raise DeviceError(f"descriptor: {name} = {value} is less than 1")
+    return values
+
+
+def window_of(values: Mapping[str, int]) -> Window:
+    """Return the window of these fields. Raises DeviceError for a size below 1."""
+    window = Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
+    window_fields(window)
+    return window
+
+
+# -- requantisation
+
+
+def as_it_is() -> Requantization:
+    """Return the requantisation that leaves any code unchanged."""
+    return Requantization(np.array(1), 0, -128, 127)
+
+
+def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
+    """Return the fields of a shift and a clamp."""
+    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky)}
+
+
+def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
+    """Return one multiplier per channel or window, int64 (n,); a single number is that of all of them."""
+    array = np.asarray(values, np.int64)
+    if array.size != 1 and array.shape != shape:
+        raise DeviceError(f"{name}: expected {shape}, found {array.shape}")
+    return np.broadcast_to(array.reshape(-1), prod(shape))
+
+
+def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> bytes:
+    """Return the records of multipliers of this shape; ``negative`` is 0 when not leaky."""
+    above = flat_multipliers("multiplier", r.multiplier, shape)
+    below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
+    return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
+
+
+def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:
+    """Return the bias (one per record) and the Requantization with multipliers of this shape."""
+    record = memory.overlay.table
+    data = memory.constants.read("table", values["table"], prod(shape) * record.bytes)
+    columns = unpack_rows(record, data)
+    above, below = columns["multiplier"].reshape(shape), columns["negative"].reshape(shape)
+    numbers = values["shift"], values["low"], values["high"]
+    return columns["bias"], Requantization(above, *numbers, below if values["leaky"] else None)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values of a Task's fields are equal, arrays and multipliers by value."""
+    if isinstance(a, Requantization) and isinstance(b, Requantization):
+        numbers = a.shift == b.shift and a.low == b.low and a.high == b.high
+        return numbers and same_multipliers(a.multiplier, b.multiplier) and same_multipliers(a.negative, b.negative)
+    if hasattr(a, "dtype") or hasattr(b, "dtype"):
+        return bool(np.array_equal(a, b))
+    return bool(a == b)
+
+
+def same_multipliers(a: Array | None, b: Array | None) -> bool:
+    """Return whether two multipliers are equal; one number equals as many as there are channels or windows."""
+    if a is None or b is None:
+        return a is b
+    a, b = np.asarray(a), np.asarray(b)
+    return (a.shape == b.shape or 1 in (a.size, b.size)) and bool((a == b).all())

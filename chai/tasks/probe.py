@@ -1,0 +1,77 @@
+"""Probes: Tasks to run on their own, their numbers drawn as a network's are. Each kind says which it needs.
+
+Sizes are odd, so that no plane, tile or batch is full; codes reach both ends of their range. Seeds are fixed: the same
+board fails at the same place again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from zlib import crc32
+
+from ..fixed import Format
+from ..util.lazy_numpy import np
+from .target import Target, fraction
+
+if TYPE_CHECKING:
+    from ..blob import Array, Shape
+    from ..overlay import Overlay
+
+SIZE = 11, 13  # of every image: height and width
+SLOPE = 0.1  # of leaky ReLUs
+
+
+class Reader(Protocol):
+    """A Task, as far as a Maker has to know it."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+
+T = TypeVar("T", bound=Reader)
+
+
+@dataclass(frozen=True)
+class Probe(Generic[T]):
+    """A Task to be run on its own: ``shapes`` of its blobs, ``codes`` of those it reads."""
+
+    name: str
+    task: T
+    shapes: Mapping[str, Shape]
+    codes: Mapping[str, Array]
+
+
+@dataclass
+class Maker:
+    """Makes the probes of one kind of Task in formats of one scheme and width."""
+
+    overlay: Overlay
+    scheme: str
+    bits: int
+    kind: str
+    random: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.random = np.random.default_rng([self.bits, len(self.scheme), crc32(self.kind.encode())])
+        self.batch = min(3, self.overlay.batch_max)
+        self.step = self.overlay.layout.channels_per_word
+
+    def target(self, shapes: Mapping[str, Shape], largest: float) -> Target:
+        """Return formats in which inputs reach 1, the output "y" ``largest``."""
+        formats = {name: self.format(largest if name == "y" else 1.0) for name in shapes}
+        return Target(self.overlay, formats, shapes)
+
+    def format(self, largest: float) -> Format:
+        """Return the format for magnitudes up to ``largest``."""
+        value = largest if self.scheme == "Xilinx" else fraction(self.bits, np.array(largest))
+        return Format(self.scheme, self.bits, value)
+
+    def probe(self, name: str, task: T, target: Target) -> Probe[T]:
+        """Return a Task with random codes to read."""
+        codes = {}
+        for blob in task.inputs:
+            low, high = target.formats[blob].range
+            codes[blob] = self.random.integers(low, high + 1, target.shapes[blob]).astype(np.int8)
+        return Probe(name, task, target.shapes, codes)

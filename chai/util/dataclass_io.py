@@ -1,0 +1,97 @@
+"""Dictionaries to frozen dataclasses, by their annotations and by the ranges and choices that their fields declare.
+
+A field's metadata may have ``within`` (low, high) for a number or a tuple of them, and ``choice`` for allowed values.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Refuse = Callable[
+    [str, str], Exception
+]  # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
+
+
+def restore(cls: type[T], value: Mapping[str, Any], refuse: Refuse) -> T:
+    """Return the dataclass ``cls`` of a dictionary as JSON has it: lists become tuples, whole numbers floats.
+
+    Keys that are missing take their defaults. Raises what ``refuse`` makes of an unknown key, a wrong type, or a value
+    outside the range or choice that its field declares.
+    """
+    result: T = _dataclass(cls, value, "", refuse)
+    return result
+
+
+def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
+    """Return what is wrong with one value by the range or choice of its field, None if nothing is."""
+    if "within" in metadata:
+        low, high = metadata["within"]
+        if not low <= value <= high:
+            return f"{value} is outside {low} .. {high}"
+    elif isinstance(value, float) and not math.isfinite(value):
+        return f"expected a finite number, found {value}"
+    allowed = metadata.get("choice")
+    if allowed and value not in allowed:
+        return f"{value} is not implemented, only {', '.join(allowed)}"
+    return None
+
+
+def _dataclass(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
+    if not isinstance(value, Mapping):
+        raise refuse(where, f"expected an object, found {_short(value)}")
+    known = {field.name: field for field in fields(cls)}
+    values = {}
+    for name, item in value.items():
+        place = f"{where}.{str(name)[:40]}"
+        if name not in known:
+            raise refuse(place, "unknown key")
+        values[name] = _value(_hints(cls)[name], item, place, refuse)
+        for each in values[name] if isinstance(values[name], tuple) else (values[name],):
+            text = None if each is None or is_dataclass(each) else problem(known[name].metadata, each)
+            if text:
+                raise refuse(place, text)
+    try:
+        return cls(**values)
+    except TypeError as error:  # a key is missing
+        raise refuse(where, str(error)) from error
+
+
+def _value(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
+    if is_dataclass(cls):
+        return _dataclass(cls, value, where, refuse)
+    origin, inside = get_origin(cls), get_args(cls)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in inside:
+            return None
+        return _value(next(i for i in inside if i is not type(None)), value, where, refuse)
+    if origin is tuple:
+        return _tuple(inside, value, where, refuse)
+    if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    if cls is Any or type(value) is cls or (cls not in (bool, int, float, str) and isinstance(value, cls)):
+        return value
+    raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
+
+
+def _tuple(inside: tuple[Any, ...], value: Any, where: str, refuse: Refuse) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise refuse(where, f"expected a list, found {_short(value)}")
+    kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
+    if len(kinds) != len(value):
+        raise refuse(where, f"expected {len(kinds)} values, found {len(value)}")
+    return tuple(_value(kind, item, f"{where}[{i}]", refuse) for i, (kind, item) in enumerate(zip(kinds, value)))
+
+
+@lru_cache(maxsize=256)
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _short(value: Any) -> str:
+    return repr(value)[:60]

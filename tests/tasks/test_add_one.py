@@ -1,0 +1,189 @@
+"""How to add a kind of Task: one file, and its limits in a manifest and the schema."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai import devices, overlay as overlays, tasks
+from chai.codegen.chain import tokens
+from chai.codegen.encoding import decode, encode, equal
+from chai.devices.base import Work
+from chai.errors import DeviceError, ParseError
+from chai.evaluate import selftest
+from chai.kernels import fast
+from chai.overlay import Overlay, manifest
+from chai.overlay.layout import Placed
+from chai.overlay.records import unpack
+from chai.overlay.weights import joined
+from chai.tasks import Task
+from chai.util import jsonfile
+from chai.util.paths import resource
+
+MIRROR = dedent('''
+    """Mirror: columns in the opposite order."""
+
+    from dataclasses import dataclass
+
+    from ..overlay import Limits
+    from . import Task
+    from .fields import as_it_is, clamp, view
+    from .probe import SIZE
+
+
+    @dataclass(frozen=True)
+    class MirrorLimits(Limits):
+        words_per_cycle: int
+
+
+    @dataclass(frozen=True, eq=False)
+    class Mirror(Task):
+        kind = "mirror"
+
+        def define(self, *codes):
+            return codes[0][..., ::-1]
+
+        @classmethod
+        def limits(cls, overlay):
+            return overlay.limits(cls.kind, MirrorLimits)
+
+        def working_cycles(self, overlay, shapes):
+            return super().working_cycles(overlay, shapes) / self.limits(overlay).words_per_cycle
+
+        def fields(self, memory, where):
+            memory.check_output(self.output, memory.shape(self.inputs[0]))
+            views = memory.view(self.inputs[0]).input() | memory.view(self.output).output()
+            return views | clamp(as_it_is(), False), ()
+
+        @classmethod
+        def from_fields(cls, values, memory):
+            return cls((memory.find(view(values, "input")),), memory.find(view(values, "output")), ())
+
+        @classmethod
+        def probes(cls, maker):
+            target = maker.target(dict.fromkeys("xy", (maker.batch, 5, *SIZE)), 1.0)
+            yield maker.probe("mirror", cls(("x",), "y", ("mirror",)), target)
+    ''')
+KERNEL = dedent('''
+    """Mirror, and what it has run."""
+
+    import numpy as np
+
+    RUNS = []
+
+
+    def kernel(task):
+        def run(x, out, scratch):
+            RUNS.append(task)
+            np.copyto(out, np.flip(x, 3))
+
+        return run
+    ''')
+SHAPES = dict.fromkeys(("a", "b"), (2, 20, 3, 7))
+PLACES = {"a": Placed(0, 4096), "b": Placed(8192, 4096)}
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Task]]:
+    """The new kind, as if its file were in chai/tasks."""
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "mirror.py").write_text(MIRROR)
+    (tmp_path / "fast").mkdir()
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path / "tasks")])
+    monkeypatch.setattr(fast, "__path__", [*fast.__path__, str(tmp_path / "fast")])
+    tasks.kinds.cache_clear()
+    yield tasks.find("mirror")
+    tasks.kinds.cache_clear()
+    for package in (tasks, fast):
+        sys.modules.pop(f"{package.__name__}.mirror", None)
+        vars(package).pop("mirror", None)
+
+
+@pytest.fixture
+def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlay:
+    """A copy of the default manifest with a section for it, and the schema of that section."""
+    value: dict[str, Any] = json.loads(overlays.load().path.read_text())
+    value["tasks"]["mirror"] = {**value["tasks"]["copy"], "opcode": 6, "words_per_cycle": 2}
+    schema: dict[str, Any] = copy.deepcopy(jsonfile.load(resource("hw_overlays", "overlay.schema.json")).value)
+    sections = schema["properties"]["tasks"]["properties"]
+    sections["mirror"] = copy.deepcopy(sections["copy"])
+    sections["mirror"]["properties"]["words_per_cycle"] = {"type": "integer", "minimum": 1}
+    sections["mirror"]["required"].append("words_per_cycle")
+    monkeypatch.setattr(manifest, "_schema", lambda: schema)
+    path = tmp_path / "overlay.json"
+    path.write_text(json.dumps(value))
+    return overlays.load(path)
+
+
+def codes() -> np.ndarray:
+    return np.random.default_rng(3).integers(-128, 128, SHAPES["a"]).astype(np.int8)
+
+
+def emulated(overlay: Overlay, task: Task, x: np.ndarray) -> np.ndarray:
+    blobs = {"a": x}
+    devices.open("emulator").compile(Work(overlay, [task], SHAPES, {}, ("a",), ("b",))).run(blobs)
+    return blobs["b"]
+
+
+def test_it_is_listed_and_its_limits_are_read(mirror: type[Task], extended: Overlay) -> None:
+    assert "mirror" in tasks.kinds() and "mirror" in extended.kinds
+    limits = mirror.limits(extended)
+    assert limits is not None and (limits.opcode, limits.channel_step) == (6, 16)
+    assert mirror.limits(overlays.load()) is None
+    assert [p.name for p in selftest.probes(extended) if p.name.startswith("mirror")] == [
+        f"mirror, {bits} bit {scheme}" for scheme in extended.schemes for bits in extended.bits
+    ]
+
+
+def test_the_emulator_runs_its_definition(mirror: type[Task], extended: Overlay) -> None:
+    x = codes()
+    assert np.array_equal(emulated(extended, mirror(("a",), "b", ("m",)), x), x[..., ::-1])
+    results = [r for r in selftest.run(devices.open("emulator"), extended) if r.name.startswith("mirror")]
+    assert len(results) == 4 and all(r.ok for r in results)
+
+
+def test_a_file_of_its_name_is_its_fast_kernel(mirror: type[Task], extended: Overlay, tmp_path: Path) -> None:
+    (tmp_path / "fast" / "mirror.py").write_text(KERNEL)
+    x, task = codes(), mirror(("a",), "b", ("m",))
+    assert np.array_equal(emulated(extended, task, x), x[..., ::-1])
+    ran = sys.modules["chai.kernels.fast.mirror"].RUNS
+    assert ran == [task]
+
+
+def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> None:
+    task = mirror(("a",), "b", ("m",))
+    descriptor, constants = encode(task, extended, PLACES, SHAPES, 0)
+    assert joined(constants) == b"" and unpack(extended.descriptor, descriptor)["opcode"] == 6
+    decoded = decode(descriptor, b"", extended, PLACES, SHAPES, 0)
+    assert type(decoded) is mirror and equal(task, decoded)
+    with pytest.raises(DeviceError, match="opcode = 6 is that of no Task of overlay pynq-z2"):
+        decode(descriptor, b"", overlays.load(), PLACES, SHAPES, 0)
+    with pytest.raises(DeviceError, match="has no mirror unit"):
+        encode(task, overlays.load(), PLACES, SHAPES, 0)
+
+
+def test_it_has_cycles_and_an_engine(mirror: type[Task], extended: Overlay) -> None:
+    """Two words of 16 channels a cycle, as its limits say, where the memory is fast enough."""
+    task = mirror(("a",), "b", ("m",))
+    elements = 2 * 2 * 20 * 3 * 7
+    fast = replace(extended, memory_mb_per_s=1e6)
+    assert task.cycles(fast, SHAPES) == -(-elements // 32) + extended.overhead.task_cycles
+    assert task.cycles(extended, SHAPES) > task.cycles(fast, SHAPES)
+    assert list(tokens([task, task])) == [(False, False), (False, False)]
+
+
+def test_a_section_that_the_schema_does_not_have_is_refused(tmp_path: Path) -> None:
+    value = json.loads(overlays.load().path.read_text())
+    value["tasks"]["mirror"] = {**value["tasks"]["copy"], "opcode": 6}
+    (tmp_path / "overlay.json").write_text(json.dumps(value))
+    with pytest.raises(ParseError, match="mirror"):
+        overlays.load(tmp_path / "overlay.json")

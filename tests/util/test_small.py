@@ -1,0 +1,37 @@
+"""Rounding and union-find, against the obvious."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings, strategies as st
+
+from chai.util.rounding import ceil_div, round_up
+from chai.util.union_find import UnionFind
+
+FEW = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+
+
+@FEW
+@given(st.integers(-(10**20), 10**20), st.integers(1, 10**6))
+def test_rounded_up_is_the_least_multiple_that_is_enough(value: int, step: int) -> None:
+    multiple = round_up(value, step)
+    assert multiple % step == 0 and value <= multiple < value + step
+    assert ceil_div(value, step) * step == multiple
+
+
+@FEW
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh"))))
+def test_groups_are_what_a_naive_search_reaches(pairs: list[tuple[str, str]]) -> None:
+    found = UnionFind()
+    for name, other in pairs:
+        group = found.root(other)
+        found.join(name, other)
+        assert found.root(name) == group  # the group of the other gives the name
+    groups = [{name} for name in "abcdefgh"]
+    for pair in pairs:
+        first, second = (next(g for g in groups if name in g) for name in pair)
+        if first is not second:
+            groups.remove(second)
+            first |= second
+    for name in "abcdefgh":
+        same = {other for other in "abcdefgh" if found.root(other) == found.root(name)}
+        assert same == next(g for g in groups if name in g)
