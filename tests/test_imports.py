@@ -11,8 +11,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "chai"
 RANKS = {
-    0: ["errors", "env", "limits", "util"],
-    1: ["blob", "fixed"],
+    0: ["blob", "errors", "env", "limits", "util"],
+    1: ["fixed"],
     2: ["overlay"],
     3: ["tasks"],
     4: ["kernels", "codegen"],

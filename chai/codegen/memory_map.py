@@ -169,6 +169,8 @@ def _check_order(made: Regions) -> None:
         if target is None:
             continue
         whole = made.whole(target)[0]
+        if whole in lost:
+            raise DeviceError(f"another blob is written over {whole!r}, of which a part is still to be written")
         over = {blob for blob, placed in there.items() if blob != whole and overlap(placed, made.blobs[whole])}
         if not wholes.isdisjoint(over):
             raise DeviceError(f"blob {whole!r} is written over what it is made of")

@@ -7,9 +7,6 @@ from pathlib import Path
 from ..errors import UsageError
 from ..graph import Layer
 from ..graph.params import Precision
-from ..layers.concat import Concat
-from ..layers.convolution import Convolution
-from ..layers.slice import Slice
 from ..zoo.locate import locate, read_graph
 from .writeback import check_form, write_prototxt
 
@@ -31,7 +28,7 @@ def write_uniform(prototxt: str | Path, caffemodel: str | Path, output: Path, bi
     plain = Precision("DynamicFixed", bw_in, bw_out, fl_layer_in=fl_in, fl_layer_out=fl_out)
     weighted = Precision("DynamicFixed", bw_in, bw_out, bw_params, fl_in, fl_out, fl_params)
     computed = [layer for layer in graph.layers if _computes(layer)]
-    formats = {x.name: weighted if isinstance(x, Convolution) else plain for x in computed}
+    formats = {x.name: weighted if x.convolution is not None else plain for x in computed}
     note = f"DynamicFixed, widths {bits}, fractions {fractions} of input, weights and output"
     write_prototxt(output, graph, formats, weights, note)
     return weights
@@ -39,4 +36,5 @@ def write_uniform(prototxt: str | Path, caffemodel: str | Path, output: Path, bi
 
 def _computes(layer: Layer) -> bool:
     """Tell whether an overlay makes new codes for this layer; a Concat and a Slice pass on those of others."""
-    return type(layer).lower is not Layer.lower and not isinstance(layer, (Concat, Slice))
+    only_parts = type(layer).parts is not Layer.parts
+    return type(layer).lower is not Layer.lower and not layer.merges_formats and not only_parts

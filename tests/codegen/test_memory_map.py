@@ -356,3 +356,20 @@ def test_offsets_that_would_lose_a_blob_are_refused(segment: Segment, data: Any)
     except DeviceError:
         return
     run(segment, other)
+
+
+def test_a_blob_between_two_parts_of_another_is_refused() -> None:
+    """b3 is written part by part; b7 over its second word, before the rest of b3 is written, would be read as b3."""
+    segment = Segment(
+        shapes={"x": (1, 1, 1, 1), "whole": (1, 33, 1, 1), "second": (1, 17, 1, 1), "first": (1, 16, 1, 1)}
+        | {"other": (1, 1, 1, 2), "y": (1, 1, 1, 1)},
+        places={"second": ("whole", 16), "first": ("whole", 0)},
+        moves=[(("x",), "second"), (("x",), "other"), (("x",), "first"), (("whole",), "y")],
+        reads=["x"],
+        writes=[],
+    )
+    offsets = segment.lay().offsets
+    with pytest.raises(
+        DeviceError, match="another blob is written over 'whole', of which a part is still to be written"
+    ):
+        segment.lay(offsets | {"other": 0})

@@ -145,7 +145,7 @@ def test_two_sources_of_one_type(tmp_path: Path) -> None:
         (importlib, "module 'importlib' defines no custom layer", "@chai.custom"),
         ("absent.py", r"absent\.py does not exist", ""),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_is_refused(custom: Any, message: str, hint: str) -> None:
     with pytest.raises(chai.PluginError, match=message) as caught:
