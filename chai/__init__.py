@@ -33,6 +33,7 @@ _HOME = {
             "ShapeError",
             "MissingWeights",
             "DeviceError",
+            "FetchError",
             "PluginError",
             "UsageError",
         ),
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .errors import (
         ChaiError as ChaiError,
         DeviceError as DeviceError,
+        FetchError as FetchError,
         MissingWeights as MissingWeights,
         ModelError as ModelError,
         ParseError as ParseError,

@@ -10,9 +10,9 @@ import pytest
 import chai
 
 PUBLIC = {
-    "ChaiError", "DeviceError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError", "Preprocess",
-    "ShapeError", "UnknownLayer", "UsageError", "__version__", "check_custom", "custom", "getPerfInfo", "load_custom",
-    "run_layer", "xChangeLayer",
+    "ChaiError", "DeviceError", "FetchError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError",
+    "Preprocess", "ShapeError", "UnknownLayer", "UsageError", "__version__", "check_custom", "custom", "getPerfInfo",
+    "load_custom", "run_layer", "xChangeLayer",
 }  # fmt: skip
 
 
@@ -47,5 +47,5 @@ def test_the_exceptions_are_one_tree() -> None:
         for n in PUBLIC
         if isinstance(getattr(chai, n), type) and issubclass(getattr(chai, n), Exception)
     ]
-    assert len(errors) == 9
+    assert len(errors) == 10
     assert all(issubclass(e, chai.ChaiError) for e in errors)

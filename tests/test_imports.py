@@ -20,9 +20,11 @@ RANKS = {
     6: ["devices"],
     7: ["layers", "plugins"],
     8: ["parser", "passes"],
+    9: ["offload"],
     10: ["images", "zoo"],
-    11: ["offload", "runtime"],
-    13: ["artifact", "net", "report"],
+    11: ["runtime"],
+    12: ["artifact", "report"],
+    13: ["net"],
     14: ["evaluate", "quantizer"],
     15: ["__init__", "__main__", "aliases", "chaidnn", "cli", "hw_overlays", "notebooks", "pycaffe", "xportdnn"],
 }

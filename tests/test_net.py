@@ -177,6 +177,8 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     assert "googlenet" in caught.value.hint
     with pytest.raises(chai.UsageError, match=r"is a folder"):
         chai.Net(tmp_path)
+    with pytest.raises(chai.UsageError, match=r"neither a file 'nope' .* nor 'w\.caffemodel'"):
+        chai.Net("nope", "w.caffemodel")
     with pytest.raises(chai.UsageError, match=r"no file '.*w.caffemodel'"):
         chai.Net("lenet", tmp_path / "w.caffemodel")
 

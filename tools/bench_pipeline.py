@@ -53,8 +53,7 @@ def throughput(device: float, host: float, batches: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "net.prototxt")
         path.write_text(NET)
-        net = chai.Net(path, device="null", custom={"wait": lambda _: sleep(host)})
-    net.device = SlowDevice("slow", "")
+        net = chai.Net(path, device=SlowDevice("slow", ""), custom={"wait": lambda _: sleep(host)})
     SlowProgram.seconds = device
     data = [np.zeros((1, 3, 8, 8), np.float32)] * batches
     net.plan()

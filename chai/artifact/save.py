@@ -21,11 +21,11 @@ from .values import plain
 if TYPE_CHECKING:
     from ..blob import Array
     from ..graph import Layer
-    from ..net import Net
     from ..runtime.execution import Execution
+    from ..runtime.source import Network
 
 
-def save(net: Net, path: str | Path, card: Card | None = None) -> None:
+def save(net: Network, path: str | Path, card: Card | None = None) -> None:
     """Write what ``net`` runs at its present input sizes. Same network, same formats, same sizes: same bytes.
 
     The file appears complete and checked or not at all, and an older one stays until then. ``card`` brings preprocessing
@@ -70,7 +70,7 @@ def save(net: Net, path: str | Path, card: Card | None = None) -> None:
         _check(part, net)
 
 
-def _check(path: Path, net: Net) -> None:
+def _check(path: Path, net: Network) -> None:
     """Load what was written, as any reader of the file would. Raises ModelError if it is refused."""
     assert net.overlay is not None
     types = {layer.type: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}

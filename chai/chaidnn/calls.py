@@ -136,7 +136,7 @@ def xiInit(
 ) -> _Handle:
     """A handle for a network, or for the part of it between two layers, both included; fills ``io_layer_info_ptr``.
 
-    ``prototxt``, ``caffemodel``   names inside ``dirpath``
+    ``prototxt``, ``caffemodel``   names inside ``dirpath``; a .chai file needs no caffemodel
     ``numImg_to_process``          images of a pass: any number, where CHaiDNN computes one or two
     ``is_first_layer``             the input is images: their size goes into ``io_layer_info_ptr``
     ``options``                    chai.Net's, such as device, overlay, custom, engine
@@ -342,17 +342,18 @@ def _describe(net: Net, image: bool) -> io_layer_info:
 
 
 def _format(net: Net, blob: str) -> Format | None:
-    """The format that the network brings for ``blob``."""
+    """Return the format of ``blob`` where it is known before any data was seen."""
     from ..offload.formats import given
 
-    if net.overlay is None or not given(net.offload.graph):
+    if net.overlay is None:
         return None
-    net.plan()
-    return (net.formats or {}).get(blob)
+    if not net.calibrated and given(net.offload.graph):
+        net.plan()
+    return (net.formats or {}).get(blob) if net.calibrated else None
 
 
 def _place(net: Net, layer: Layer) -> str:
-    fpga = net.overlay is not None and net.offload.partition.engine(layer.name) == "fpga"
+    fpga = net.overlay is not None and net.partition.engine(layer.name) == "fpga"
     return "hardware" if fpga else "software"
 
 

@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # BLAS reads it when numpy is imported
     if is_compiled(args.net):
         net = options.load_network(args, device=args.device, batch=args.batch)
-        args.batch = net.batch
+        args.batch = args.batch or net.batch
     else:
         args.batch = args.batch or 1
         net = options.load_network(args, device=args.device or "float", batch=args.batch)

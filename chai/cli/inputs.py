@@ -33,20 +33,17 @@ class Job:
 
 
 def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
-    from ..artifact.source import CompiledNet
     from ..zoo.locate import is_compiled, locate
 
     path, weights = locate(args.net, args.weights, compiled=True)
     compiled = is_compiled(path)
-    card = images.Card() if compiled else images.read_card(path)
     if weights is None and not args.random_weights and not compiled:
         raise no_weights("run", args.net, "or --random-weights, to try the speed")
     if weights is not None:
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
     sizes: dict[str, Any] = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
     net = options.load_network(args, device=args.device, keep=keep, **sizes, **options.offload(args))
-    if isinstance(net, CompiledNet):
-        card = net.card
+    card = net.card
     if len(net.inputs) != 1:
         raise UsageError(
             f"{net.name} has {len(net.inputs)} inputs ({', '.join(net.inputs)}); this command feeds one",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..codegen.chain import footprint
 from ..offload.schedule import DeviceStep
@@ -14,18 +14,18 @@ from . import options, output
 from .parsing import refuse
 
 if TYPE_CHECKING:
-    from ..artifact.source import CompiledNet
+    from ..net import Net
 
 
 def show(args: argparse.Namespace) -> int:
     """Print its layers in the order they run, and what an image goes through before them."""
     refuse(
         args,
-        ("dot", "params", "autotune", "no_jit"),
+        ("dot", "params", "engine", "batch", "autotune", "no_jit"),
         f"for {args.net}, which is compiled: it needs the prototxt",
         hint="name what it was compiled from",
     )
-    net = cast("CompiledNet", options.load_network(args, device="null", overlay=args.overlay, batch=args.batch))
+    net: Net = options.load_network(args, device="null", overlay=args.overlay)
     layers = placed(net)
     overlay = net.overlay
     assert overlay is not None

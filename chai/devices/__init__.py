@@ -19,8 +19,10 @@ def names() -> list[str]:
     return sorted({p.stem for p in files | folders} - {"__init__", "base"})
 
 
-def open(name: str) -> Device:
-    """The device of that name. Raises DeviceError if there is none."""
+def open(name: str | Device) -> Device:
+    """Return the device of that name, or the Device itself. Raises DeviceError if there is none of that name."""
+    if isinstance(name, Device):
+        return name
     if name not in names():
         near = get_close_matches(name, names(), 1)
         raise DeviceError(

@@ -18,6 +18,7 @@ from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
 from ..offload.schedule import Convert, DeviceStep
+from ..runtime.batches import run_batches
 from ..util.lazy_numpy import np
 from ..util.table import floored
 from ..util.text import visible
@@ -25,7 +26,7 @@ from .outputs import kind_of, source
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..offload.plan import Offload
+    from ..runtime.execution import Execution
 
 BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
 FULL_DB = 40.0  # SQNR of a whole bar
@@ -219,7 +220,8 @@ def compare(
     bound_db: float = BOUND_DB,
     factors: Mapping[str, Array] | None = None,
 ) -> Report:
-    """``check`` for two Nets of one prototxt: ``reference`` in float with ``keep="all"``, ``fixed`` on the emulator.
+    """``check`` for two Nets of one network: ``reference`` in float with ``keep="all"``, ``fixed`` on the emulator, of
+    the prototxt or of a .chai file.
 
     ``fixed`` is calibrated on the first batch unless it has formats. ``factors`` (C,) are what the channels of some of its
     blobs, by id, were divided by when it was quantised: their rows are in its own unit.
@@ -315,7 +317,7 @@ class _Comparison:
         held = _held(offload)
         # kept by id, not by keep="all": that would stop passes, and measure a network that nobody runs
         wanted = {t for layer in offload.graph.layers for t in layer.tops}
-        found, _ = offload.run(feeds, wanted)
+        found, _ = run_batches(offload, feeds, wanted)
         for blob, feed in feeds.items():
             self._add(("input", blob), feed, feed, held.get(blob))
         for layer in offload.graph.layers:
@@ -363,9 +365,9 @@ class _Comparison:
             tuple(hits),
         )
 
-    def _layers(self, offload: Offload, held: Mapping[str, _Held]) -> Iterator[LayerCheck]:
+    def _layers(self, offload: Execution, held: Mapping[str, _Held]) -> Iterator[LayerCheck]:
         """Every layer of the prototxt but the sources, which are listed by their blobs."""
-        graph = self.fixed.graph
+        graph = self.reference.graph
         stands = _stand_ins(graph, offload.graph)
         for layer in graph.layers:
             if layer.source:
@@ -410,7 +412,7 @@ class _Held:
     ends: tuple[float, float]
 
 
-def _held(offload: Offload) -> dict[str, _Held]:
+def _held(offload: Execution) -> dict[str, _Held]:
     """The blobs that are on the overlay at some time, by id."""
     found: dict[str, _Held] = {}
     for step in offload.schedule.steps:
@@ -428,7 +430,7 @@ def _ends(format: Format, codes: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _engine(offload: Offload, layer: Layer) -> str:
+def _engine(offload: Execution, layer: Layer) -> str:
     return "fpga" if offload.partition.engine(layer.name) == "fpga" else layer.engine
 
 
@@ -446,7 +448,7 @@ def _stand_ins(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
     return stands
 
 
-def _spelling(offload: Offload) -> str:
+def _spelling(offload: Execution) -> str:
     """8-bit Xilinx: the formats that calibration chose are all of one kind."""
     kinds = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
     return ", ".join(kinds)

@@ -69,11 +69,8 @@ class NetworkProbe:
 
         images = np.random.default_rng(self.bits).random((min(3, overlay.batch_max), 1, 8, 8)).astype(np.float32)
         net = Net(NETWORK, device="null", overlay=overlay.path, calibrate=images, bits=self.bits, scheme=self.scheme)
-        planned = net.offload
-        found, wanted = (
-            Execution(planned.graph, planned.shapes, overlay, on, planned.schedule, planned.formats)
-            for on in (device, _DEFINITIONS)
-        )
+        planned = net.offload.plan
+        found, wanted = (Execution(planned, on) for on in (device, _DEFINITIONS))
         try:
             outputs = [on.run({net.inputs[0]: images}, set(planned.graph.output_blobs))[0] for on in (found, wanted)]
         finally:

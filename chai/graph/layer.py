@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -10,6 +10,7 @@ from .. import tasks
 from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
 from ..limits import limits
+from ..util.sharing import Turn
 from ..util.text import visible
 from .params import NoParams, Precision
 
@@ -28,7 +29,8 @@ class Layer:
     """One Caffe layer: its parameters, its shape rule and its float32 forward.
 
     ``blobs`` are the trained parameters in caffemodel order (float32, C-contiguous). A layer keeps no state between calls
-    and never writes into its bottoms.
+    and never writes into its bottoms. It runs in one thread at a time, by ``turn``, which the copies that passes make share
+    with it.
 
     How to add a layer type: one file in ``chai/layers`` that carries the type's name (``InnerProduct`` is in
     ``inner_product.py``), with a class of that name derived from Layer. There is no list to keep.
@@ -50,6 +52,7 @@ class Layer:
     source: ClassVar[bool] = False  # its tops are the inputs of the network
     training_only: ClassVar[bool] = False  # dropped in phase TEST: losses and their measures
     free_weights: ClassVar[bool] = False  # takes whatever trained parameters the caffemodel has
+    carries_state: ClassVar[bool] = False  # Caffe's goes on where its last pass ended: ``resumed``
     dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # what it does is in Tasks alone: a layer of a compiled network
@@ -77,6 +80,7 @@ class Layer:
         self.slope: float | None = None  # of a ReLU taken in by a pass: 0 plain, else leaky
         self.ceiling: float | None = None  # of such a ReLU: its largest value
         self.place: str | None = None  # path:line of its definition
+        self.turn = Turn()
 
     def __repr__(self) -> str:
         return visible(f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>")
@@ -130,6 +134,12 @@ class Layer:
         if len(top) == 4 and count(top[2:]) > 1:
             return "map"
         return "scores" if count(each) == max(each, default=0) > 1 else None
+
+    def resumed(
+        self, bottoms: Sequence[Array], state: tuple[Array, ...] | None = None
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Return the tops, and the state to be given with the next bottoms, of a type that ``carries_state``."""
+        raise NotImplementedError(self.type)
 
     # -- on an overlay
 

@@ -412,6 +412,14 @@ def from_transform(transform: Any) -> Preprocess:
     )
 
 
+def prepared(pictures: Iterable[str | Path | Image], card: Card, transform: Any, shape: Shape) -> list[Array]:
+    """Preprocess pictures, or their files, for an input blob: as the card says, else as its data layer's ``transform``."""
+    how = card.preprocess
+    if transform is not None and not how.given:
+        how = from_transform(transform)
+    return [how(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+
+
 def read_labels(path: str | Path) -> list[str]:
     """One label per line; ImageNet's leading synset id (n01440764) is dropped."""
     lines = content(path, "text_bytes").decode("utf-8", "replace").splitlines()

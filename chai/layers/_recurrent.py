@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +14,8 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+
+log = logging.getLogger("chai.layers")
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class RecurrentLayer(Layer):
     """Bottoms: x (T, N, ...), cont (T, N), perhaps one input for all steps (N, ...), and with expose_hidden the state.
 
     cont is 0 where a sequence begins, else 1: it multiplies the state of the step before. The state, blobs of
-    (1, N, num_output), begins at 0. Caffe carries it to the next forward pass as well; here expose_hidden does that.
+    (1, N, num_output), begins at 0. Caffe carries it to the next forward pass as well; here a pass depends on its inputs
+    alone. ``resumed`` and expose_hidden let a caller carry the state.
     """
 
     message = "recurrent_param"
@@ -36,6 +41,7 @@ class RecurrentLayer(Layer):
     bottoms_allowed = (2, 5)
     tops_allowed = (1, 3)
 
+    carries_state = True
     gates: ClassVar[int]  # rows of the weights per output
     states: ClassVar[int]  # blobs of state
 
@@ -59,7 +65,7 @@ class RecurrentLayer(Layer):
                 raise self.wrong(f"a state of {show(shape)}, expected {show(state)}")
         return ((*x[:2], p.num_output), *(state,) * hidden)
 
-    def _constant(self, bottoms: tuple[object, ...]) -> bool:
+    def _constant(self, bottoms: Sequence[object]) -> bool:
         """Whether there is an input for all steps."""
         return len(bottoms) - 2 > (self.states if self.params.expose_hidden else 0)
 
@@ -78,9 +84,29 @@ class RecurrentLayer(Layer):
         rest = [w for i, w in enumerate(weights) if len(w) == 2 and not (i == 2 and constant)]
         return constant + count(bottoms[1]) * sum(map(count, rest))
 
+    _warned = False
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        if not (self._warned or self.params.expose_hidden) and bottoms[1][:1].any():
+            self._warned = True
+            text = "layer %r (%s): cont is 1 in the first step, but every pass begins with a state of 0; in Caffe it goes on"
+            log.warning(
+                text + " from the last pass (chai.pycaffe.Net does that, or use expose_hidden)", self.name, self.type
+            )
+        return self.resumed(bottoms)[0]
+
+    def resumed(
+        self, bottoms: Sequence[Array], state: tuple[Array, ...] | None = None
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Return the tops, and the state after the last step, to be given with the next bottoms.
+
+        ``state`` is one array (N, num_output) each, or None to begin at 0, as it does after a pass over another number of
+        sequences; with expose_hidden the bottoms have it.
+        """
         x, cont = bottoms[:2]
         steps, n = cont.shape
+        if state is not None and len(state[0]) != n:
+            state = None
         size = self.params.num_output
         weights = list(self.blobs)
         driven = x.reshape(steps, n, -1) @ weights.pop(0).T + weights.pop(0)
@@ -88,12 +114,12 @@ class RecurrentLayer(Layer):
             driven += bottoms[2].reshape(n, -1) @ weights.pop(0).T
         recurrent = weights.pop(0).T
         hidden = bottoms[len(bottoms) - self.states :] if self.params.expose_hidden else ()
-        state = tuple(h[0] for h in hidden) or (np.zeros((n, size), np.float32),) * self.states
+        state = tuple(h[0] for h in hidden) or state or (np.zeros((n, size), np.float32),) * self.states
         outputs = np.empty((steps, n, size), np.float32)
         for t in range(steps):
             mark = cont[t].reshape(n, 1)
             outputs[t], state = self.step(driven[t] + (mark * state[0]) @ recurrent, mark, state, weights)
-        return (outputs, *(s[None] for s in state)) if self.params.expose_hidden else (outputs,)
+        return ((outputs, *(s[None] for s in state)) if self.params.expose_hidden else (outputs,)), state
 
     def step(
         self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]

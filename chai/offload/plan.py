@@ -1,17 +1,15 @@
-"""A network split between an overlay and the host, for one set of input sizes."""
+"""Plan a network for an overlay: what runs where, in which formats, in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ..blob import Shape
-from ..devices.base import Device
 from ..fixed import Format
 from ..graph import Graph
 from ..overlay import Overlay
 from ..passes.rewrite import rewrite
-from ..runtime.execution import Execution
-from ..runtime.folded import Folded
 from ..tasks.target import Target
 from ..util.log import logger
 from .cost import costs
@@ -21,65 +19,88 @@ from .schedule import Schedule, lower, schedule
 log = logger("chai.offload")
 
 
-class Offload(Execution):
-    """The Execution of a Graph that is partitioned, lowered and scheduled here.
+@dataclass(frozen=True)
+class Plan:
+    """A network split between an overlay and the host, for one set of input sizes: pure data.
 
-    ``formats``  of every blob, by blob id of the rewritten graph; None to look only at what the overlay can run
-    ``chosen``   the user's engines, layer -> host or fpga
-    ``keep``     ids of the prototxt's blobs that a pass is asked for; they change nothing of the plan
-    ``trained``  False to plan as if all sums fitted the accumulator; ``open_sums`` then names the layers on the overlay
-                 for which that depends on the weights to come
+    ``graph``     after the passes; blobs are its ids
+    ``shapes``    of every blob, and of the joint ones that the schedule makes
+    ``formats``   of every blob that is on the device; empty before they are known, as is the schedule
+    ``partition`` which engine runs which layer, and why
+    ``open_sums`` layers on the overlay that were planned without weights, and whose sums may turn out not to fit
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        shapes: Mapping[str, Shape],
-        overlay: Overlay,
-        device: Device,
-        chosen: Mapping[str, str],
-        keep: Collection[str],
-        formats: Mapping[str, Format] | None,
-        trained: bool = True,
-    ) -> None:
-        rewritten = rewrite(graph)
-        standing = {name for layer in rewritten.layers for name in layer.origin}
-        dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
-        self._chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
-        self.partition: Partition = partition(rewritten, shapes, overlay, self._chosen, {})
-        target = Target(overlay, formats or {}, shapes, trained)
-        steps = Schedule() if formats is None else self._scheduled(rewritten, target)
-        super().__init__(rewritten, shapes, overlay, device, steps, formats or {})
-        self.folded = Folded(graph, rewritten, steps, shapes, keep)
-        if formats is not None and not trained:
-            placed = (layer for s in self.partition.segments if s.engine == "fpga" for layer in s.layers)
-            self.open_sums = frozenset(
-                layer.name
-                for layer in placed
-                if layer.blobs and target.may_overflow(layer.blobs[0], layer.precision, layer.bottoms[0], layer.tops[0])
-            )
+    graph: Graph
+    shapes: Mapping[str, Shape]
+    overlay: Overlay
+    formats: Mapping[str, Format]
+    partition: Partition
+    schedule: Schedule
+    open_sums: frozenset[str] = frozenset()
 
-    def _scheduled(self, graph: Graph, target: Target) -> Schedule:
-        """The schedule; what does not fit the overlay, or does not pay, goes to the host: each time some layers less."""
-        refused: dict[str, str] = {}
-        while True:
-            tasks = lower(self.partition, target)
-            if isinstance(tasks, tuple):
-                moved = dict([tasks])
-            else:
-                found = schedule(graph, self.partition, target, tasks)
-                moved = self._too_dear(found, target)
-                if not moved:
-                    return found
-            for name, reason in moved.items():
-                log.info("layer %r runs on the host: %s", name, reason)
-            refused.update(moved)
-            self.partition = partition(graph, target.shapes, target.overlay, self._chosen, refused)
+    @property
+    def batch(self) -> int:
+        """Images of a pass."""
+        return next((self.shapes[b][0] for b in self.graph.inputs if self.shapes[b]), 1)
 
-    def _too_dear(self, found: Schedule, target: Target) -> dict[str, str]:
-        """The layers of the first segment that costs less on the host, with that as reason; none that the user chose."""
-        for cost in costs(found, target.overlay, {**target.shapes, **found.shapes}):
-            stays = any(self._chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
-            if cost.host_ms < cost.fpga_ms and not stays:
-                return {layer.name: f"cheaper on the host: {cost}" for layer in cost.layers}
-        return {}
+
+def plan(
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    overlay: Overlay,
+    chosen: Mapping[str, str],
+    formats: Mapping[str, Format] | None,
+    trained: bool = True,
+) -> Plan:
+    """Rewrite, partition, lower and schedule a Graph.
+
+    ``chosen``   the user's engines, layer -> host or fpga
+    ``formats``  of every blob, by blob id of the rewritten graph; None to look only at what the overlay can run
+    ``trained``  False to plan as if all sums fitted the accumulator
+    """
+    rewritten = rewrite(graph)
+    standing = {name for layer in rewritten.layers for name in layer.origin}
+    dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
+    chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
+    if formats is None:
+        parts = partition(rewritten, shapes, overlay, chosen, {})
+        return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
+    target = Target(overlay, formats, shapes, trained)
+    parts, steps = _scheduled(rewritten, target, chosen)
+    open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
+    return Plan(rewritten, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums)
+
+
+def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
+    """Yield the layers on the overlay for which some weights of their shape would leave the accumulator."""
+    for layer in (layer for segment in parts.segments if segment.engine == "fpga" for layer in segment.layers):
+        bottom, top = layer.bottoms[0], layer.tops[0]
+        if layer.blobs and target.may_overflow(layer.blobs[0], layer.precision, bottom, top):
+            yield layer.name
+
+
+def _scheduled(graph: Graph, target: Target, chosen: Mapping[str, str]) -> tuple[Partition, Schedule]:
+    """Schedule what the overlay can run; what does not fit it, or does not pay, moves to the host."""
+    refused: dict[str, str] = {}
+    while True:
+        parts = partition(graph, target.shapes, target.overlay, chosen, refused)
+        tasks = lower(parts, target)
+        if isinstance(tasks, tuple):
+            moved = dict([tasks])
+        else:
+            steps = schedule(graph, parts, target, tasks)
+            moved = _too_dear(steps, target, chosen)
+            if not moved:
+                return parts, steps
+        for name, reason in moved.items():
+            log.info("layer %r runs on the host: %s", name, reason)
+        refused.update(moved)
+
+
+def _too_dear(steps: Schedule, target: Target, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the layers of the first segment that costs less on the host, with that as reason; none that the user chose."""
+    for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}):
+        stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
+        if cost.host_ms < cost.fpga_ms and not stays:
+            return {layer.name: f"cheaper on the host: {cost}" for layer in cost.layers}
+    return {}

@@ -11,6 +11,7 @@ from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..layers.input import Input
+from .infer_shapes import infer_shapes
 
 
 def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
@@ -85,3 +86,10 @@ def _behind(graph: Graph, start: str) -> set[str]:
             found.add(layer.name)
             made.update(layer.tops)
     return found
+
+
+def cut_sized(graph: Graph, start: str, end: str, given: Mapping[str, Shape]) -> Graph:
+    """``cut``, with the sizes that follow from the inputs' if all are known; ``given`` are instead of the file's."""
+    sizes = {blob: given.get(blob, shape) for blob, shape in graph.inputs.items()}
+    known = {blob: shape for blob, shape in sizes.items() if shape is not None}
+    return cut(graph, start, end, infer_shapes(graph, known) if len(known) == len(sizes) else {})

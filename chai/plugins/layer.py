@@ -155,11 +155,12 @@ class CustomLayer(Layer):
         from .call import Frame
 
         key = (bottoms, formats, self.slope)
-        if key not in self._frames:
-            if len(self._frames) == FRAMES:
-                del self._frames[next(iter(self._frames))]
-            self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
-        return self._frames[key]
+        with self.turn:
+            if key not in self._frames:
+                if len(self._frames) == FRAMES:
+                    del self._frames[next(iter(self._frames))]
+                self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
+            return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         """Whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
@@ -180,8 +181,9 @@ class CustomLayer(Layer):
         return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
 
     def changed(self) -> None:
-        self._frames = {}  # a new one: copies of this layer share the old
-        self._constants = None
+        with self.turn:
+            self._frames = {}  # a new one: copies of this layer share the old
+            self._constants = None
 
     @property
     def chosen(self) -> str:
@@ -194,15 +196,16 @@ class CustomLayer(Layer):
         """Fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup once."""
         from .call import constants, fixed_fields
 
-        if self._constants is None:
-            found = {**constants(self.blobs), "data": {}}
-            rule = self.custom.setup_rule
-            if rule is not None:
-                x = xChangeLayer({**fixed_fields(self, (), ()), **found})
-                self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
-                found = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
-            self._constants = found
-        return self._constants
+        with self.turn:
+            if self._constants is None:
+                found = {**constants(self.blobs), "data": {}}
+                rule = self.custom.setup_rule
+                if rule is not None:
+                    x = xChangeLayer({**fixed_fields(self, (), ()), **found})
+                    self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
+                    found = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
+                self._constants = found
+            return self._constants
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
         """Values of named arguments; sizes are 0 where shapes are not known yet."""

@@ -96,6 +96,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
 
     a path        of a .py file, or of a folder of them, which is run; it registers types for this network alone
     a module      that was imported: every type that it, or a module of its package, defines
+    a class       with decorated methods
     a function    decorated or not; the type of one that is not decorated is the function's name
     a mapping     {type: function}
 
@@ -126,6 +127,8 @@ def _types_of(source: Source) -> Mapping[str, CustomType]:
         return _types_in(_existing(source))
     if isinstance(source, ModuleType):
         return _types_of_module(source)
+    if isinstance(source, type):
+        return _types_of_class(source)
     if isinstance(source, Mapping):
         return {_type_name(type): plain_type(type, function) for type, function in source.items()}
     if isinstance(source, CustomType):
@@ -166,6 +169,15 @@ def _types_of_module(module: ModuleType) -> Mapping[str, CustomType]:
     if not types:
         raise PluginError(
             f"custom: module {module.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a function'
+        )
+    return types
+
+
+def _types_of_class(owner: type) -> Mapping[str, CustomType]:
+    types = {custom.type: custom for custom in vars(owner).values() if isinstance(custom, CustomType)}
+    if not types:
+        raise PluginError(
+            f"custom: class {owner.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a method'
         )
     return types
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .. import devices
 from ..env import env
 from ..util.log import logger
+from ..zoo.locate import is_compiled
 
 log = logger("chai.pycaffe")
 _chosen = ""
@@ -21,9 +24,9 @@ def set_device_name(name: str) -> None:
     _chosen = name
 
 
-def device_name() -> str:
-    """The device in force: that of ``set_device_name``, else CHAI_DEVICE, else "float"."""
-    return _chosen or env().device or "float"
+def device_name(network: str | Path = "") -> str:
+    """Return the device in force: that of ``set_device_name``, else CHAI_DEVICE, else "float" (.chai files: "emulator")."""
+    return _chosen or env().device or (devices.DEFAULT if is_compiled(network) else "float")
 
 
 def set_mode_cpu() -> None:

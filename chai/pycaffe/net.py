@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -22,6 +23,7 @@ from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host import run_layer
 from ..runtime.perf import PerfInfo
+from ..runtime.source import check_weights
 from ..util.lazy_numpy import np
 from .blob import Blob
 from .mode import device_name
@@ -78,7 +80,7 @@ class Net:
         if phase not in (TRAIN, TEST):
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
-        self.net = _Engine(network_file, weights, device or device_name(), keep="all", **options)
+        self.net = _Engine(network_file, weights, device or device_name(network_file), keep="all", **options)
         self.net.reshape()  # says which size is missing where the file does not have it
         self.perf = self.net.perf
         self._graph = graph = self.net.graph
@@ -92,11 +94,15 @@ class Net:
         self.top_names = OrderedDict((v.name, [self._names[t] for t in v.tops]) for v in graph.layers)
         self._sized: tuple[Any, dict[str, Shape]] = (None, {})
         self._asked = False
+        self._states: dict[str, tuple[Array, ...]] = {}  # of recurrent layers, after the last pass
 
     @property
     def params(self) -> OrderedDict[str, list[Blob]]:
-        """Trained parameters by layer. On an overlay, ask for them again after a pass to change them once more."""
-        self._asked = True
+        """Trained parameters by layer. On an overlay, ask for them again after a pass to change them once more.
+
+        Raises UsageError for a .chai file, whose weights are packed for the overlay.
+        """
+        self._take_params(asked=True)
         return OrderedDict((v.name, v.blobs) for v in self.layers if v.blobs)
 
     @property
@@ -163,14 +169,19 @@ class Net:
 
     def reshape(self) -> None:
         """Give every blob the size that follows from the inputs'; ``forward`` does so too."""
-        self._resize(self._graph.layers)
+        if self.net.overlay is None:
+            self._resize(self._graph.layers)
+            return
+        self.net.reshape(**{name: self.blobs[name].shape for name in self.inputs})
+        for name, shape in self.net.shapes.items():
+            self.blobs[name].reshape(*shape)
 
     # -- trained parameters
 
     def copy_from(self, weights: str | Path) -> None:
         """Take the parameters of a caffemodel, by layer name; layers it does not have keep theirs."""
         stored = Weights(weights)
-        self._take_params()
+        self._take_params(asked=True)
         kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
         for layer in self.layers:
             if layer.name in kept or layer.name not in stored:
@@ -184,6 +195,7 @@ class Net:
 
     def share_with(self, other: Net) -> None:
         """Use the other net's parameters, the same memory, where both have a layer of one name."""
+        self._take_params(asked=True)
         for layer in self.layers:
             theirs = other.layer_dict[layer.name].blobs if layer.name in other.layer_dict else []
             if not theirs:
@@ -197,6 +209,7 @@ class Net:
 
     def save(self, path: str | Path) -> None:
         """Write the parameters as a caffemodel (V2, float); the file appears complete or not at all."""
+        self._take_params(asked=True)
         rows = ((v.name, v.type, [b.data for b in v.blobs]) for v in self.layers)
         write_caffemodel(path, self._graph.name, rows)
 
@@ -241,14 +254,17 @@ class Net:
                 hint=f"net.blobs[{name!r}].reshape{array.shape} first",
             )
 
-    def _take_params(self) -> None:
-        """Hand parameters whose memory was exchanged to their layers, and those that were asked for to the overlay."""
+    def _take_params(self, asked: bool = False) -> None:
+        """Hand parameters whose memory was exchanged to their layers, and those that were asked for to the overlay.
+
+        ``asked``: they may be written into until the next pass. Raises UsageError where there are none.
+        """
         for layer, info in zip(self._graph.layers, self.layers):
             if any(a is not b.data for a, b in zip(layer.blobs, info.blobs)) or len(layer.blobs) != len(info.blobs):
                 layer.blobs = [b.data for b in info.blobs]
                 self._sized = (None, {})
-        if self._asked:
-            self._asked = False
+        if self._asked or asked:
+            self._asked = asked
             _ = self.net.params
 
     def _resize(self, layers: list[Layer]) -> dict[str, Shape]:
@@ -265,7 +281,7 @@ class Net:
         key = layers[0].name, layers[-1].name, inputs
         if key != self._sized[0]:
             shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs))
-            chai_net.check_weights(layers, shapes)
+            check_weights(layers, shapes)
             self._sized = key, shapes
         for blob, shape in self._sized[1].items():
             self.blobs[self._names[blob]].reshape(*shape)
@@ -279,13 +295,19 @@ class Net:
                 if layer.source:
                     continue
                 bottoms = [self.blobs[self._names[b]].data for b in layer.bottoms]
-                tops, step = run_layer(layer, bottoms, shapes, started)
+                resume = partial(self._resume, layer) if layer.carries_state else None
+                tops, step = run_layer(layer, bottoms, shapes, started, resume)
                 for top, value in zip(layer.tops, tops):
                     self.blobs[self._names[top]].put(value)
                 steps.append(step)
         wall = (perf_counter() - started) * 1000
         alive = sum(blob.data.nbytes for blob in self.blobs.values())
         self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive)
+
+    def _resume(self, layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
+        """Run a recurrent layer from the state of the last pass, as Caffe does."""
+        tops, self._states[layer.name] = layer.resumed(bottoms, self._states.get(layer.name))
+        return tops
 
     def _run_on_overlay(self) -> None:
         self.net.forward(**{name: self.blobs[name].data for name in self.inputs})

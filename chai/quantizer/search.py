@@ -109,7 +109,7 @@ def quantize(
             raise UsageError("quantize: there is no calibration image")
         net.reshape(**{blob: array.shape for blob, array in first.items()})
         graph = rewrite(net.graph)
-        where = net.offload.partition
+        where = net.partition
         placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
         watch("float pass", 0.0)
         observed = observe(graph, chain((first,), batches), seed)

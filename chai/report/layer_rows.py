@@ -11,8 +11,7 @@ from ..blob import show
 from ..fixed import Format
 from ..graph import Graph
 from ..offload.formats import from_precision, given
-from ..offload.plan import Offload
-from ..offload.schedule import Convert, DeviceStep, HostStep
+from ..offload.schedule import Convert, DeviceStep
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
     from ..blob import Shape
     from ..graph import Layer
-    from ..net import Net
     from ..runtime.execution import Execution
+    from ..runtime.source import Network
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Placement:
     sum_open: bool = False
 
 
-def placed(net: Net) -> list[Placement]:
+def placed(net: Network) -> list[Placement]:
     """Every layer of a network, as its input sizes and formats are now. Nothing is computed that a pass would not."""
     if net.overlay is None or not net.shapes:
         return [_unplaced(net, layer) for layer in net.graph.layers]
@@ -78,13 +77,13 @@ def placed(net: Net) -> list[Placement]:
                 _format(formats, stands, where, packed),
                 _not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
                 reasons.get(layer.name),
-                layer.name in offload.open_sums,
+                layer.name in offload.plan.open_sums,
             )
         )
     return found
 
 
-def table(net: Net) -> Table:
+def table(net: Network) -> Table:
     """Layer, type, output shape, engine (fpga? where ``sum_open``) and format."""
     rows = [
         (p.name, p.type, " ".join(map(show, p.shapes)) or "-", p.engine + "?" * p.sum_open, p.format)
@@ -93,7 +92,7 @@ def table(net: Net) -> Table:
     return Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
 
 
-def summary(net: Net, layers: Sequence[Placement] | None = None) -> str:
+def summary(net: Network, layers: Sequence[Placement] | None = None) -> str:
     """One line: how many layers and multiply-accumulates the overlay has, how many layers the host, and what is open.
 
     ``layers`` are those of ``placed``, if they are known already.
@@ -112,13 +111,13 @@ def summary(net: Net, layers: Sequence[Placement] | None = None) -> str:
     return line + (f"; no weights: whether the sums of {count} fit is open" if count else "; no weights")
 
 
-def _unplaced(net: Net, layer: Layer) -> Placement:
+def _unplaced(net: Network, layer: Layer) -> Placement:
     engine, format = (layer.engine, "float32") if net.overlay is None else ("-", "-")
     macs = _macs(net, layer) if net.shapes else 0
     return Placement(layer.name, layer.type, _tops(net, layer), macs, 0, "input" if layer.source else engine, format)
 
 
-def _tops(net: Net, layer: Layer) -> tuple[Shape, ...]:
+def _tops(net: Network, layer: Layer) -> tuple[Shape, ...]:
     found = []
     for top in layer.tops:
         with suppress(KeyError):  # known only at run time
@@ -126,23 +125,14 @@ def _tops(net: Net, layer: Layer) -> tuple[Shape, ...]:
     return tuple(found)
 
 
-def _macs(net: Net, layer: Layer) -> int:
+def _macs(net: Network, layer: Layer) -> int:
     return layer.macs(tuple(net.shapes_of(b) for b in layer.bottoms), _tops(net, layer))
 
 
 def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
     """fpga or host of every layer that runs, and the reasons of those on the host."""
-    if isinstance(offload, Offload):  # known before there is a schedule
-        segments = offload.partition.segments
-        return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
-    engines: dict[Layer, str] = {}
-    reasons = {}
-    for step in offload.schedule.steps:
-        if isinstance(step, HostStep):
-            engines[step.layer], reasons[step.layer.name] = "host", step.reason
-        elif isinstance(step, DeviceStep):
-            engines.update(dict.fromkeys(step.layers, "fpga"))
-    return engines, reasons
+    segments = offload.partition.segments
+    return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
 
 
 def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -12,19 +13,19 @@ from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import Shape
 from ..codegen.chain import codes_of
 from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
-from ..fixed import Format
-from ..graph import Graph, Layer
+from ..graph import Layer
 from ..kernels.codes import pack, unpack
-from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule
-from ..overlay import Overlay
+from ..offload.plan import Plan
+from ..offload.schedule import Convert, DeviceStep, HostStep
 from ..plugins import CustomLayer
 from ..util.lazy_numpy import np
+from ..util.sharing import Lifetime, entered
 from .dump import dump
+from .folded import Folded
 from .host import alive, run_layer
 from .lanes import Pipeline, Stage
 from .perf import PerfInfo, StepTime
@@ -74,60 +75,53 @@ class Slot:
 
 
 class Execution:
-    """The Programs of a Schedule for one set of input sizes, and how batches run through them.
+    """The Programs of a Plan, and how batches run through them.
 
-    ``graph``    after the passes; blobs are its ids
-    ``formats``  of every blob that is on the device
+    Several threads may run batches at once. ``close`` waits for none of them: the last one to end releases the Programs.
     """
 
-    open_sums: frozenset[str] = frozenset()  # names of layers planned without knowing whether their sums fit
-
-    def __init__(
-        self,
-        graph: Graph,
-        shapes: Mapping[str, Shape],
-        overlay: Overlay,
-        device: Device,
-        schedule: Schedule,
-        formats: Mapping[str, Format],
-    ) -> None:
-        self.graph = graph
-        self.shapes = {**shapes, **schedule.shapes}
-        self.overlay = overlay
+    def __init__(self, plan: Plan, device: Device, folded: Folded | None = None) -> None:
+        self.plan = plan
+        self.folded = folded
         self.device = device
-        self.schedule = schedule
-        self.formats = formats
+        self.graph, self.shapes, self.overlay = plan.graph, plan.shapes, plan.overlay
+        self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
         self._programs: dict[tuple[int, tuple[str, ...]], list[Program]] = {}
-        for i, step in enumerate(schedule.steps):
+        self._compiling = threading.Lock()
+        self._lifetime = Lifetime(self._release)
+        for i, step in enumerate(self.schedule.steps):
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, ())
             elif isinstance(step, HostStep) and step.codes:
                 self._on_codes(step.layer)  # compiled now, not at the first image
 
     def close(self) -> None:
-        """Give back what its Programs hold on the device."""
-        for programs in self._programs.values():
-            for program in programs:
-                program.close()
+        """Give back what its Programs hold on the device, once no batch runs through them."""
+        self._lifetime.close()
+
+    def _release(self) -> None:
+        with self._compiling:
+            for programs in self._programs.values():
+                for program in programs:
+                    program.close()
 
     def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
         """The Programs of a step; ``kept`` are blobs inside it that are asked for too."""
         key = i, tuple(sorted(kept)) if self.device.hidden else ()
-        if key not in self._programs:
-            work = Work(
-                self.overlay, step.tasks, self.shapes, self.schedule.places, step.reads, step.writes, step.chain
-            )
-            if env().check or env().dump:  # which look at every Task on its own
-                parts = [
-                    replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
-                    for task in step.tasks
-                ]
-            elif key[1]:
-                parts = [replace(work, writes=(*step.writes, *key[1]), chain=None)]
-            else:
-                parts = [work]
-            self._programs[key] = [self.device.compile(part) for part in parts]
-        return self._programs[key]
+        with self._compiling:
+            if key not in self._programs:
+                self._programs[key] = [self.device.compile(part) for part in self._parts(step, key[1])]
+            return self._programs[key]
+
+    def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
+        """What the device compiles for a step: its Tasks together, or one by one where each is looked at."""
+        work = Work(self.overlay, step.tasks, self.shapes, self.schedule.places, step.reads, step.writes, step.chain)
+        if env().check or env().dump:
+            return [
+                replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
+                for task in step.tasks
+            ]
+        return [replace(work, writes=(*step.writes, *kept), chain=None)] if kept else [work]
 
     def run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
@@ -136,16 +130,17 @@ class Execution:
 
         Branches of the host run beside those of the device; where there are none, nothing is worth a thread.
         """
-        slot = self._slot(feeds, keep, perf_counter() if started is None else started)
-        branches = self._branches
-        slot.feed = (perf_counter() - slot.started) * 1000
-        if branches:
-            for _ in Pipeline(self._stages, 1).stream([slot]):
-                pass
-        else:
-            for i in range(len(self.schedule.steps)):
-                self.step(i, slot)
-        return self.result(slot)
+        with self._lifetime.used():
+            slot = self._slot(feeds, keep, perf_counter() if started is None else started)
+            branches = self._branches
+            slot.feed = (perf_counter() - slot.started) * 1000
+            if branches:
+                for _ in Pipeline(self._stages, 1).stream([slot]):
+                    pass
+            else:
+                for i in range(len(self.schedule.steps)):
+                    self.step(i, slot)
+            return self.result(slot)
 
     def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
         return Slot(dict(feeds), keep, Counter(r for reads in self._reads for r in reads), started)
@@ -166,16 +161,17 @@ class Execution:
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
-    ) -> Iterator[tuple[dict[str, Array], PerfInfo]]:
+    ) -> Generator[tuple[dict[str, Array], PerfInfo], None, None]:
         """``run`` for many batches, in order, host and device at work at the same time."""
         started = perf_counter()
         slots = (self._slot(feed, keep, started) for feed in feeds)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
         images = 0
-        for slot in Pipeline(self._stages, depth).stream(slots):
-            blobs, perf = self.result(slot)
-            images += slot.batch
-            yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
+        with self._lifetime.used(), closing(Pipeline(self._stages, depth).stream(slots)) as finished:
+            for slot in finished:
+                blobs, perf = self.result(slot)
+                images += slot.batch
+                yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
 
     @cached_property
     def _stages(self) -> list[Stage]:
@@ -212,7 +208,7 @@ class Execution:
         """Run one step on a batch's blobs."""
         begin = perf_counter()
         step = self.schedule.steps[i]
-        with np.errstate(all="ignore"):
+        with entered(step), np.errstate(all="ignore"):
             if isinstance(step, Convert):
                 rows = [self._convert(step, slot)]
             elif isinstance(step, HostStep):

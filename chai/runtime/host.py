@@ -34,13 +34,14 @@ def run_layer(
     pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory runs out, and what the
     layer raises.
     """
-    begin = perf_counter()
-    try:
-        tops = compute(*bottoms) if compute is not None else _forward(layer, bottoms)
-    except MemoryError as error:
-        what = f"layer {layer.name!r} ({layer.type}): not enough memory"
-        raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
-    ms = (perf_counter() - begin) * 1000
+    with layer.turn:
+        begin = perf_counter()
+        try:
+            tops = compute(*bottoms) if compute is not None else _forward(layer, bottoms)
+        except MemoryError as error:
+            what = f"layer {layer.name!r} ({layer.type}): not enough memory"
+            raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
+        ms = (perf_counter() - begin) * 1000
     given = tuple(b.shape for b in bottoms)
     wanted = tuple(shapes[t] for t in layer.tops)
     if given != tuple(shapes[b] for b in layer.bottoms):  # behind a layer whose tops have any number of rows

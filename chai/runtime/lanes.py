@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
+
+from ..util.sharing import entered, inside
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Pipeline:
             lane = self.stages[i].lane
             self.last[i] = all(self.stages[r].lane == lane and self.last[r] for r in self.readers[i])
 
-    def stream(self, states: Iterable[Any]) -> Iterator[Any]:
+    def stream(self, states: Iterable[Any]) -> Generator[Any, None, None]:
         """The states in order, each when its last stage is done.
 
         A new state is taken only when there is room for it. What a stage raises comes out in the place of its batch,
@@ -70,7 +73,8 @@ class _Run:
         self.failed: int | None = None  # the first batch that failed; nothing behind it is started
         self.stopped = False
         self.threads = [
-            threading.Thread(target=self._work, args=(lane,), name=f"chai-{lane}", daemon=True) for lane in lanes
+            threading.Thread(target=copy_context().run, args=(self._work, lane), name=f"chai-{lane}", daemon=True)
+            for lane in lanes
         ]
         for thread in self.threads:
             thread.start()
@@ -115,6 +119,10 @@ class _Run:
         return batch
 
     def _work(self, lane: str) -> None:
+        with entered(self):
+            self._loop(lane)
+
+    def _loop(self, lane: str) -> None:
         ready = self.ready[lane]
         while True:
             with self.changed:
@@ -142,9 +150,13 @@ class _Run:
                 self.changed.notify_all()
 
     def stop(self) -> None:
-        """Let every worker finish the step it is in, and end."""
+        """Let every worker finish the step it is in, and end.
+
+        A thread that runs a step itself does not wait for them: the garbage collector may stop an abandoned stream in any
+        thread, and that one may have what a worker waits for.
+        """
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
-        for thread in self.threads:
+        for thread in self.threads if not inside() else ():
             thread.join()

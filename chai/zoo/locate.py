@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
 from ..parser import load_graph
-from ..plugins import registry
+from ..plugins.loading import Sources, registry_of
 from . import networks
 
 
@@ -32,9 +31,14 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
             f"{path} is compiled, expected a prototxt",
             hint="name what it was compiled from; run, show, bench and evaluate take it as it is",
         )
+    shipped = None if path.is_file() else networks.prototxt(str(prototxt))
+    if weights is not None and not weights.exists() and shipped is None and not path.exists():
+        raise UsageError(
+            f"there is neither a file {str(prototxt)!r} (or a shipped network of that name) nor {str(caffemodel)!r}",
+            hint="expected a .prototxt and a .caffemodel",
+        )
     if weights is not None:
         _check(weights, "a .caffemodel")
-    shipped = None if path.is_file() else networks.prototxt(str(prototxt))
     if shipped is not None:
         own = shipped.with_suffix(".caffemodel")
         return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
@@ -71,15 +75,11 @@ def _fetched(name: str) -> Path | None:
 
 def read_graph(
     path: Path,
-    custom: Mapping[str, Callable[..., Any]] | None = None,
+    custom: Sources | None = None,
     phase: str = "TEST",
     level: int = 0,
     stages: Sequence[str] = (),
     strict: bool = False,
 ) -> Graph:
-    """The Graph of a prototxt, with the custom layers of all standing places known; ``strict``: see Net."""
-    if env().custom:
-        from ..plugins.loading import load_named
-
-        load_named()
-    return load_graph(path, registry.Registry(custom, registry.REGISTRY, strict), phase, level, stages, strict)
+    """Read the Graph of a prototxt, with its own custom layers and all that are registered; ``strict``: see Net."""
+    return load_graph(path, registry_of(custom, strict), phase, level, stages, strict)

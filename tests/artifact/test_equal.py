@@ -152,14 +152,16 @@ def test_an_output_without_batch_axis_cannot_be_joined(tmp_path: Path) -> None:
         again.forward(data(0, 3))
 
 
-def test_a_stream_keeps_to_the_compiled_batch(tmp_path: Path) -> None:
+def test_a_stream_keeps_to_the_size_of_its_first_batch(tmp_path: Path) -> None:
     net, path = made(tmp_path, "host layers")
     again = load(path)
     batches = [data(seed) for seed in range(5)]
     for wanted, found in zip(net.stream(batches), again.stream(batches), strict=True):
         assert all(np.array_equal(wanted[b], found[b]) for b in wanted)
-    with pytest.raises(UsageError, match="in a stream of 2x3x5x7"):
-        list(again.stream([data(0, 3)]))
+    (other,) = again.stream([data(0, 3)])
+    assert {b: v.tobytes() for b, v in other.items()} == {b: v.tobytes() for b, v in again.forward(data(0, 3)).items()}
+    with pytest.raises(UsageError, match="in a stream of 3x3x5x7"):
+        list(again.stream([data(0, 3), data(0, 2)]))
 
 
 # -- what a compiled network cannot do
@@ -171,7 +173,12 @@ def test_words_for_what_was_fixed_at_compile_time(tmp_path: Path) -> None:
     for what, words in (
         (lambda: load(path, caffemodel="x.caffemodel"), "a caffemodel cannot be given any more"),
         (lambda: load(path, bits=6), "bits cannot be given any more"),
-        (lambda: load(path, batch=4), "batch cannot be given any more"),
+        (lambda: load(path, scheme="DynamicFixed"), "scheme cannot be given any more"),
+        (lambda: load(path, phase="TRAIN"), "phase cannot be given any more"),
+        (lambda: load(path, end_layer="c1"), "end_layer cannot be given any more"),
+        (lambda: load(path, engine={"c1": "host"}), "layer 'c1' runs on fpga, not on host"),
+        (lambda: load(path, engine={"cc1": "host"}), "no layer 'cc1' .*did you mean 'c1'"),
+        (lambda: load(path, shapes={"data": (2, 3, 5, 8)}), "was compiled for 2x3x5x7"),
         (lambda: load(path, keep="c9"), "keep: there is no blob 'c9'"),
         (lambda: load(path, device="float"), "device float computes in float32"),
         (lambda: again.params, "its parameters cannot be changed"),

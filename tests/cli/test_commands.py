@@ -170,7 +170,10 @@ def test_bench_of_a_compiled_network(chai_command, tmp_path: Path) -> None:  # t
     found = as_json(done, "bench")
     assert (found["network"], found["device"], found["batch"]) == ("digits-inception", "emulator", 3)
     assert found["ms_per_image"].keys() == {"chai"} and "no peer" in done.stderr
-    assert "batch cannot be given any more" in chai_command("bench", "digits.chai", "--batch", "2").stderr
+    assert (
+        as_json(chai_command("bench", "digits.chai", "--rounds", "2", "--batch", "2", "--json"), "bench")["batch"] == 2
+    )
+    assert "--batch needs the prototxt" in chai_command("show", "digits.chai", "--batch", "2").stderr
 
 
 @pytest.mark.parametrize(

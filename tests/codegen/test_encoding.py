@@ -16,12 +16,12 @@ from chai.blob import Shape
 from chai.codegen.encoding import decode, encode, equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
-from chai.offload.plan import Offload
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay, weights as packing
 from chai.overlay.layout import Placed
 from chai.overlay.records import pack, unpack
 from chai.overlay.weights import Held, Packed, joined, pack_weights, weight_bytes
+from chai.runtime.execution import Execution
 from chai.tasks import Task
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.copy import Copy
@@ -233,7 +233,7 @@ def test_a_shift_beyond_the_overlays_is_not_decoded() -> None:
 # -- the Tasks of real networks
 
 
-def apart(offload: Offload) -> Mapping[str, Placed]:
+def apart(offload: Execution) -> Mapping[str, Placed]:
     """Every blob of a network in bytes of its own, so that its name can be told by its address."""
     parts = list(segments(offload))
     moves = [move for part in parts for move in part.moves]

@@ -16,10 +16,10 @@ import chai
 from chai.blob import Shape
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions, split
 from chai.errors import DeviceError
-from chai.offload.plan import Offload
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Layout, load
 from chai.overlay.layout import Placed, blob_bytes
+from chai.runtime.execution import Execution
 from tests.conftest import examples, need_models, report
 
 LAYOUT = load("pynq-z2").layout
@@ -36,7 +36,7 @@ RANDOM = settings(max_examples=examples(75), derandomize=True, deadline=None)
 
 
 @cache
-def network(name: str) -> Offload:
+def network(name: str) -> Execution:
     """What a network becomes on the overlay; formats from one image of noise."""
     if name == "digits":
         net = chai.Net("digits", device="emulator")
@@ -62,14 +62,14 @@ class Segment:
         return regions(LAYOUT, self.shapes, self.places, self.moves, self.reads, self.writes, offsets)
 
 
-def segments(offload: Offload) -> Iterator[Segment]:
+def segments(offload: Execution) -> Iterator[Segment]:
     for step in offload.schedule.steps:
         if isinstance(step, DeviceStep):
             moves = [(task.inputs, task.output) for task in step.tasks]
             yield Segment({**offload.shapes}, offload.schedule.places, moves, list(step.reads), list(step.writes))
 
 
-def laid_out(offload: Offload) -> int:
+def laid_out(offload: Execution) -> int:
     """Bytes of a network's blobs on the device."""
     return sum(sum(segment.lay().sizes.values()) for segment in segments(offload))
 

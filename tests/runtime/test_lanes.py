@@ -201,8 +201,7 @@ def meeting(tmp_path: Path) -> chai.Net:
         device.barrier.wait(timeout=HANG)
         halve(x)
 
-    net = network(tmp_path, mine, "null", BRANCHES)
-    net.device = device
+    net = network(tmp_path, mine, device, BRANCHES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "barrier", threading.Barrier(1))  # nobody to meet in the float pass
         net.calibrate(DATA)

@@ -17,14 +17,13 @@ from hypothesis import given, settings, strategies as st
 
 import chai
 from chai import net as net_module
-from chai.artifact import source
 from chai.artifact.save import save
 from chai.devices import emulator
-from chai.devices.base import Device, Program, Ran, Work
+from chai.devices.base import Program, Ran, Work
 from chai.devices.emulator import Emulator
 from chai.env import env
 from chai.offload.schedule import DeviceStep
-from chai.runtime import execution, host, timeline
+from chai.runtime import batches, execution, host, timeline
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, joined, spread, summary
 from chai.util.text import visible
 from tests.conftest import ROOT, examples, need_models
@@ -276,7 +275,7 @@ def test_shares_of_a_network_by_hand(tmp_path: Path) -> None:
 def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look at the clock takes a millisecond: what is between two looks counts the same everywhere."""
     ticks = count()
-    for module in (host, execution, emulator, net_module, source):
+    for module in (host, execution, emulator, net_module, batches):
         monkeypatch.setattr(module, "perf_counter", lambda: next(ticks) / 1000)
 
 
@@ -307,8 +306,8 @@ def test_what_is_prepared_once_is_no_part_of_a_pass(monkeypatch: pytest.MonkeyPa
         clock.seconds += 5
         calibrate(*_, **__)
 
-    calibrate = net._calibrate
-    monkeypatch.setattr(net, "_calibrate", slow)
+    calibrate = net._source.calibrate
+    monkeypatch.setattr(net._source, "calibrate", slow)
     net.forward(np.zeros((1, 1, 8, 8), np.float32))
     assert (clock.seconds, net.perf.wall_ms) == (5, 0)
 
@@ -613,10 +612,7 @@ def timed(
     clock = Clock(monkeypatch)
     object.__setattr__(device, "clock", clock)
     object.__setattr__(device, "report", report)
-    net = network(folder, SEGMENT, device="emulator", custom=CUSTOM)
-    assert isinstance(net.device, Device)
-    net.device = device
-    return net, clock
+    return network(folder, SEGMENT, device=device, custom=CUSTOM), clock
 
 
 def fpga(net: chai.Net) -> list[tuple[str, str, float]]:

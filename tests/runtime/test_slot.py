@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.offload.plan import Offload
-from chai.runtime.execution import Slot
+from chai.runtime.execution import Execution, Slot
 
 DATA = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
 
@@ -16,8 +15,8 @@ DATA = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
 def slots(monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
     """The slots of every pass, as they are when its last step is done."""
     seen: list[Slot] = []
-    result = Offload.result
-    monkeypatch.setattr(Offload, "result", lambda self, slot: (seen.append(slot), result(self, slot))[1])
+    result = Execution.result
+    monkeypatch.setattr(Execution, "result", lambda self, slot: (seen.append(slot), result(self, slot))[1])
     return seen
 
 

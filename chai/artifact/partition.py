@@ -1,0 +1,21 @@
+"""Recover the partition of a network from its steps."""
+
+from __future__ import annotations
+
+from ..offload.partition import Partition, Segment
+from ..offload.schedule import Convert, HostStep, Schedule
+
+
+def partition_of(schedule: Schedule) -> Partition:
+    """Return the segments, each as long as one engine runs without the other, and the reasons of layers on the host."""
+    result = Partition([], {})
+    for step in schedule.steps:
+        if isinstance(step, Convert):
+            continue
+        engine, layers = ("host", (step.layer,)) if isinstance(step, HostStep) else ("fpga", step.layers)
+        if isinstance(step, HostStep):
+            result.reasons[step.layer.name] = step.reason
+        if not result.segments or result.segments[-1].engine != engine:
+            result.segments.append(Segment(engine))
+        result.segments[-1].layers.extend(layers)
+    return result

@@ -1,0 +1,306 @@
+"""Sources of plans: where a Net gets its graph, its parameters and the Executions for its input sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ..blob import Shape, count, show
+from ..errors import ModelError, PluginError
+from ..graph import Graph, Layer, fillers
+from ..limits import limits
+from ..parser.caffemodel import Weights, check_fit
+from ..passes.infer_shapes import infer_shapes
+from ..plugins.failure import NO_PARAMETERS
+from ..util.files import digest
+from ..util.log import logger
+from . import host
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..devices.base import Device
+    from ..fixed import Format
+    from ..images.preprocess import Card
+    from ..overlay import Overlay
+    from .execution import Execution
+
+log = logger("chai")
+SIZES = 4  # input sizes whose schedules are kept
+
+
+class Source(Protocol):
+    """Supply everything that a Net runs. A Net calls it in one thread at a time.
+
+    ``graph``    its layers and blobs, as the Net shows them
+    ``weights``  the caffemodel, if there is one
+    ``overlay``  None on a device that computes in float32
+    ``formats``  of the blobs on the overlay; None before they are known
+    ``calibrated``   whether the formats are those that passes use: the network's own, or measured
+    ``trained``      whether it has weights, or needs none
+    """
+
+    graph: Graph
+    device: Device
+    weights: Weights | None
+    overlay: Overlay | None
+    formats: Mapping[str, Format] | None
+
+    @property
+    def calibrated(self) -> bool: ...
+
+    @property
+    def trained(self) -> bool: ...
+
+    @property
+    def card(self) -> Card:
+        """Title, labels and preprocessing."""
+
+    def batch(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the images per pass that waste nothing."""
+
+    def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
+        """Return the shape of every blob for these inputs, and prepare the layers. Raises ShapeError, UsageError."""
+
+    def planned(self, shapes: Mapping[str, Shape]) -> bool:
+        """Return whether there is an Execution for these shapes already."""
+
+    def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
+        """Return what runs batches of these shapes on the overlay."""
+
+    def calibrate(
+        self, shapes: Mapping[str, Shape], keep: Collection[str], feeds: Mapping[str, Array], asked: bool
+    ) -> None:
+        """Measure the formats on these inputs."""
+
+    def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
+        """Make a schedule before any data was seen."""
+
+    def params(self) -> dict[str, list[Array]]:
+        """Return the trained parameters by layer, to be written into."""
+
+    def close(self) -> None:
+        """Let go of weights and of what a device holds."""
+
+
+class Network(Protocol):
+    """What a report or an artifact reads of a network: a Net is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def device(self) -> Device: ...
+    @property
+    def overlay(self) -> Overlay | None: ...
+    @property
+    def shapes(self) -> Mapping[str, Shape]: ...
+    @property
+    def calibrated(self) -> bool: ...
+    @property
+    def trained(self) -> bool: ...
+    @property
+    def offload(self) -> Execution: ...
+    def shapes_of(self, blob: str) -> Shape: ...
+
+
+class PrototxtSource:
+    """A Graph read from a prototxt, and its caffemodel: planned here, at every set of input sizes.
+
+    ``chosen``         the user's engines, layer -> host or fpga
+    ``bits``, ``scheme``   of formats that the network does not bring
+    ``partial``        whether the caffemodel may lack the weights of some layers
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Path | None,
+        device: Device,
+        overlay: Overlay | None,
+        chosen: Mapping[str, str],
+        bits: int,
+        scheme: str,
+        partial: bool,
+    ) -> None:
+        self.graph = graph
+        self.weights = Weights(weights) if weights is not None else None
+        self.device, self.overlay = device, overlay
+        self.formats: Mapping[str, Format] | None = None
+        self._chosen, self._bits, self._scheme, self._partial = chosen, bits, scheme, partial
+        self._tentative = False  # whether schedules are only there to be looked at: placeholder formats, or no weights
+        self._attached = False
+        self._random: list[str] = []  # layers whose weights are random
+        self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
+        self._executions: dict[tuple[Shape | None, ...], Execution] = {}
+        self._check_digest(weights)
+
+    @property
+    def calibrated(self) -> bool:
+        return self.formats is not None and not self._tentative
+
+    @property
+    def trained(self) -> bool:
+        return self.weights is not None or not self._random
+
+    @cached_property
+    def card(self) -> Card:
+        from ..images.preprocess import read_card
+
+        return read_card(self.graph.path)
+
+    # -- sizes and trained parameters
+
+    def batch(self, shapes: Mapping[str, Shape]) -> int:
+        return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)
+
+    def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
+        shapes = infer_shapes(self.graph, sizes)
+        if not self._attached:
+            self._attach(shapes)
+        else:
+            check_weights(self.graph.layers, shapes)
+        key = tuple(sorted(sizes.items()))
+        if key not in self._prepared:
+            for layer in self.graph.layers:
+                prepare(layer, shapes, self.weights is None)
+            if self.overlay is None:
+                host.claim(self.graph, shapes)
+            self._prepared.add(key)
+        return shapes
+
+    def params(self) -> dict[str, list[Array]]:
+        self._forget()
+        for layer in self.graph.layers:
+            layer.changed()
+        return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
+
+    def _attach(self, shapes: Mapping[str, Shape]) -> None:
+        """Give every layer its trained parameters."""
+        filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
+        for layer in self.graph.layers:
+            expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+            _check_size(layer.name, expected)
+            if self.weights is not None and layer.name not in filled and layer.name in self.weights:
+                stored = self.weights.load(layer.name)
+                layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
+            elif expected:
+                self._random.append(layer.name)
+                layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
+        if not self.trained:
+            log.warning("%s: no caffemodel: %d layers have random weights", self._name, len(self._random))
+        self._attached = True
+
+    def _check_digest(self, weights: Path | None) -> None:
+        expected = self.graph.weights_digest
+        if expected is not None and weights is not None and digest(weights) != expected:
+            text = "%s was quantised for other weights than %s: its formats may not fit them"
+            log.warning(text, self.graph.path, weights)
+
+    @property
+    def _name(self) -> str:
+        return self.graph.name or Path(self.graph.path).stem
+
+    # -- plans and formats
+
+    def planned(self, shapes: Mapping[str, Shape]) -> bool:
+        return self._key(shapes) in self._executions
+
+    def _key(self, shapes: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
+        """Return the input sizes, which all other shapes follow from."""
+        return tuple(map(shapes.get, self.graph.inputs))
+
+    def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
+        key = self._key(shapes)
+        if key not in self._executions:
+            from ..offload.plan import plan
+            from .execution import Execution  # a float network needs none of it
+            from .folded import Folded
+
+            assert self.overlay is not None
+            if len(self._executions) == SIZES:
+                oldest = next(iter(self._executions))
+                self._executions.pop(oldest).close()  # each has its own codes of the weights
+            trained = self.trained or not self._tentative
+            planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained)
+            kept = {blob for blob in self.graph.latest.values() if blob in keep}
+            folded = Folded(self.graph, planned.graph, planned.schedule, shapes, kept)
+            self._executions[key] = Execution(planned, self.device, folded)
+        return self._executions[key]
+
+    def calibrate(
+        self, shapes: Mapping[str, Shape], keep: Collection[str], feeds: Mapping[str, Array], asked: bool
+    ) -> None:
+        from ..offload.formats import calibrated, given, ranges
+
+        plan = self.execution(shapes, keep).plan
+        if given(plan.graph):
+            self._set_formats(plan.graph, {})
+            return
+        blobs = list(dict.fromkeys(b for layer in plan.graph.layers for b in (*layer.bottoms, *layer.tops)))
+        values, _ = host.run(self.graph, shapes, feeds, blobs)
+        seen = ranges({b: values[b] for b in blobs if b in values})  # a label that no layer reads is not fed
+        measured = calibrated(plan.graph, seen, self._bits, self._scheme, plan.partition.reasons)
+        self._set_formats(plan.graph, measured)
+        if not asked:
+            images, kind = next(iter(feeds.values())).shape[0], f"{self._bits}-bit {self._scheme}"
+            text = "%s brings no precision_param: %s formats from the largest values of the first batch (%d images)"
+            log.warning(text, self._name, kind, images)
+
+    def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
+        from ..offload.formats import calibrated, given
+
+        if self.calibrated:
+            return
+        graph = self.execution(shapes, keep).graph
+        blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+        self._set_formats(graph, calibrated(graph, dict.fromkeys(blobs, 1.0), self._bits, self._scheme))
+        self._tentative = not (given(graph) and self.trained)
+
+    def _set_formats(self, graph: Graph, measured: Mapping[str, Format]) -> None:
+        """Take the network's own formats where it brings some, else those ``measured``."""
+        from ..offload.formats import from_precision, given
+
+        self.formats = from_precision(graph) if given(graph) else measured
+        self._tentative = False
+        self._forget()
+
+    def _forget(self) -> None:
+        for execution in self._executions.values():
+            execution.close()
+        self._executions.clear()
+
+    def close(self) -> None:
+        self._forget()
+        for layer in self.graph.layers:
+            layer.blobs = []
+
+
+def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
+    """Let a layer do what need not wait for the first image. ``without_weights``: it may lack its trained parameters."""
+    try:
+        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
+    except PluginError as error:
+        if not without_weights or error.hint != NO_PARAMETERS:
+            raise
+        # its function may need parameters that are not there: the error comes when it runs, a plan needs none
+
+
+def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
+    """Check that layers have the trained parameters they need at these sizes. Raises ShapeError."""
+    for layer in layers:
+        expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+        for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
+            if blob.shape != shape:
+                raise layer.wrong(
+                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
+                )
+
+
+def _check_size(name: str, expected: tuple[Shape, ...]) -> None:
+    elements = sum(map(count, expected))
+    if elements > limits().blob_elements:
+        raise ModelError(f"layer {name!r}: its weights " + limits().exceeded("blob_elements", elements), layer=name)

@@ -1,0 +1,83 @@
+"""Let several threads use one thing: turns, and lifetimes that wait for the last user."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+
+_inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
+
+
+def inside() -> tuple[object, ...]:
+    """Return what this thread is inside of, outermost first; empty in a thread that runs no step of a network."""
+    return _inside.get()
+
+
+@contextmanager
+def entered(thing: object) -> Iterator[None]:
+    """Count ``thing`` among what this thread, and every thread that copies its context, is inside of."""
+    token = _inside.set((*_inside.get(), thing))
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+class Turn:
+    """Admit one thread at a time, as a context manager; ``inside`` lists it meanwhile. Not reentrant across threads."""
+
+    __slots__ = ("_lock", "_outer")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._outer: list[tuple[object, ...]] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._outer.append(_inside.get())
+        _inside.set((*self._outer[-1], self))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _inside.set(self._outer.pop())
+        self._lock.release()
+
+
+class Lifetime:
+    """Call ``release`` after ``close``, but not before the last user has left.
+
+    A user that comes after ``close`` is admitted, and ``release`` is called again when it leaves: what it took in the
+    meantime is given back as well.
+    """
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self.closed = False
+        self._release = release
+        self._users = 0
+        self._lock = threading.RLock()  # the garbage collector may end a user in a thread that has it
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Delay ``release`` until the block ends."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self.closed and not self._users
+            if last:
+                self._release()
+
+    def close(self) -> None:
+        """Release now, or as soon as nobody uses it."""
+        with self._lock:
+            self.closed = True
+            unused = not self._users
+        if unused:
+            self._release()
