@@ -57,7 +57,7 @@ class Format:
         return -self.largest - 1, self.largest
 
     def quantize(self, x: Array) -> Array:
-        """Codes (int8) of float values of any shape: nearest, saturated to ``packed``.
+        """Return codes (int8) of float values of any shape: nearest, saturated to ``packed``.
 
         Raises ModelError for NaN, which has no code.
         """
@@ -108,7 +108,7 @@ class Requantization:
 
 
 def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> Array:
-    """Codes (int8) of integer accumulators; ``add`` is added behind the multiplication.
+    """Return codes (int8) of integer accumulators; ``add`` is added behind the multiplication.
 
     Multipliers have to broadcast over the accumulator: (M, 1, 1) for (N, M, H, W). Half away from zero: for a negative
     value one is taken off before the arithmetic shift, which rounds down.
@@ -127,7 +127,7 @@ def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> A
 
 
 def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] | None:
-    """Integers m and the one shift s with m / 2^s nearest to ``ratios`` (float64, any sign).
+    """Return integers m and the one shift s with m / 2^s nearest to ``ratios`` (float64, any sign).
 
     s is the largest at which every |m| < 2^bits, at most ``shift_max``; None when no s >= 0 is small enough.
     """
@@ -162,7 +162,7 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
 
 
 def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
-    """Codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
+    """Return codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
     largest = (1 << (bits - 1)) - 1
     scaled = _quotient(weights, steps.reshape(-1, *(1,) * (weights.ndim - 1)))
     if not np.isfinite(scaled).all():
@@ -171,7 +171,7 @@ def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
 
 
 def quantize_bias(bias: Array, steps: Array) -> Array:
-    """Bias in units of the accumulator, int64 (M,): round(b / (input step * weight step))."""
+    """Return the bias in units of the accumulator, int64 (M,): round(b / (input step * weight step))."""
     scaled = bias / steps
     if not np.isfinite(scaled).all():
         raise ModelError("a bias is not a finite number; it has no fixed-point code")
@@ -179,6 +179,6 @@ def quantize_bias(bias: Array, steps: Array) -> Array:
 
 
 def accumulator_bound(weights: Array, bias: Array, input_bits: int) -> int:
-    """The largest magnitude any accumulator of a channel can reach: sum of |qw| * 2^(bits-1) + |qb|."""
+    """Return the largest magnitude any accumulator of a channel can reach: sum of |qw| * 2^(bits-1) + |qb|."""
     sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1)
     return int((sums * (1 << (input_bits - 1)) + np.abs(bias)).max(initial=0))

@@ -42,13 +42,13 @@ class Limits:
     array_bytes: int = 1 << 30  # .npy inputs
 
     def exceeded(self, name: str, found: int) -> str:
-        """The words of a refusal: limit, value found, and how to raise it."""
+        """Return the words of a refusal: limit, value found, and how to raise it."""
         return f"{found:,} exceeds the limit {name}={getattr(self, name):,} (raise it with CHAI_LIMITS={name}=N)"
 
 
 @lru_cache(maxsize=1)
 def limits() -> Limits:
-    """The limits in force."""
+    """Return the limits in force."""
     known = {f.name for f in fields(Limits)}
     changes: dict[str, int] = {}
     for item in filter(None, env().limits.split(",")):

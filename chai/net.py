@@ -236,7 +236,7 @@ class Net(Shared):
 
     @property
     def perf(self) -> PerfInfo:
-        """Where the time of the last pass went."""
+        """Return where the time of the last pass went."""
         return self._last.perf
 
     @property
@@ -269,7 +269,7 @@ class Net(Shared):
         return np.stack(items)
 
     def shapes_of(self, blob: str) -> Shape:
-        """Shape of a blob by its id, at the present input sizes."""
+        """Return shape of a blob by its id, at the present input sizes."""
         return self._shapes[blob]
 
     @property
@@ -278,7 +278,7 @@ class Net(Shared):
         return dict(self._last.values)
 
     def tops(self, layer: str) -> tuple[Array, ...]:
-        """What a layer wrote in the last pass, before any layer after it worked in place. Needs ``keep="all"``."""
+        """Return what a layer wrote in the last pass, before any layer after it worked in place. Needs ``keep="all"``."""
         values = self._last.values
         names = [known.name for known in self.graph.layers]
         if layer not in names:
@@ -295,7 +295,7 @@ class Net(Shared):
         return visible(f"<chai.Net {self.name!r}: {layers} layers, {blobs}, device {self.device.name}>")
 
     def _repr_html_(self) -> str:
-        """Where each layer runs and in which format, in a notebook."""
+        """Return where each layer runs and in which format, in a notebook."""
         from .report.layer_rows import summary, table
         from .util import html
 
@@ -403,12 +403,12 @@ class Net(Shared):
 
     @property
     def calibrated(self) -> bool:
-        """Whether the formats are those that passes use: the network's own, or measured."""
+        """Return whether the formats are those that passes use: the network's own, or measured."""
         return self._source.calibrated
 
     @property
     def trained(self) -> bool:
-        """Whether the network has weights: those of a caffemodel, or needs none."""
+        """Return whether the network has weights: those of a caffemodel, or needs none."""
         return self._source.trained
 
     def plan(self) -> None:
@@ -424,7 +424,7 @@ class Net(Shared):
 
     @property
     def offload(self) -> Execution:
-        """What runs a pass at the present input sizes: its plan, and the device's programs.
+        """Return what runs a pass at the present input sizes: its plan, and the device's programs.
 
         UsageError on a device without an overlay.
         """
@@ -438,7 +438,7 @@ class Net(Shared):
 
     @property
     def partition(self) -> Partition:
-        """Which engine runs which layer, and the reasons of those on the host."""
+        """Return which engine runs which layer, and the reasons of those on the host."""
         return self.offload.partition
 
     @property

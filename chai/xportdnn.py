@@ -105,7 +105,7 @@ def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: 
 
 
 def translated(args: argparse.Namespace) -> list[str]:
-    """The arguments of ``chai``. Raises ValueError for values that chai has no equivalent of."""
+    """Return the arguments of ``chai``. Raises ValueError for values that chai has no equivalent of."""
     if _numbers(args.transpose, "--transpose") != [2, 0, 1]:
         raise ValueError(f"--transpose {args.transpose}: networks here are channels first, {_XILINX_ONLY['transpose']}")
     swap = _numbers(args.channel_swap, "--channel_swap")

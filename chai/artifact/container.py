@@ -73,7 +73,7 @@ class Artifact(NamedTuple):
     sections: Mapping[str, Section]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
-        """A ParseError that names the file."""
+        """Return a ParseError that names the file."""
         return ParseError(message, path=self.path, hint=hint or "make it anew: chai compile")
 
 

@@ -26,7 +26,7 @@ class OnDevice(Layer):
 
 
 def layers(reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Registry) -> dict[str, Layer]:
-    """Layers by name, in order; weights and parameters only of those that the host runs."""
+    """Return layers by name, in order; weights and parameters only of those that the host runs."""
     entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
     order = reader.get("order", [str])
     if len(order) > limits().layers:

@@ -38,8 +38,8 @@ class Input(Layer):
 
 
 def overlay_of(artifact: container.Artifact) -> str:
-    """The name of the overlay that an artifact was made for. Raises DeviceError unless chai ships it: a file does not
-    choose what else is read."""
+    """Return the name of the overlay that an artifact was made for. Raises DeviceError unless chai ships it: a file
+    does not choose what else is read."""
     name: str = Reader(artifact).get("overlay", {"name": str, "build": int})["name"]
     if name not in overlays.names():
         raise DeviceError(
@@ -50,8 +50,8 @@ def overlay_of(artifact: container.Artifact) -> str:
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
-    """Everything in an artifact, for this overlay. Raises ParseError with the file's name for whatever ``save`` would not
-    have written, DeviceError for another overlay, PluginError for a custom type that is not there."""
+    """Return everything in an artifact, for this overlay. Raises ParseError with the file's name for whatever ``save``
+    would not have written, DeviceError for another overlay, PluginError for a custom type that is not there."""
     made_for = Reader(artifact).get("overlay", {"name": str, "build": int})
     if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
         raise DeviceError(
@@ -117,7 +117,7 @@ def _format(value: Any, blob: str) -> Format:
 
 
 def _card(reader: Reader) -> Card:
-    """Title, labels and preprocessing."""
+    """Return title, labels and preprocessing."""
     card = reader.get("card", {"title": str, "labels": [str], "preprocess": dict})
     preprocess = dict(card["preprocess"])
     mean = preprocess.pop("mean", [])
@@ -128,7 +128,7 @@ def _card(reader: Reader) -> Card:
 
 
 def _mean(value: Any) -> float | tuple[float, ...]:
-    """One number, or one per channel."""
+    """Return one number, or one per channel."""
     numbers = value if isinstance(value, list) else [value]
     found = tuple(restore(float, v, "mean") for v in numbers)
     return found if isinstance(value, list) else found[0]

@@ -22,17 +22,17 @@ class Reader:
         self.header = artifact.header
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
-        """An error to be raised."""
+        """Return an error to be raised."""
         return self.artifact.error(message, hint)
 
     def get(self, key: str, kind: Any) -> Any:
-        """A value of the header that has to be of this kind: a type, [kind], {str: kind} or {"key": kind, ...}."""
+        """Return a value of the header that has to be of this kind: a type, [kind], {str: kind} or {"key": kind, ...}."""
         if key not in self.header:
             raise self.error(f"header: {key!r} is missing")
         return self.of(self.header[key], kind, key)
 
     def of(self, value: Any, kind: Any, where: str) -> Any:
-        """A value from inside the header, as ``get``; ``where`` it stands."""
+        """Return a value from inside the header, as ``get``; ``where`` it stands."""
         if isinstance(kind, list):
             if not isinstance(value, list):
                 raise self.error(f"header: {where}: expected a list")
@@ -50,7 +50,7 @@ class Reader:
         return value
 
     def array(self, entry: Mapping[str, Any]) -> Array:
-        """A float32 array of the section "weights", where it lies."""
+        """Return a float32 array of the section "weights", where it lies."""
         shape = tuple(self.of(entry.get("shape"), [int], "array"))
         offset = self.of(entry.get("offset"), int, "array")
         data = self.section("weights").mapped
@@ -61,7 +61,7 @@ class Reader:
         return array
 
     def section(self, name: str) -> container.Section:
-        """A section that has to be there."""
+        """Return a section that has to be there."""
         if name not in self.artifact.sections:
             raise self.error(f"section {name!r} is missing")
         return self.artifact.sections[name]

@@ -84,7 +84,7 @@ def _check(path: Path, net: Network) -> None:
 
 
 def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, Any]:
-    """A layer's entry; parameters and weights only of those that the host runs."""
+    """Return a layer's entry; parameters and weights only of those that the host runs."""
     entry: dict[str, Any] = {
         "type": layer.type,
         "bottoms": list(layer.bottoms),
@@ -132,7 +132,7 @@ class _Chains:
         self.sections: dict[str, bytes | Array] = {}
 
     def add(self, step: DeviceStep) -> dict[str, int]:
-        """Where the segment's blobs lie, each in its region."""
+        """Return where the segment's blobs lie, each in its region."""
         overlay, shapes, places = self.execution.overlay, self.execution.shapes, self.execution.schedule.places
         made = chain(overlay, step.tasks, shapes, places, step.reads, step.writes)
         index = len(self.sections) // 2

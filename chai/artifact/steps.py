@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def places(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, tuple[str, int]]:
-    """Blobs that are parts of others: (the other, first channel)."""
+    """Return blobs that are parts of others: (the other, first channel)."""
     found = {}
     for blob, place in reader.get("places", {str: list}).items():
         if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
@@ -88,7 +88,7 @@ class Steps:
                 yield DeviceStep(made.tasks, tuple(self.layers[n] for n in names), *edges, made)
 
     def _chain(self, index: int, about: Mapping[str, Any]) -> Chain:
-        """A segment's Tasks, of its descriptors and constants."""
+        """Return a segment's Tasks, of its descriptors and constants."""
         shapes, overlay = self.shapes, self.overlay
         entries = [self.reader.of(t, {"inputs": [str], "output": str, "origin": [str]}, "task") for t in about["tasks"]]
         moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
@@ -172,14 +172,14 @@ def _there(reader: Reader, blobs: Any, known: set[str]) -> None:
 
 
 def _tops(blob: str, schedule: Schedule) -> list[str]:
-    """The layers' tops that a Task's output is: itself, or the parts of a joint one."""
+    """Return the layers' tops that a Task's output is: itself, or the parts of a joint one."""
     return (
         [part for part, (whole, _) in schedule.places.items() if whole == blob] if blob in schedule.shapes else [blob]
     )
 
 
 def _with_it(blob: str, schedule: Schedule) -> Iterator[str]:
-    """A blob that was written, the wholes it is a part of, and its own parts."""
+    """Yield a blob that was written, the wholes it is a part of, and its own parts."""
     while True:
         yield blob
         yield from (part for part, (whole, _) in schedule.places.items() if whole == blob)

@@ -12,7 +12,7 @@ from ..errors import ModelError
 
 
 def plain(value: Any) -> Any:
-    """A value of dataclasses, tuples, numbers and texts as what JSON has. Fields at their default are left out."""
+    """Return a value of dataclasses, tuples, numbers and texts as what JSON has. Fields at their default are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         given = ((f, getattr(value, f.name)) for f in fields(value))
         return {f.name: plain(v) for f, v in given if v != f.default}
@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
 
 
 def restore(cls: Any, value: Any, where: str) -> Any:
-    """The value of type ``cls`` that ``plain`` made ``value`` of. Raises ModelError that names ``where``."""
+    """Return the value of type ``cls`` that ``plain`` made ``value`` of. Raises ModelError that names ``where``."""
     if is_dataclass(cls):
         return _dataclass(cls, value, where)
     origin, inside = get_origin(cls), get_args(cls)

@@ -134,7 +134,8 @@ def xiInit(
     end_layer: str = "",
     **options: Any,
 ) -> _Handle:
-    """A handle for a network, or for the part of it between two layers, both included; fills ``io_layer_info_ptr``.
+    """Return a handle for a network, or for the part of it between two layers, both included; fills
+    ``io_layer_info_ptr``.
 
     ``prototxt``, ``caffemodel``   names inside ``dirpath``; a .chai file needs no caffemodel
     ``numImg_to_process``          images of a pass: any number, where CHaiDNN computes one or two
@@ -358,7 +359,7 @@ def _place(net: Net, layer: Layer) -> str:
 
 
 def _boxes(layer: DetectionOutput, prior: Shape) -> int:
-    """The most detections there can be in an image."""
+    """Return the most detections there can be in an image."""
     p = layer.params
     nms = p.nms_param or NonMaximumSuppression()
     priors = prior[2] // 4
@@ -368,7 +369,8 @@ def _boxes(layer: DetectionOutput, prior: Shape) -> int:
 
 
 def _counted(rows: Array, images: int) -> Array:
-    """Detections (1, 1, found, 7) as CHaiDNN stores them; Caffe's row of -1 for an image without any is none here."""
+    """Return detections (1, 1, found, 7) as CHaiDNN stores them; Caffe's row of -1 for an image without any is none
+    here."""
     rows = rows.reshape(-1, _BOX)
     rows = rows[rows[:, 1] >= 0]
     parts: list[Array] = []
@@ -379,7 +381,7 @@ def _counted(rows: Array, images: int) -> Array:
 
 
 def _stored(values: Array, kind: kernel_type_e, size: int) -> int:
-    """How many of ``values`` are an image's: ``size``, or what the number of its detections says."""
+    """Return how many of ``values`` are an image's: ``size``, or what the number of its detections says."""
     found = values[0] if kind == kernel_type_e.NMS and len(values) else 0
     if kind == kernel_type_e.NMS and 0 <= found <= (size - 1) // _BOX:
         size = 1 + _BOX * int(found)
@@ -415,7 +417,8 @@ def _nth(buffers: Sequence[Any], i: int, name: str) -> Any:
 
 
 def _floats(buffer: Any, elements: int | None, name: str, *, write: bool = False) -> Array:
-    """The first ``elements`` floats of a buffer, all there are for None. Raises UsageError for what is no such buffer."""
+    """Return the first ``elements`` floats of a buffer, all there are for None. Raises UsageError for what is no such
+    buffer."""
     try:
         view = memoryview(buffer)
     except TypeError:

@@ -78,7 +78,7 @@ class Estimate:
 
 
 def estimate(path: str | Path, overlay: Overlay) -> list[Estimate]:
-    """Every layer of a list, in order.
+    """Return every layer of a list, in order.
 
     Raises ParseError (with line and column) for what is no such list or cannot be computed; OSError passes.
     """
@@ -120,7 +120,8 @@ def _text(path: Path) -> str:
 
 
 def _cells(line: str, start: int) -> list[_Cell]:
-    """The cells of a line without blanks and quotes; none for a blank line, spreadsheets leave empty ones at the end."""
+    """Return the cells of a line without blanks and quotes; none for a blank line, spreadsheets leave empty ones at
+    the end."""
     cells = []
     for text in line.split(",", _MOST + 1):  # the type, its numbers, and whatever follows
         bare = text.strip(' \t\r"')
@@ -158,7 +159,7 @@ def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -
 
 
 def _untimed(kind: str) -> tuple[str, str]:
-    """Engine and reason of a type without sizes."""
+    """Return engine and reason of a type without sizes."""
     if kind in FREE:
         return "free", "part of a neighbour"
     if kind in HOST:
@@ -168,7 +169,7 @@ def _untimed(kind: str) -> tuple[str, str]:
 
 
 def _sizes(source: Source, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:
-    """The numbers of a line by the names of their columns."""
+    """Return the numbers of a line by the names of their columns."""
     columns = COLUMNS[kind.text]
     found = {}
     for column, cell in zip(columns, cells):
@@ -185,7 +186,7 @@ def _sizes(source: Source, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:
 
 
 def _layer(kind: str, sizes: Mapping[str, int]) -> Layer:
-    """The layer that a line describes: it knows sizes, limits and multiply-accumulates."""
+    """Return the layer that a line describes: it knows sizes, limits and multiply-accumulates."""
     if kind == "BN":
         return BatchNorm(kind, ("in",), ("out",))
     if kind == "ELTWISE":
@@ -200,7 +201,7 @@ def _layer(kind: str, sizes: Mapping[str, int]) -> Layer:
 
 
 def _output(layer: Layer, shape: Shape, sizes: Mapping[str, int]) -> Shape:
-    """The output's shape, as the list has it. Raises ShapeError where it cannot be."""
+    """Return the output's shape, as the list has it. Raises ShapeError where it cannot be."""
     made = layer.shapes(*[shape] * len(layer.bottoms))[0]
     if "output height" not in sizes:
         return made
@@ -218,7 +219,7 @@ def _output(layer: Layer, shape: Shape, sizes: Mapping[str, int]) -> Shape:
 
 
 def _task(layer: Layer, shape: Shape, out: Shape) -> Task:
-    """The layer as a Task whose numbers nobody looks at: only their count takes time."""
+    """Return the layer as a Task whose numbers nobody looks at: only their count takes time."""
     io: Any = {"inputs": layer.bottoms, "output": layer.tops[0], "origin": layer.origin}
     r = Requantization(np.ones((1, 1, 1), np.int64), 0, -128, 127)
     if isinstance(layer, Pooling):

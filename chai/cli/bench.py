@@ -88,7 +88,7 @@ def _random(shape: tuple[int, ...]) -> Any:
 
 
 def _opencv(net: Net, feeds: dict[str, Any], args: argparse.Namespace) -> Callable[[], Any] | str:
-    """A call that runs the network in OpenCV, or the reason why there is none."""
+    """Return a call that runs the network in OpenCV, or the reason why there is none."""
     from ..parser.caffemodel import write_caffemodel
 
     if is_compiled(args.net):

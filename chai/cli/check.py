@@ -148,7 +148,7 @@ def _inputs(
 
 
 def _missed(report: Report, goal: float) -> list[str]:
-    """A sentence for each goal that was missed."""
+    """Return a sentence for each goal that was missed."""
     found = []
     poor = worst.below(report)
     if poor is not None:
@@ -204,7 +204,7 @@ def _glyph() -> str:
 
 
 def _tail(name: str, width: int) -> str:
-    """The end of a name that is too long: that is where layers of one block differ."""
+    """Return the end of a name that is too long: that is where layers of one block differ."""
     name = visible(name)
     return name if len(name) <= width else "..." + name[3 - width :]
 

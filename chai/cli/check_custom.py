@@ -13,7 +13,7 @@ from . import options, output
 
 
 def types(args: argparse.Namespace) -> list[str]:
-    """Those values of --custom that name a type, not a place; they are taken out of the arguments."""
+    """Return those values of --custom that name a type, not a place; they are taken out of the arguments."""
     named = [str(p) for p in args.custom if not p.exists() and p.suffix != ".py" and p == Path(p.name)]
     args.custom = [p for p in args.custom if str(p) not in named]
     return named

@@ -49,7 +49,7 @@ class Digits:
     data: Array
 
     def right(self, said: Array) -> int:
-        """How many of the answers are right."""
+        """Return how many of the answers are right."""
         return int((said == np.array(self.truth)).sum())
 
 
@@ -113,7 +113,7 @@ def _digits() -> Digits:
 
 
 def _latency(net: Net, digits: Digits) -> list[float]:
-    """Milliseconds of single images; the first pass of a size warms up."""
+    """Return milliseconds of single images; the first pass of a size warms up."""
     times = []
     for i in range(RUNS + 1):
         net.forward(data=digits.data[i : i + 1])

@@ -61,7 +61,7 @@ class Drawing:
 
 
 def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
-    """Where the picture of each image file goes; arrays (.npy) have none."""
+    """Return where the picture of each image file goes; arrays (.npy) have none."""
     named = [file for file in files if file.suffix.lower() != ".npy"]
     if not folder and len(named) == 1:
         return {str(named[0]): out}
@@ -97,7 +97,7 @@ def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job
 
 
 def _box(found: Mapping[str, Any], window: tuple[float, float, float, float]) -> drawing.Box:
-    """The box, whose corners are parts of the network's input, in pixels of the image."""
+    """Return the box, whose corners are parts of the network's input, in pixels of the image."""
     left, top, right, bottom = window
     x0, y0, x1, y1 = found["box"]
     width, height = right - left, bottom - top

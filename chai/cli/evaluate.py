@@ -154,14 +154,15 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _described(evaluated: Output) -> str:
-    """The output that is evaluated, and what it is."""
+    """Return the output that is evaluated, and what it is."""
     words = {"scores": "class scores", "boxes": "boxes", "map": "a map"}[evaluated.kind]
     classes = "" if evaluated.classes is None else f", {evaluated.classes} classes"
     return f"output {evaluated.blob}: {words}{classes}"
 
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
-    """The known answers. Raises UsageError where they are of other images, or there is nothing else to compare with."""
+    """Return the known answers. Raises UsageError where they are of other images, or there is nothing else to compare
+    with."""
     from ..evaluate.truth import map_file, truth
 
     known = truth(job.output.kind, args.labels, args.truth)
@@ -200,7 +201,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
-    """What workers are told, how images get into the network, the images, and what to call each."""
+    """Return what workers are told, how images get into the network, the images, and what to call each."""
     from ..evaluate.job import Job, places
     from ..evaluate.outputs import output as chosen_output, parse
     from ..offload.formats import given
@@ -257,12 +258,12 @@ _Name = TypeVar("_Name", str, "str | None")
 
 
 def _anywhere(name: _Name) -> _Name:
-    """A file's name as it is understood in any folder; what chai ships is known by its own."""
+    """Return a file's name as it is understood in any folder; what chai ships is known by its own."""
     return os.path.abspath(name) if name is not None and os.path.isfile(name) else name
 
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
-    """Records of all images, those of a journal among them, and those that only say what is wrong."""
+    """Return records of all images, those of a journal among them, and those that only say what is wrong."""
     from ..evaluate.dispatch import batches, drive
     from ..util.journal import Journal
 
@@ -310,7 +311,7 @@ def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
 
 
 def _files(folders: list[str]) -> Iterator[Path]:
-    """Image files in order of their names; a folder of folders gives what is in those."""
+    """Yield image files in order of their names; a folder of folders gives what is in those."""
     for place in map(Path, folders):
         inside = sorted(p for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
         yield from images.find(inside or [place])

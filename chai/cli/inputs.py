@@ -110,14 +110,14 @@ def _is_row(shape: Shape) -> bool:
 
 
 def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
-    """What to tell somebody who gave none; ``otherwise`` is the hint where chai does not know of any."""
+    """Return what to tell somebody who gave none; ``otherwise`` is the hint where chai does not know of any."""
     from ..zoo.fetch import how_to_get
 
     return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
 
 
 def _shape_of(files: list[Path], blob: str) -> Shape:
-    """The input's size where the prototxt does not say it: that of a .npy, else it has to be given."""
+    """Return the input's size where the prototxt does not say it: that of a .npy, else it has to be given."""
     if all(f.suffix == ".npy" for f in files):
         array = images.read_array(files[0])
         return array.shape if array.ndim == 4 else (1, *array.shape)

@@ -110,7 +110,7 @@ def check_journal(args: argparse.Namespace) -> None:
 
 
 def offload(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of ``execution`` as arguments of Net. Raises UsageError."""
+    """Return the options of ``execution`` as arguments of Net. Raises UsageError."""
     engine = {}
     for text in args.engine:
         name, _, where = text.rpartition("=")
@@ -161,7 +161,7 @@ def load_custom(args: argparse.Namespace) -> None:
 
 
 def load_network(args: argparse.Namespace, **options: Any) -> Any:
-    """The Net that the arguments describe."""
+    """Return the Net that the arguments describe."""
     from ..net import Net
 
     if is_compiled(args.net):

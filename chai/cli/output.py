@@ -125,7 +125,7 @@ def _finite(value: Any) -> Any:
 
 
 def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> Iterator[T]:
-    """The items, with a ``meter`` of how many are done."""
+    """Yield the items, with a ``meter`` of how many are done."""
     with meter(what, quiet) as tell:
         for done, item in enumerate(items):
             tell(done, total)
@@ -134,7 +134,7 @@ def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> 
 
 @contextmanager
 def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """A function to call with what is done and the total, None if it is not known.
+    """Yield a function to call with what is done and the total, None if it is not known.
 
     A bar on stderr once two seconds have passed: a line every ten seconds where it is no terminal.
     """

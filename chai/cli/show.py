@@ -108,7 +108,7 @@ def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]
 
 
 def _implementation(layer: Layer, bottoms: tuple[Shape, ...]) -> str | None:
-    """Which of a custom layer's implementations runs, and why; None where there is one only."""
+    """Return which of a custom layer's implementations runs, and why; None where there is one only."""
     if layer.engine != "custom" or len(_custom(layer).custom.implementations) == 1:
         return None
     return _custom(layer).choice(bottoms)
@@ -166,7 +166,7 @@ def _count(value: int | None) -> str:
 
 
 def _total(values: Iterable[int | None]) -> str:
-    """A sum as text; "?" if a part of it is not known."""
+    """Return a sum as text; "?" if a part of it is not known."""
     known = list(values)
     return "?" if None in known else quantity(sum(filter(None, known)))
 

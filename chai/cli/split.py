@@ -119,7 +119,7 @@ def _batch(net: Any) -> int:
 
 
 def _merged(net: Any) -> list[list[str]]:
-    """Layers that run as one Task although none took in the other; the first one has the cycles."""
+    """Return layers that run as one Task although none took in the other; the first one has the cycles."""
     known = {layer.name for layer in net.offload.graph.layers}
     tasks = (task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks)
     return [[n for n in task.origin if n in known] for task in tasks if task.output in net.schedule.shapes]

@@ -109,8 +109,8 @@ def chain(
     reads: Collection[str],
     writes: Collection[str],
 ) -> Chain:
-    """The Chain of a segment that is given the blobs ``reads`` and asked for ``writes``; ``places`` as ``regions`` has
-    them. Raises DeviceError for a Task that the overlay's descriptors cannot say."""
+    """Return the Chain of a segment that is given the blobs ``reads`` and asked for ``writes``; ``places`` as
+    ``regions`` has them. Raises DeviceError for a Task that the overlay's descriptors cannot say."""
     moves = [(task.inputs, task.output) for task in tasks]
     laid = regions(overlay.layout, shapes, places, moves, reads, writes)
     descriptors, constants = _encoded(overlay, tasks, shapes, laid)
@@ -118,7 +118,7 @@ def chain(
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:
-    """Bytes of so many descriptors in FIXED; the constants begin behind them."""
+    """Return bytes of so many descriptors in FIXED; the constants begin behind them."""
     return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
 
 
@@ -130,7 +130,7 @@ def tokens(tasks: Sequence[Task]) -> Iterator[tuple[bool, bool]]:
 
 
 def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
-    """What the host can ``load`` of the blobs that it asks for: (blob, first channel, channels)."""
+    """Return what the host can ``load`` of the blobs that it asks for: (blob, first channel, channels)."""
     filled: dict[str, list[tuple[int, int]]] = {}  # channels of a whole that the host or a Task writes
     for blob in laid.given:
         whole, first = laid.whole(blob)
@@ -161,7 +161,7 @@ def _inside(filled: Sequence[tuple[int, int]], first: int, end: int) -> Iterator
 def _encoded(
     overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], laid: Regions
 ) -> tuple[list[bytes], list[tuple[int, Piece]]]:
-    """Descriptors, and constants with their offsets."""
+    """Return descriptors, and constants with their offsets."""
     descriptors, constants = [], list[tuple[int, Piece]]()
     end = head_bytes(overlay, len(tasks))
     for tag, (task, (wait, signal)) in enumerate(zip(tasks, tokens(tasks))):
@@ -188,7 +188,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(chains: Sequence[Chain]) -> Footprint:
-    """What all segments of a network take, each in memory of its own."""
+    """Return what all segments of a network take, each in memory of its own."""
     return Footprint(
         sum(sum(made.regions.sizes.values()) for made in chains),
         sum(made.regions.total for made in chains),
@@ -199,7 +199,7 @@ def footprint(chains: Sequence[Chain]) -> Footprint:
 def codes_of(
     blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
 ) -> Array:
-    """The codes of a blob, made where they are missing; those of a part are a view of the whole's."""
+    """Return the codes of a blob, made where they are missing; those of a part are a view of the whole's."""
     if blob not in blobs:
         place = places.get(blob)
         shape = shapes[blob]

@@ -59,7 +59,7 @@ class Regions:
         return sum(placed.bytes for placed in self.blobs.values() if placed.parent is None)
 
     def whole(self, blob: str) -> tuple[str, int]:
-        """The blob that a blob is a part of, itself if of none, and its first channel there."""
+        """Return the blob that a blob is a part of, itself if of none, and its first channel there."""
         placed = self.blobs[blob]
         return placed.parent or blob, placed.first_channel
 
@@ -105,7 +105,7 @@ def regions(
 
 
 def _whole(blob: str, places: Mapping[str, tuple[str, int]], used: Collection[str]) -> tuple[str, int]:
-    """The outermost blob in use that a blob is a part of, and its first channel there."""
+    """Return the outermost blob in use that a blob is a part of, and its first channel there."""
     found, first = (blob, 0), 0
     while blob in places:
         blob, start = places[blob]
@@ -116,14 +116,14 @@ def _whole(blob: str, places: Mapping[str, tuple[str, int]], used: Collection[st
 
 
 def _regions(wholes: Mapping[str, tuple[str, int]], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
-    """The region of each blob that is no part."""
+    """Return the region of each blob that is no part."""
     written, read = ({wholes[blob][0] for blob in blobs} for blobs in (given, writes))
     kinds = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}
     return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
 
 
 def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves) -> dict[str, int]:
-    """Offsets: those in WORK share bytes, the others lie one behind the other."""
+    """Return offsets: those in WORK share bytes, the others lie one behind the other."""
     lives: dict[str, tuple[int, int]] = {}
     for moment, (sources, target) in enumerate(moves):
         for whole in (*sources, target):
@@ -181,7 +181,7 @@ def _check_order(made: Regions) -> None:
 
 
 def _moments(made: Regions) -> Iterator[tuple[Collection[str], str | None]]:
-    """All reading and writing of a run: the host's before the Tasks, the Tasks', and the host's behind them."""
+    """Yield all reading and writing of a run: the host's before the Tasks, the Tasks', and the host's behind them."""
     yield from (((), blob) for blob in made.given)
     yield from made.moves
     written = {made.whole(blob)[0] for blob in (*made.given, *(target for _, target in made.moves))}

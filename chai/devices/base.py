@@ -77,11 +77,11 @@ class Device:
     alone: ClassVar[bool] = False
 
     def status(self) -> tuple[bool, str]:
-        """Whether it can be used here, and on what or why not."""
+        """Return whether it can be used here, and on what or why not."""
         raise NotImplementedError
 
     def compile(self, work: Work) -> Program:
-        """A Program for these Tasks. Raises DeviceError if the device cannot be used."""
+        """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
         raise NotImplementedError(self.name)
 
     def leave(self) -> None:

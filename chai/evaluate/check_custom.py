@@ -55,11 +55,11 @@ class CustomReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every implementation agrees with plain Python everywhere."""
+        """Return whether every implementation agrees with plain Python everywhere."""
         return all(row.ok for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and names only, ready for json.dumps."""
+        """Return numbers and names only, ready for json.dumps."""
         return {"type": self.type, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ def check_custom(
 def check_layer(
     layer: CustomLayer, bottoms: Sequence[Shape], tolerance: float = TOLERANCE, seed: int = 0
 ) -> Iterator[Row]:
-    """The rows for one layer of a network, with its own parameters, on random inputs of these shapes."""
+    """Yield the rows for one layer of a network, with its own parameters, on random inputs of these shapes."""
     if not bottoms or any(not s for s in bottoms):
         raise UsageError("check_custom needs the shape of every input, batch first")
     rng = np.random.default_rng(seed)
@@ -181,7 +181,7 @@ class _Case:
 
 
 def _distance(found: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """The largest difference of any element; equal infinities differ by nothing."""
+    """Return the largest difference of any element; equal infinities differ by nothing."""
     with np.errstate(invalid="ignore"):
         return max(float(np.abs(np.where(f == w, 0, f - w)).max(initial=0)) for f, w in zip(found, wanted))
 
@@ -191,7 +191,7 @@ def _same(first: Sequence[Array], second: Sequence[Array]) -> bool:
 
 
 def _timed(frame: Frame, data: Sequence[Array]) -> tuple[Tops, float]:
-    """Tops, and milliseconds."""
+    """Return tops, and milliseconds."""
     begin = perf_counter()
     with np.errstate(all="ignore"):
         tops = frame.run(data)

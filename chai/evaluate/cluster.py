@@ -79,7 +79,7 @@ class Cluster:
         self._submit(part)
 
     def wait(self) -> list[tuple[Part, Answer]]:
-        """Answers that have come. Raises DeviceError when none has for too long."""
+        """Return answers that have come. Raises DeviceError when none has for too long."""
         ready: list[Any] = []
         with suppress(Empty):
             ready.append(self._done.get(timeout=1))

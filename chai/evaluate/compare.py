@@ -70,7 +70,7 @@ class LayerCheck:
         return "exact" if self.sqnr_db == inf else floored(self.sqnr_db)
 
     def below(self, bound_db: float) -> bool:
-        """Whether the layer was measured and has less than ``bound_db``."""
+        """Return whether the layer was measured and has less than ``bound_db``."""
         return self.not_finite > 0 or (self.sqnr_db is not None and self.sqnr_db < bound_db)
 
     def to_json(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Agreement:
         return self.top1 / self.images
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and names only, ready for json.dumps."""
+        """Return numbers and names only, ready for json.dumps."""
         return {"blob": self.blob, "images": self.images, "top1": self.top1, "top5": self.top5, "share": self.share}
 
 
@@ -167,7 +167,7 @@ class Report:
         return html.notebook(*map(html.paragraph, facts), html.rows(table, bars))
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and names only, ready for json.dumps."""
+        """Return numbers and names only, ready for json.dumps."""
         bad = self.first_bad
         return {
             "network": self.network,
@@ -366,7 +366,7 @@ class _Comparison:
         )
 
     def _layers(self, offload: Execution, held: Mapping[str, _Held]) -> Iterator[LayerCheck]:
-        """Every layer of the prototxt but the sources, which are listed by their blobs."""
+        """Yield every layer of the prototxt but the sources, which are listed by their blobs."""
         graph = self.reference.graph
         stands = _stand_ins(graph, offload.graph)
         for layer in graph.layers:
@@ -413,7 +413,7 @@ class _Held:
 
 
 def _held(offload: Execution) -> dict[str, _Held]:
-    """The blobs that are on the overlay at some time, by id."""
+    """Return the blobs that are on the overlay at some time, by id."""
     found: dict[str, _Held] = {}
     for step in offload.schedule.steps:
         if isinstance(step, Convert) and step.kind == "Pack":

@@ -26,20 +26,20 @@ class Crew(Protocol):
     """Workers, wherever they are."""
 
     def room(self) -> int:
-        """How many batches could be given now."""
+        """Return how many batches could be given now."""
 
     def give(self, part: Part) -> None:
         """Have a batch run."""
 
     def wait(self) -> list[tuple[Part, Answer]]:
-        """What has come back, after a second at most; copies of what came back before are allowed."""
+        """Return what has come back, after a second at most; copies of what came back before are allowed."""
 
     def close(self) -> None:
         """End or leave the workers, at once."""
 
 
 def batches(images: Sequence[Place], size: int, done: Collection[int] = ()) -> list[Part]:
-    """The images not done, in the batches that they have in a run from the beginning."""
+    """Return the images not done, in the batches that they have in a run from the beginning."""
     runs = (images[i : i + size] for i in range(0, len(images), size))
     parts = (tuple(place for place in run if place[0] not in done) for run in runs)
     return [part for part in parts if part]

@@ -77,15 +77,15 @@ class Job:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """What the columns are called; the first is what the others are compared with."""
+        """Return what the columns are called; the first is what the others are compared with."""
         return self.devices if self.reference is None else ("float", *self.devices)
 
     def sealed(self) -> Job:
-        """A copy with the digests of this machine's files."""
+        """Return a copy with the digests of this machine's files."""
         return replace(self, digests=self._measured())
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values only."""
+        """Return plain values only."""
         return asdict(self)
 
     @classmethod
@@ -94,7 +94,7 @@ class Job:
         return cls(**_tuples({**content, "output": Output(**content["output"])}))
 
     def key(self) -> dict[str, Any]:
-        """What the numbers depend on, part by part, wherever the files are."""
+        """Return what the numbers depend on, part by part, wherever the files are."""
         places = ("network", "reference", "custom", "calibration", "mean", "sample", "maps", "digests")
         files = {role: value for role, value in self.digests.items() if role != "first image"}
         return {**files, "options": {k: v for k, v in self.to_json().items() if k not in places}}
@@ -195,7 +195,7 @@ class Bench:
         self._opened.close()
 
     def run(self, places: Sequence[Place]) -> list[Record]:
-        """A Record per image; {"image": index, "error": words} of one that cannot be read."""
+        """Return a Record per image; {"image": index, "error": words} of one that cannot be read."""
         records: list[Record] = []
         inputs: dict[tuple[int, ...], dict[int, _Image]] = {}
         for index, file, item in places:
@@ -222,7 +222,7 @@ class Bench:
         return records
 
     def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
-        """An image, or why there is none."""
+        """Return an image, or why there is none."""
         try:
             image = self._read(file, item)
             return replace(image, target=self._target(image, file, item)) if target else image, ""
@@ -240,7 +240,7 @@ class Bench:
         return _Image(array, (0.0, 0.0, float(width), float(height)), (width, height))
 
     def _target(self, image: _Image, file: str, item: int | None) -> Array | None:
-        """The true class of each pixel, if there is a file of them. Raises ParseError."""
+        """Return the true class of each pixel, if there is a file of them. Raises ParseError."""
         path = map_file(self.job.maps, file, item) if self.job.maps else None
         if path is None or not path.is_file():
             return None
@@ -309,7 +309,7 @@ def release() -> None:
 
 
 def refusal(found: Mapping[str, Any]) -> ChaiError:
-    """The error that a worker refused with, to be raised here."""
+    """Return the error that a worker refused with, to be raised here."""
     kind = getattr(errors, found["kind"])
     error: ChaiError = kind.__new__(kind, found["message"])
     vars(error).update({k: v for k, v in found.items() if k != "kind"})
@@ -326,7 +326,7 @@ def _ready(job: Mapping[str, Any]) -> Bench:
 
 
 def places(files: Iterable[Path], rank: int) -> list[Place]:
-    """Every image of these files, numbered; a .npy of at least ``rank`` axes, the input blob's, holds several."""
+    """Return every image of these files, numbered; a .npy of at least ``rank`` axes, the input blob's, holds several."""
     found: list[Place] = []
     for file in files:
         items: Sequence[int | None] = _items(file, rank) if file.suffix.lower() == ".npy" else [None]

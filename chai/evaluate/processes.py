@@ -36,7 +36,7 @@ class _Worker:
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """What it reads, and what it writes."""
+        """Return what it reads, and what it writes."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         return self.process.stdin, self.process.stdout
@@ -66,7 +66,7 @@ class Processes:
         self._send(worker)
 
     def wait(self) -> list[tuple[Part, Answer]]:
-        """Answers that have come, and the batches of workers that ended or were ended."""
+        """Return answers that have come, and the batches of workers that ended or were ended."""
         found: list[tuple[Part, Answer]] = []
         for key, _ in self.events.select(0.5):
             worker: _Worker = key.data

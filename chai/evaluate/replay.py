@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run_layer(
     net: Net, name: str, inputs: Sequence[Any] | str | Path | None = None, *, jit: bool = True
 ) -> dict[str, Array]:
-    """Tops of one layer, {blob: float32}, computed on the host.
+    """Return tops of one layer, {blob: float32}, computed on the host.
 
     ``inputs``  one array per bottom; or a folder that CHAI_DUMP has written; or None for the blobs of the last pass
                 (``Net(..., keep="all")``)

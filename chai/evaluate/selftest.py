@@ -35,7 +35,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether it passed."""
+        """Return whether it passed."""
         return not self.reason
 
 
@@ -97,7 +97,7 @@ def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
 
 
 def run(device: Device, overlay: Overlay) -> Iterator[Result]:
-    """Every probe in turn; a failure does not keep the next from being tried.
+    """Yield every probe in turn; a failure does not keep the next from being tried.
 
     Raises UsageError for a device that computes in float, and what the device raises if it cannot be used at all.
     """
@@ -117,7 +117,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[Result]:
 
 
 def difference(found: Array, wanted: Array) -> str:
-    """Where the first value that is not as wanted stands, and how many there are; nothing if all are."""
+    """Return where the first value that is not as wanted stands, and how many there are; nothing if all are."""
     wrong = np.argwhere(found != wanted)
     if not len(wrong):
         return ""

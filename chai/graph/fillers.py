@@ -17,7 +17,7 @@ EXACT = "exact"  # for a layer's own use: a constant that random weights may not
 
 
 def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ...]) -> list[Array]:
-    """One float32 blob per shape.
+    """Return one float32 blob per shape.
 
     Weights (two axes or more) are drawn as Caffe's xavier does, uniform in +-sqrt(3 / fan_in), so that signals keep
     their size from layer to layer; a bilinear filler is obeyed; everything else, and what has a filler of the type
@@ -38,7 +38,7 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
 
 
 def bilinear(shape: Shape) -> Array:
-    """The upsampling kernel (M, C, k, k) of Caffe's BilinearFiller."""
+    """Return the upsampling kernel (M, C, k, k) of Caffe's BilinearFiller."""
     kernel = shape[3]
     factor = ceil_div(kernel, 2)
     center = (2 * factor - 1 - factor % 2) / (2 * factor)

@@ -86,19 +86,19 @@ class Layer:
         return visible(f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>")
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        """Shapes of the tops for these bottoms. Raises ShapeError."""
+        """Return shapes of the tops for these bottoms. Raises ShapeError."""
         return bottoms[:1] * len(self.tops)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        """Shapes of the trained parameters, in caffemodel order."""
+        """Return shapes of the trained parameters, in caffemodel order."""
         return ()
 
     def fillers(self) -> tuple[Any, ...]:
-        """The fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
+        """Return the fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
         return ()
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
-        """Multiply-accumulates of one forward pass; 0 for types that are not matrix products."""
+        """Return multiply-accumulates of one forward pass; 0 for types that are not matrix products."""
         return 0
 
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
@@ -144,12 +144,13 @@ class Layer:
     # -- on an overlay
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        """Why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
+        """Return why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
         return f"no {self.type} unit"
 
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
-        """Why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if inside."""
+        """Return why a Task of this kind is outside the manifest's limits (``NAME_max`` of its section); None if
+        inside."""
         limits = tasks.find(kind).limits(overlay)
         if limits is None:
             return f"no {kind} unit"
@@ -166,15 +167,15 @@ class Layer:
         return 1 if limits is None else limits.channel_step
 
     def lower(self, target: Target) -> list[Task]:
-        """The Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
+        """Return the Tasks of this layer. Raises Unsupported when its numbers do not fit the overlay's arithmetic."""
         raise NotImplementedError(self.type)
 
     def parts(self, bottom: Shape) -> dict[str, int]:
-        """Tops that are channels of the bottom, from the first that is given on: their readers find them there."""
+        """Return tops that are channels of the bottom, from the first that is given on: their readers find them there."""
         return {}
 
     def affine(self) -> tuple[Array, Array] | None:
-        """Factor and addend per channel (C,) float64 if that is all this layer does."""
+        """Return factor and addend per channel (C,) float64 if that is all this layer does."""
         return None
 
     # -- for passes and the quantiser
@@ -238,11 +239,11 @@ class Layer:
     # -- words that every layer's refusals share
 
     def failure(self, error: ModelError) -> ModelError:
-        """An error met inside this layer, with its name."""
+        """Return an error met inside this layer, with its name."""
         return ModelError(f"layer {self.name!r} ({self.type}): {error.message}", layer=self.name, hint=error.hint)
 
     def wrong(self, message: str, hint: str | None = None) -> ShapeError:
-        """A ShapeError that names this layer: ``raise self.wrong(...)``."""
+        """Return a ShapeError that names this layer: ``raise self.wrong(...)``."""
         return ShapeError(f"layer {self.name!r} ({self.type}): {message}", layer=self.name, hint=hint)
 
     def axis(self, value: int, shape: Shape, *, end: bool = False) -> int:

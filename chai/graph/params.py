@@ -14,32 +14,32 @@ SIZE = 65_535  # largest kernel, stride, dilation, group or pad that is accepted
 
 
 def within(low: float, high: float, default: Any = None) -> Any:
-    """A number, or a repeated one (default ``()``), from ``low`` to ``high``."""
+    """Return a number, or a repeated one (default ``()``), from ``low`` to ``high``."""
     return field(default=default, metadata={"within": (low, high)})
 
 
 def size(default: Any = None) -> Any:
-    """A length in elements, at least 1."""
+    """Return a length in elements, at least 1."""
     return within(1, SIZE, default)
 
 
 def margin(default: Any = None) -> Any:
-    """A padding in elements, at least 0."""
+    """Return a padding in elements, at least 0."""
     return within(0, SIZE, default)
 
 
 def axis_index(default: int | None) -> Any:
-    """An axis; negative counts from the last."""
+    """Return an axis; negative counts from the last."""
     return within(-32, 31, default)
 
 
 def choice(*allowed: str, default: str) -> Any:
-    """An enum value that this layer implements; the schema's others are refused by name."""
+    """Return an enum value that this layer implements; the schema's others are refused by name."""
     return field(default=default, metadata={"choice": allowed})
 
 
 def nested(cls: type, *, repeated: bool = False) -> Any:
-    """A message inside the message, filled into ``cls``."""
+    """Return a message inside the message, filled into ``cls``."""
     return field(default=() if repeated else None, metadata={"nested": cls})
 
 

@@ -57,7 +57,8 @@ def save(image: Image, path: Path, format: str) -> None:
 
 
 def class_colour(index: int) -> Colour:
-    """The colour that PASCAL VOC gives a class: the bits of its number, dealt out to red, green and blue in turn.
+    """Return the colour that PASCAL VOC gives a class: the bits of its number, dealt out to red, green and blue in
+    turn.
 
     The lowest three become the highest bits of the channels, the next three the second highest; class 0 is black.
     """
@@ -75,7 +76,7 @@ class Box:
 
 
 def with_boxes(image: Image, boxes: Sequence[Box]) -> Image:
-    """A copy with a frame and a tag for each box; of frames that overlap the first lies on top.
+    """Return a copy with a frame and a tag for each box; of frames that overlap the first lies on top.
 
     Frames are clipped to the picture; a box wholly outside it, or without an inside, is left out.
     """
@@ -102,7 +103,8 @@ def with_boxes(image: Image, boxes: Sequence[Box]) -> Image:
 
 
 def with_classes(image: Image, classes: Array, window: tuple[float, float, float, float]) -> Image:
-    """A copy half in the colours of ``classes``, int (H, W), which cover the ``window`` (left, top, right, bottom)."""
+    """Return a copy half in the colours of ``classes``, int (H, W), which cover the ``window`` (left, top, right,
+    bottom)."""
     from PIL import Image as Images
 
     indices, places = np.unique(classes, return_inverse=True)
@@ -140,7 +142,8 @@ def _covered(image: Image, colours: Image, window: tuple[float, float, float, fl
 
 
 def with_lines(image: Image, lines: Sequence[tuple[str, Colour | None]]) -> Image:
-    """A copy on a taller canvas with lines of text below the picture, each after a square of its colour if it has one."""
+    """Return a copy on a taller canvas with lines of text below the picture, each after a square of its colour if it
+    has one."""
     from PIL import Image as Images, ImageDraw
 
     font = _font(image)
@@ -159,7 +162,8 @@ def with_lines(image: Image, lines: Sequence[tuple[str, Colour | None]]) -> Imag
 
 
 def _pixels(corners: tuple[float, float, float, float], size: tuple[int, int]) -> tuple[int, int, int, int] | None:
-    """First and last column and row (left, top, right, bottom) of a box, inside an image of ``size``; None if empty."""
+    """Return first and last column and row (left, top, right, bottom) of a box, inside an image of ``size``; None if
+    empty."""
     if not all(map(isfinite, corners)):
         return None
     left, top, right, bottom = corners
@@ -179,13 +183,13 @@ def _font(image: Image) -> Any:
 
 
 def _drawable(text: str) -> str:
-    """One line of bounded length in ASCII, which is all that Pillow's own fonts can be trusted to hold."""
+    """Return one line of bounded length in ASCII, which is all that Pillow's own fonts can be trusted to hold."""
     bare = (c for c in normalize("NFKD", text[:80]) if not combining(c))  # an accent is a character of its own now
     return "".join(c if " " <= c <= "~" else "?" for c in bare)[:80]
 
 
 def _extent(text: str, font: Any) -> tuple[int, int]:
-    """Width and line height in pixels."""
+    """Return width and line height in pixels."""
     width, height = font.getmask(text or " ").size
     return width, sum(font.getmetrics()) if hasattr(font, "getmetrics") else height
 

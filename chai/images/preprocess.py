@@ -59,7 +59,7 @@ class Preprocess:
                 raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}")
 
     def with_options(self, **options: Any) -> Preprocess:
-        """A copy with the options that are not None. Raises UsageError for values that make no sense."""
+        """Return a copy with the options that are not None. Raises UsageError for values that make no sense."""
         chosen = {k: v for k, v in options.items() if v is not None}
         if not chosen:
             return self
@@ -73,7 +73,7 @@ class Preprocess:
         return new
 
     def describe(self, shape: Shape) -> str:
-        """One line: 256x256 -> 224x224 BGR, mean 104 117 123."""
+        """Return one line: 256x256 -> 224x224 BGR, mean 104 117 123."""
         resize, crop = self._sizes(shape)
         size = "x".join(map(str, resize)) + ("" if crop == resize else " -> " + "x".join(map(str, crop)))
         words = [f"{size} {self._channels(shape)}"]
@@ -88,7 +88,7 @@ class Preprocess:
         return ", ".join(words)
 
     def __call__(self, image: Image, shape: Shape) -> Array:
-        """The image as one item (C, H, W), float32, of an input blob of ``shape`` (N, C, H, W)."""
+        """Return the image as one item (C, H, W), float32, of an input blob of ``shape`` (N, C, H, W)."""
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
@@ -158,12 +158,13 @@ def _within(value: Any) -> bool:
 
 
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
-    """Pixels (H, W) or (H, W, C) at another size, rounded to whole values as cv::resize(INTER_LINEAR) rounds bytes."""
+    """Return pixels (H, W) or (H, W, C) at another size, rounded to whole values as cv::resize(INTER_LINEAR) rounds
+    bytes."""
     return np.rint(interpolate(pixels, size))
 
 
 def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
-    """Values (H, W) or (H, W, C) at another size, bilinear, float32 for float32.
+    """Return values (H, W) or (H, W, C) at another size, bilinear, float32 for float32.
 
     Half-pixel centres and no smoothing when shrinking: what Caffe's cv::resize(INTER_LINEAR) does, and what published
     networks were evaluated with. Beyond the outermost centres the edge is repeated.
@@ -181,7 +182,7 @@ def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
 
 
 def read(path: str | Path) -> Image:
-    """A picture, turned upright, of bounded size. Raises ParseError for what is no JPEG, PNG, BMP or PPM."""
+    """Return a picture, turned upright, of bounded size. Raises ParseError for what is no JPEG, PNG, BMP or PPM."""
     from PIL import Image, ImageOps
 
     with _opened(path, sorted(set(FORMATS.values()))) as image:
@@ -246,7 +247,7 @@ def read_array(path: str | Path) -> Array:
 
 
 def read_mean(path: str | Path) -> Array:
-    """A mean image (C, H, W): .npy or Caffe's .binaryproto."""
+    """Return a mean image (C, H, W): .npy or Caffe's .binaryproto."""
     from ..parser.caffemodel import read_blob_file
 
     mean = read_array(path) if str(path).endswith(".npy") else read_blob_file(path)
@@ -288,7 +289,7 @@ class Card:
 
 
 def card_text(path: Path) -> str:
-    """The text of a card; "" if there is no such file. Raises ParseError."""
+    """Return the text of a card; "" if there is no such file. Raises ParseError."""
     if not path.is_file():
         return ""
     try:
@@ -311,7 +312,8 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def read_card(prototxt: str | Path) -> Card:
-    """The card of a network, from NAME.toml beside NAME.prototxt; an empty one if there is none. Raises ParseError."""
+    """Return the card of a network, from NAME.toml beside NAME.prototxt; an empty one if there is none. Raises
+    ParseError."""
     path = Path(prototxt).with_suffix(".toml")
     return parse_card(card_text(path), path)
 
@@ -421,7 +423,7 @@ def prepared(pictures: Iterable[str | Path | Image], card: Card, transform: Any,
 
 
 def read_labels(path: str | Path) -> list[str]:
-    """One label per line; ImageNet's leading synset id (n01440764) is dropped."""
+    """Return one label per line; ImageNet's leading synset id (n01440764) is dropped."""
     lines = content(path, "text_bytes").decode("utf-8", "replace").splitlines()
     return [
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line

@@ -50,7 +50,7 @@ def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Ar
 
 
 def pack(x: Array, format: Format) -> Array:
-    """Codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
+    """Return codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
     compiled = _loops(x.size)
     if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
@@ -111,13 +111,13 @@ def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
 
 
 def _parts(channels: int, size: int) -> Iterator[slice]:
-    """Channels of ``size`` elements, ``BLOCK`` elements at a time."""
+    """Return channels of ``size`` elements, ``BLOCK`` elements at a time."""
     step = max(1, BLOCK // max(1, size))
     return (slice(first, min(first + step, channels)) for first in range(0, channels, step))
 
 
 def _of(part: slice, r: Requantization) -> Requantization:
-    """The multipliers of some channels."""
+    """Return the multipliers of some channels."""
     m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
     return Requantization(np.asarray(m), r.shift, r.low, r.high, negative)
 
@@ -138,7 +138,7 @@ def warm_up() -> None:
 
 
 def _loops(elements: int) -> Any:
-    """The module of compiled loops for so many elements more, or None."""
+    """Return the module of compiled loops for so many elements more, or None."""
     global _done
     _done += elements
     return _compiled() if _done >= PAYS else None
@@ -146,7 +146,7 @@ def _loops(elements: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _compiled() -> Any:
-    """The module of compiled loops, or None without numba."""
+    """Return the module of compiled loops, or None without numba."""
     try:
         from . import codes_numba
     except ImportError:

@@ -68,7 +68,8 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
 def columns(
     image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None
 ) -> Iterator[tuple[slice, Array]]:
-    """Output rows and their columns, float32 (group, K, pixels), for an image (C, H, W) of any type; K = C/group * kh * kw.
+    """Yield output rows and their columns, float32 (group, K, pixels), for an image (C, H, W) of any type; K = C/group
+    * kh * kw.
 
     As many rows at a time as ``most`` bytes have room for. The buffer is the same for all bands.
     """

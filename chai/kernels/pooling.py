@@ -21,7 +21,7 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
 
 def sum_pool(x: Array, window: Window, out: Shape) -> Array:
-    """Sum of each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
+    """Sum each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
     return _reduce(x, window, out, np.add, 0.0)
 
 
@@ -44,7 +44,7 @@ def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Arr
 
 
 def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
-    """Elements of each window clipped to the rows and columns that count: from ``first`` to before ``last``.
+    """Return elements of each window clipped to the rows and columns that count: from ``first`` to before ``last``.
 
     float32 (OH, OW); a window outside of them counts as 1, its sum being 0.
     """

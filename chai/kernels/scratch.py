@@ -25,7 +25,7 @@ class Scratch:
         self._buffers: dict[str, Array] = {}
 
     def take(self, name: str, *shape: int) -> Array:
-        """An array of this shape, with anything in it."""
+        """Return an array of this shape, with anything in it."""
         size = prod(shape)
         if name not in self._buffers or self._buffers[name].size < size:
             self._buffers.pop(name, None)

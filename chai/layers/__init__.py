@@ -20,13 +20,13 @@ def _files() -> dict[str, str]:
 
 
 def find(name: str) -> type[Layer] | None:
-    """The class of a layer type, exact spelling, or None if there is none."""
+    """Return the class of a layer type, exact spelling, or None if there is none."""
     stem = _files().get(name.lower())
     return _defined(stem).get(name) if stem else None
 
 
 def types() -> list[str]:
-    """Every layer type there is, in alphabetical order."""
+    """Return every layer type there is, in alphabetical order."""
     return sorted((name for stem in _files().values() for name in _defined(stem)), key=str.lower)
 
 

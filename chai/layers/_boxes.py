@@ -23,7 +23,7 @@ def suppress(
     eta: float = 1.0,
     most: int | None = None,
 ) -> list[int]:
-    """Numbers of the boxes that stay, in the given order: the best first.
+    """Return numbers of the boxes that stay, in the given order: the best first.
 
     A box goes when its overlap (intersection over union) with one that stays ``exceeds`` the threshold. ``low`` and
     ``high`` (boxes, 2) are corners, ``area`` (boxes,); sides are ``high - low + edge``: 1 where both corners are pixels of

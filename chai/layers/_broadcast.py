@@ -28,7 +28,7 @@ class BroadcastLayer(Layer):
         return bottoms[:1]
 
     def operand(self, *bottoms: Shape) -> Shape:
-        """Shape of the trained operand."""
+        """Return shape of the trained operand."""
         first = self.axis(self.params.axis, bottoms[0])
         axes = self.params.num_axes
         return bottoms[0][first:] if axes == -1 else bottoms[0][first : first + axes]

@@ -66,7 +66,7 @@ class RecurrentLayer(Layer):
         return ((*x[:2], p.num_output), *(state,) * hidden)
 
     def _constant(self, bottoms: Sequence[object]) -> bool:
-        """Whether there is an input for all steps."""
+        """Return whether there is an input for all steps."""
         return len(bottoms) - 2 > (self.states if self.params.expose_hidden else 0)
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -124,5 +124,5 @@ class RecurrentLayer(Layer):
     def step(
         self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
     ) -> tuple[Array, tuple[Array, ...]]:
-        """Output and state of a step from the sum of its inputs (N, gates * num_output)."""
+        """Return output and state of a step from the sum of its inputs (N, gates * num_output)."""
         raise NotImplementedError(self.type)

@@ -57,11 +57,11 @@ class Source(Layer):
 
     @property
     def notes(self) -> list[str]:
-        """What was assumed about the tops' shapes."""
+        """Return what was assumed about the tops' shapes."""
         return []
 
     def declared(self) -> list[Shape | None]:
-        """One shape (or None) per top."""
+        """Return one shape (or None) per top."""
         return [None] * len(self.tops)
 
 
@@ -71,7 +71,7 @@ class DataSource(Source):
     tops_allowed = (1, None)
 
     def size(self) -> tuple[int, int] | None:
-        """Height and width of an item before cropping, where the layer's messages say them."""
+        """Return height and width of an item before cropping, where the layer's messages say them."""
         return self.transform.resize if self.transform else None
 
     def batch(self) -> int:

@@ -50,7 +50,8 @@ FEW = 8  # zeros that any kernel may get beside it; larger ones as many as they 
 
 
 def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
-    """The paddings (top, left) and (bottom, right): pad_t and so on where the layer has them, else ``pad`` twice."""
+    """Return the paddings (top, left) and (bottom, right): pad_t and so on where the layer has them, else ``pad``
+    twice."""
     p = layer.params
     given = (p.pad_t, p.pad_l), (p.pad_b, p.pad_r)
     if given == ((0, 0), (0, 0)):
@@ -122,7 +123,7 @@ class WindowLayer(Layer):
         return found[0], found[1]
 
     def evened(self, weights: Array) -> Array:
-        """Trained weights as the kernel of ``window``."""
+        """Return trained weights as the kernel of ``window``."""
         zeros = self._zeros
         return weights if zeros == ((0, 0), (0, 0)) else np.pad(weights, ((0, 0), (0, 0), *zeros))
 
@@ -170,7 +171,8 @@ class WindowLayer(Layer):
             raise self.wrong(f"axis {self.params.axis}: only the channel axis 1 is supported")
 
     def places(self, window: Window, size: tuple[int, ...]) -> Pair:
-        """How often ``window`` fits into an image (height, width), down and across. Raises ShapeError when it does not."""
+        """Return how often ``window`` fits into an image (height, width), down and across. Raises ShapeError when it
+        does not."""
         found = window.sizes(size)
         if min(found) < 1:
             kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"

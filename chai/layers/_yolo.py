@@ -49,13 +49,13 @@ class YoloLayer(Layer):
         return ((1, 1, 1, 7),)
 
     def grid(self, x: Array) -> tuple[Array, Array, Array]:
-        """A bottom as (N, boxes of a cell, S, S, 5 + classes), and the cells' columns and rows."""
+        """Return a bottom as (N, boxes of a cell, S, S, 5 + classes), and the cells' columns and rows."""
         n, _, side, _ = x.shape
         cells = np.arange(side, dtype=np.float32)
         return x.reshape(n, self.params.num_box, -1, side, side).transpose(0, 1, 3, 4, 2), cells, cells.reshape(-1, 1)
 
     def found(self, boxes: Array, scores: Array, labels: Array, image: int) -> list[tuple[float, ...]]:
-        """Rows of one image from its candidates: centre, size (boxes, 4), score and label."""
+        """Return rows of one image from its candidates: centre, size (boxes, 4), score and label."""
         order = np.argsort(-scores, kind="stable")
         boxes, scores, labels = boxes[order], scores[order], labels[order]
         half = boxes[:, 2:] / 2
@@ -65,7 +65,7 @@ class YoloLayer(Layer):
 
     @staticmethod
     def top(rows: list[tuple[float, ...]], images: int) -> tuple[Array, ...]:
-        """The top from the rows of all images."""
+        """Return the top from the rows of all images."""
         rows = rows or [(image, *(-1,) * 6) for image in range(images)]
         return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
 

@@ -48,7 +48,7 @@ class BatchNorm(AffineLayer):
         return None, Filler(value=1.0), Filler(value=1.0)
 
     def statistics(self) -> tuple[Array, Array]:
-        """Mean and variance of each channel, float32 (C,)."""
+        """Return mean and variance of each channel, float32 (C,)."""
         total, squares, divisor = self.blobs
         factor = np.float32(0 if divisor[0] == 0 else 1 / divisor[0])
         return total * factor, squares * factor
@@ -69,7 +69,7 @@ class BatchNorm(AffineLayer):
         return 0
 
     def bias_change(self, moved: Array) -> Array:
-        """Its mean is subtracted, and stored multiplied by the third blob."""
+        """Return its mean is subtracted, and stored multiplied by the third blob."""
         own = self.affine()
         assert own is not None
         return -moved / own[0] * float(self.blobs[2].reshape(-1)[0])

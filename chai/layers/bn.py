@@ -44,7 +44,7 @@ class BN(AffineLayer):
 
     @property
     def _stored(self) -> bool:
-        """Whether mean and variance are among the blobs."""
+        """Return whether mean and variance are among the blobs."""
         p = self.params
         return p.frozen or any(f is not None for f in (p.slope_filler, p.bias_filler, p.momentum))
 

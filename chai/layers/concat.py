@@ -35,7 +35,7 @@ class Concat(Layer):
     merges_formats = True
 
     def along(self, shape: Shape) -> int:
-        """The axis that grows."""
+        """Return the axis that grows."""
         legacy = self.params.concat_dim
         return self.axis(self.params.axis if legacy is None else legacy, shape)
 

@@ -91,7 +91,7 @@ class DetectionOutput(Layer):
         return ((1, 1, 1, 7),) if images else ((1, 1, 0, 7),)
 
     def _together(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        """Shapes of the usual bottoms that those of no_permute make."""
+        """Return shapes of the usual bottoms that those of no_permute make."""
         maps, p = self.params.nbottom, self.params
         if len(bottoms) != 2 * maps + 1:
             raise self.wrong(f"{len(bottoms)} bottoms for {maps} feature maps; expected {2 * maps + 1}")
@@ -105,7 +105,7 @@ class DetectionOutput(Layer):
         return (n, boxes * 4), (n, boxes * p.num_classes), bottoms[-1]
 
     def _gathered(self, *bottoms: Array) -> tuple[Array, ...]:
-        """The usual bottoms from those of no_permute."""
+        """Return the usual bottoms from those of no_permute."""
         maps, n = self.params.nbottom, len(bottoms[0])
         given = bottoms[-1].reshape(-1)[: bottoms[-1].shape[2] * 2].reshape(2, -1)
         scores, locations, priors = [], [], []
@@ -146,7 +146,7 @@ class DetectionOutput(Layer):
         return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
 
     def _decode(self, location: Array, priors: Array, variances: Array) -> Array:
-        """Corners (boxes, 4) of the boxes that ``location`` describes relative to the priors."""
+        """Return corners (boxes, 4) of the boxes that ``location`` describes relative to the priors."""
         if not self.params.variance_encoded_in_target:
             location = location * variances
         size: Array = priors[:, 2:] - priors[:, :2]
@@ -162,7 +162,7 @@ class DetectionOutput(Layer):
         return corners
 
     def _suppress(self, boxes: Array, scores: Array) -> list[int]:
-        """Boxes kept for one class, best first."""
+        """Return boxes kept for one class, best first."""
         nms = self.params.nms_param or NonMaximumSuppression()
         threshold = self.params.confidence_threshold
         candidates = np.arange(len(scores)) if threshold is None else np.flatnonzero(scores > threshold)

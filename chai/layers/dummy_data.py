@@ -38,7 +38,7 @@ class DummyData(Source):
         return shapes
 
     def _legacy(self) -> list[Shape | None]:
-        """Each of the four is given once for all tops, or once per top."""
+        """Return each of the four is given once for all tops, or once per top."""
         p, tops = self.params, len(self.tops)
         columns = [p.num, p.channels, p.height, p.width]
         if not any(columns):

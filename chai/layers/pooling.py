@@ -62,7 +62,7 @@ class Pooling(Layer):
     precision_expected = True
 
     def window(self, shape: Shape) -> Window:
-        """The window over a map of this shape."""
+        """Return the window over a map of this shape."""
         p = self.params
         if p.global_pooling:
             if p.kernel_size or p.kernel_h or p.kernel_w:
@@ -166,7 +166,7 @@ class Pooling(Layer):
         return (total / self._areas(x.shape, window, out),)
 
     def _areas(self, shape: Shape, window: Window, out: Shape) -> Array:
-        """What an average divides by, for each window."""
+        """Return what an average divides by, for each window."""
         if self.params.pool == "AVE_EXC_PAD":
             return pooling.areas(window, out, (0, 0), shape[2:])
         before, after = self._sides

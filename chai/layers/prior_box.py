@@ -57,7 +57,7 @@ class PriorBox(Layer):
         return ratios
 
     def _boxes(self) -> list[tuple[float, float]]:
-        """Width and height in pixels of each box of a pixel."""
+        """Return width and height in pixels of each box of a pixel."""
         p = self.params
         if not p.min_size:
             raise self.wrong("min_size is missing")

@@ -100,7 +100,7 @@ class Proposal(Layer):
         return sides.reshape(-1, 2), p.base_size / 2
 
     def _moved(self, deltas: Array) -> Array:
-        """Corners (H * W * A, 4) of the anchors at every pixel, moved and stretched by the deltas."""
+        """Return corners (H * W * A, 4) of the anchors at every pixel, moved and stretched by the deltas."""
         h, w = deltas.shape[2:]
         sides, middle = self._anchors()
         by = deltas.reshape(len(sides), 4, h, w).transpose(2, 3, 0, 1)  # (H, W, A, 4)

@@ -63,7 +63,7 @@ class ResizeNearestNeighbor(Layer):
         return (x,)
 
     def _from(self, old: int, new: int) -> Array:
-        """Which pixel each new one comes from; in float32, whose rounding decides on edges."""
+        """Return which pixel each new one comes from; in float32, whose rounding decides on edges."""
         p, i = self.params, np.arange(new, dtype=np.float32)
         if p.align_corners and new > 1:
             place = np.floor(i * np.float32((old - 1) / np.float32(new - 1)) + np.float32(0.5))

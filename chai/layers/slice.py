@@ -35,7 +35,7 @@ class Slice(Layer):
     tops_allowed = (1, None)
 
     def _cuts(self, shape: Shape) -> tuple[int, list[int]]:
-        """The axis, and where each piece begins and the last one ends."""
+        """Return the axis, and where each piece begins and the last one ends."""
         legacy = self.params.slice_dim
         along = self.axis(self.params.axis if legacy is None else legacy, shape)
         size, pieces = shape[along], len(self.tops)

@@ -21,14 +21,14 @@ DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3
 
 
 def single(layer: Layer) -> bool:
-    """Whether a layer's precision_param asks for float32 on the host."""
+    """Return whether a layer's precision_param asks for float32 on the host."""
     return layer.precision is not None and layer.precision.quant_type == SINGLE
 
 
 def calibrated(
     graph: Graph, ranges: Mapping[str, float], bits: int, scheme: str, host: Collection[str] = ()
 ) -> dict[str, Format]:
-    """Formats of all blobs from the largest magnitude each was seen to have.
+    """Return formats of all blobs from the largest magnitude each was seen to have.
 
     All branches of a concat and the concat itself get one range, so that they can be written to their places without
     rescaling; a max pool and a slice have their input's. Layers of ``host`` run there: their blobs have formats of their own.
@@ -49,7 +49,7 @@ def calibrated(
 
 
 def covering(largest: float, bits: int, scheme: str) -> Format:
-    """The finest format in which magnitudes up to ``largest`` lose no more than one code."""
+    """Return the finest format in which magnitudes up to ``largest`` lose no more than one code."""
     if scheme == "Xilinx":
         return Format(scheme, bits, float(np.float32(largest)) or 1.0)  # a blob of zeros: any threshold will do
     integer = int(np.ceil(np.log2(largest))) if largest > 0 else 0
@@ -57,7 +57,7 @@ def covering(largest: float, bits: int, scheme: str) -> Format:
 
 
 def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
-    """Blobs that have one format, each under one of their names; layers on the host tie nothing together."""
+    """Return blobs that have one format, each under one of their names; layers on the host tie nothing together."""
     shared = UnionFind()
     for layer in graph.layers:
         if layer.name not in host and layer.same_values:
@@ -67,17 +67,17 @@ def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
 
 
 def ranges(values: Mapping[str, Array]) -> dict[str, float]:
-    """Largest magnitude of each blob."""
+    """Return largest magnitude of each blob."""
     return {blob: float(np.abs(v).max(initial=0)) for blob, v in values.items()}
 
 
 def given(graph: Graph) -> bool:
-    """Whether the network brings formats of its own: a precision_param on a layer that an overlay computes."""
+    """Return whether the network brings formats of its own: a precision_param on a layer that an overlay computes."""
     return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
 
 
 def from_precision(graph: Graph) -> dict[str, Format]:
-    """Formats of all blobs from the layers' precision_param.
+    """Return formats of all blobs from the layers' precision_param.
 
     A blob's format is its producer's layer_out; a network input takes its first reader's layer_in. What is missing is
     taken from the producer of the bottom, else from CHaiDNN's default (6 bits, fl 3, th 16), with one warning.

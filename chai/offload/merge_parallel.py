@@ -30,7 +30,7 @@ class Merged:
 def merge_parallel(
     tasks: Iterable[Task], places: Mapping[str, tuple[str, int]], shapes: Mapping[str, Shape], overlay: Overlay
 ) -> Merged:
-    """Tasks of one segment, those merged that the cycle model says are faster so.
+    """Return tasks of one segment, those merged that the cycle model says are faster so.
 
     A Task whose blob has its place in another one already (``places``) stays as it is.
     """

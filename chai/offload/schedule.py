@@ -69,14 +69,14 @@ class Schedule:
     shapes: dict[str, Shape] = field(default_factory=dict)
 
     def engines(self) -> list[str]:
-        """One word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
+        """Return one word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
         return list(self._words())
 
     def __repr__(self) -> str:
         return f"<Schedule: {len(self.steps)} steps>"
 
     def _repr_html_(self) -> str:
-        """The steps in a notebook: conversions, host layers, and segments on the overlay."""
+        """Return the steps in a notebook: conversions, host layers, and segments on the overlay."""
         from ..util import html
         from ..util.table import Table
 
@@ -97,7 +97,7 @@ class Schedule:
 
 
 def lower(found: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
-    """Tasks of every layer on the device, or the (layer, reason) that does not fit."""
+    """Return tasks of every layer on the device, or the (layer, reason) that does not fit."""
     tasks: dict[str, list[Task]] = {}
     for layer in (layer for segment in found.segments if segment.engine == "fpga" for layer in segment.layers):
         made = _lowered(layer, target)
@@ -117,7 +117,7 @@ def _lowered(layer: Layer, target: Target) -> list[Task] | str:
 
 
 def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
-    """Steps and conversions for segments whose layers are lowered."""
+    """Return steps and conversions for segments whose layers are lowered."""
     result = Schedule(places=_places(tasks, set(graph.inputs)))
     for layer in (layer for segment in found.segments if segment.engine == "fpga" for layer in segment.layers):
         parts = layer.parts(target.shapes[layer.bottoms[0]])
@@ -152,7 +152,7 @@ def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, li
 
 
 def _cells(step: Step) -> tuple[str, ...]:
-    """Engine, layers, number of Tasks, blobs read, blobs written, and why or in which format."""
+    """Return engine, layers, number of Tasks, blobs read, blobs written, and why or in which format."""
     if isinstance(step, Convert):
         return "host", f"{step.kind} {step.blob}", "", step.blob, step.blob, str(step.format)
     if isinstance(step, HostStep):
@@ -173,7 +173,7 @@ def _takes_codes(layer: Layer, target: Target) -> bool:
 
 
 def _converted(kind: str, blobs: Iterable[str], there: set[str], target: Target) -> list[Step]:
-    """The conversions that bring ``blobs`` to where they are wanted; ``there`` are those that are, and grows."""
+    """Return the conversions that bring ``blobs`` to where they are wanted; ``there`` are those that are, and grows."""
     missing = [b for b in dict.fromkeys(blobs) if b not in there]
     there.update(missing)
     return [Convert(kind, b, target.formats[b]) for b in missing]

@@ -37,7 +37,8 @@ class Placed:
 
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:
-    """Bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the alignment."""
+    """Return bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the
+    alignment."""
     n, c, *size = (*shape, 1, 1)
     words = ceil_div(n, layout.images_per_word) * planes(c, layout) * prod(size)
     return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
@@ -49,7 +50,7 @@ def planes(channels: int, layout: Layout) -> int:
 
 
 def overlap(a: Placed, b: Placed) -> bool:
-    """Whether two blobs share bytes."""
+    """Return whether two blobs share bytes."""
     return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
 
 
@@ -57,8 +58,8 @@ def overlap(a: Placed, b: Placed) -> bool:
 
 
 def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Offsets of blobs that are alive from a first to a last moment, and the bytes of all: those that are never alive
-    together share bytes."""
+    """Return offsets of blobs that are alive from a first to a last moment, and the bytes of all: those that are never
+    alive together share bytes."""
     # no greedy order is best for every network, and both take little time: the smaller buffer wins
     crowds = _crowds(lives, sizes)
     largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
@@ -76,7 +77,7 @@ def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> d
 
 
 def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Each blob in turn into the smallest gap that holds it, between those that are alive with it."""
+    """Return each blob in turn into the smallest gap that holds it, between those that are alive with it."""
     offsets: dict[str, int] = {}
     for blob in order:
         first, last = lives[blob]
@@ -120,7 +121,7 @@ def fetch(memory: Array, out: Array, layout: Layout, first: int, channels: int) 
 
 
 def _words(memory: Array, shape: Shape, layout: Layout) -> Array:
-    """The memory of a blob as codes (N, planes, H, W, channels of a word)."""
+    """Return the memory of a blob as codes (N, planes, H, W, channels of a word)."""
     if layout.images_per_word != 1:
         raise DeviceError(f"layout of {layout.images_per_word} images per word: none but 1 is known here")
     n, c, h, w = shape

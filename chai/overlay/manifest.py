@@ -184,7 +184,7 @@ class Register:
     bits: tuple[Bits, ...] = ()
 
     def mask(self, name: str) -> int:
-        """The bits of that name, set. KeyError if there are none."""
+        """Return the bits of that name, set. KeyError if there are none."""
         for bits in self.bits:
             if bits.name == name:
                 return ((1 << bits.width) - 1) << bits.bit
@@ -290,7 +290,7 @@ class Overlay:
 
     @property
     def build(self) -> int:
-        """What the register BUILD reads: the first 32 bits of the digest."""
+        """Return what the register BUILD reads: the first 32 bits of the digest."""
         return int(self.digest[:8], 16)
 
     @property
@@ -319,7 +319,7 @@ def names() -> list[str]:
 
 
 def load(name_or_path: str | Path = default) -> Overlay:
-    """The shipped overlay of that name, or the manifest at a path (a Path, or text with a slash or ``.json``).
+    """Return the shipped overlay of that name, or the manifest at a path (a Path, or text with a slash or ``.json``).
 
     Raises DeviceError for an unknown name, ParseError (with line) for a wrong manifest; OSError passes.
     """

@@ -22,7 +22,7 @@ _VERSION = "version"
 
 
 def pack(record: Record, values: Mapping[str, int]) -> bytes:
-    """The bytes of a record; every field needs a value. Raises DeviceError."""
+    """Return the bytes of a record; every field needs a value. Raises DeviceError."""
     _check_names(record, values)
     total = 0
     for field in record.fields:
@@ -35,7 +35,7 @@ def pack(record: Record, values: Mapping[str, int]) -> bytes:
 
 
 def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, int]:
-    """The values in the bytes of a record. Raises DeviceError unless packing them gives the same bytes."""
+    """Return the values in the bytes of a record. Raises DeviceError unless packing them gives the same bytes."""
     if len(data) != record.bytes:
         raise DeviceError(f"{record.name}: expected {record.bytes} bytes, found {len(data)}")
     total = int.from_bytes(data, "little")
@@ -62,7 +62,7 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
 
 
 def value(record: Record, data: bytes, name: str) -> int:
-    """One unsigned field of a record that has been checked."""
+    """Return one unsigned field of a record that has been checked."""
     field = next(f for f in record.fields if f.name == name)
     return int.from_bytes(data, "little") >> field.position & field.mask
 

@@ -115,7 +115,7 @@ def _check_codes(weights: Array) -> None:
 
 
 def _padded(blocks: Array, shape: Shape, group: int) -> bool:
-    """Whether something stands where a block is not full."""
+    """Return whether something stands where a block is not full."""
     m, c = shape[:2]
     if blocks.ndim == 4:
         return bool(m % blocks.shape[3] and blocks[-1, ..., m % blocks.shape[3] :].any())
@@ -128,7 +128,7 @@ Piece = bytes | Packed | Unpacked | Source  # of a Task's constants
 
 
 def size_of(piece: Piece) -> int:
-    """Bytes of a piece of constants."""
+    """Return bytes of a piece of constants."""
     return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
 
 
@@ -143,7 +143,7 @@ def put(piece: Piece, out: Array) -> None:
 
 
 def joined(pieces: Iterable[Piece]) -> bytes:
-    """Pieces of constants, one behind the other."""
+    """Return pieces of constants, one behind the other."""
     listed = list(pieces)
     out = np.empty(sum(map(size_of, listed)), np.uint8)
     end = 0
@@ -154,7 +154,7 @@ def joined(pieces: Iterable[Piece]) -> bytes:
 
 
 def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
-    """Weights (M, C/group, kh, kw) in the order of DDR, one byte each, zeros where a block is not full.
+    """Return weights (M, C/group, kh, kw) in the order of DDR, one byte each, zeros where a block is not full.
 
     From the outermost to the innermost: group; block of ``array.outputs`` output channels of the group; block of
     ``array.inputs`` input channels of the group; row and column of the kernel; input channel of the block; output
@@ -200,17 +200,17 @@ def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) ->
 
 
 def weight_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
-    """Bytes of packed weights."""
+    """Return bytes of packed weights."""
     return prod(_blocks(shape, group, array))
 
 
 def is_depthwise(shape: Shape, group: int) -> bool:
-    """Whether each channel has weights of its own and nobody else's."""
+    """Return whether each channel has weights of its own and nobody else's."""
     return shape[0] == group and shape[1] == 1
 
 
 def _blocks(shape: Shape, group: int, array: overlays.Array) -> tuple[int, ...]:
-    """The axes of packed weights, outermost first."""
+    """Return the axes of packed weights, outermost first."""
     m, c, kh, kw = shape
     if is_depthwise(shape, group):
         return ceil_div(m, array.inputs), kh, kw, array.inputs

@@ -25,7 +25,7 @@ def load_graph(
     stages: Sequence[str] = (),
     strict: bool = False,
 ) -> Graph:
-    """The network of a prototxt in one phase, wired, without shapes and weights.
+    """Return the network of a prototxt in one phase, wired, without shapes and weights.
 
     Fields that the schema does not have are named in a warning; with ``strict`` the first one is refused.
     Raises ParseError or ModelError (naming file, line and layer) and OSError when the file cannot be opened.
@@ -50,7 +50,7 @@ def load_graph(
 
 
 def unknown_fields(net: Message, custom: Registry) -> list[str]:
-    """Fields outside the schema, as ``name (lines 3, 8)``, in order of appearance.
+    """Return fields outside the schema, as ``name (lines 3, 8)``, in order of appearance.
 
     A message that a custom layer takes a named argument from is none of them.
     """
@@ -64,7 +64,7 @@ def unknown_fields(net: Message, custom: Registry) -> list[str]:
 
 
 def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
-    """Each of them, with the name of the layer that it stands in."""
+    """Yield each of them, with the name of the layer that it stands in."""
     taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)

@@ -30,7 +30,7 @@ class State:
         self.stages = set(stages)
 
     def meets(self, rule: Message) -> bool:
-        """Whether every condition of a NetStateRule holds (Caffe: StateMeetsRule)."""
+        """Return whether every condition of a NetStateRule holds (Caffe: StateMeetsRule)."""
         return (
             rule.get("phase", self.phase) == self.phase
             and rule.get("min_level", self.level) <= self.level <= rule.get("max_level", self.level)
@@ -39,7 +39,7 @@ class State:
         )
 
     def includes(self, layer: Message) -> bool:
-        """Whether a layer belongs to the network in this state."""
+        """Return whether a layer belongs to the network in this state."""
         include, exclude = layer.all("include"), layer.all("exclude")
         if include and exclude:
             name = layer.get("name", "")
@@ -56,7 +56,7 @@ class State:
 
 
 def build(net: Message, messages: list[Message], state: State, custom: Registry) -> Graph:
-    """The Graph of a network in one state. Raises ParseError or ModelError, each naming layer and line."""
+    """Return the Graph of a network in one state. Raises ParseError or ModelError, each naming layer and line."""
     source = net.source
     if not messages:
         raise ParseError("no layer in this file, expected a network", path=source.path, hint=_not_a_network(net))
@@ -126,7 +126,7 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
 
 
 def _code(message: Message) -> str:
-    """Where a Python layer's definition is."""
+    """Return where a Python layer's definition is."""
     code = message.get("python_param")
     return (
         f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""

@@ -78,18 +78,18 @@ class Weights:
         return name in self.layers
 
     def shapes(self, name: str) -> list[Shape]:
-        """Shapes of a layer's blobs."""
+        """Return shapes of a layer's blobs."""
         return [b.shape for b in self.layers[name].blobs]
 
     def load(self, name: str) -> list[Array]:
-        """A layer's blobs as float32 arrays of their stored shapes."""
+        """Return a layer's blobs as float32 arrays of their stored shapes."""
         layer = self.layers[name]
         with open(self.path, "rb") as file:
             return [_load(file, blob, self.path, name) for blob in layer.blobs]
 
 
 def walk_file(path: str | Path) -> list[StoredLayer]:
-    """Every layer of a caffemodel, in file order, blob data left in the file."""
+    """Return every layer of a caffemodel, in file order, blob data left in the file."""
     with opened_file(path) as file:
         head = file.read(HEAD)
         known = recognise(head, path)
@@ -114,7 +114,7 @@ def walk_file(path: str | Path) -> list[StoredLayer]:
 
 
 def read_blob_file(path: str | Path) -> Array:
-    """A binaryproto (one BlobProto, as Caffe's mean files are) as float32 array."""
+    """Return a binaryproto (one BlobProto, as Caffe's mean files are) as float32 array."""
     data = content(path, "array_bytes")
     known = recognise(data[:HEAD], path)
     if known:
@@ -259,7 +259,7 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
 
 
 def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
-    """A LayerParameter on the wire; blob data go in as bytes, not number by number."""
+    """Return a LayerParameter on the wire; blob data go in as bytes, not number by number."""
     layer = message_class("LayerParameter")()
     layer.name, layer.type = name, type
     for values in blobs:

@@ -41,16 +41,16 @@ class Message:
         self.unknown: list[Field] = []
 
     def all(self, name: str) -> list[Any]:
-        """Every value of a field, in order; empty when it was not written."""
+        """Return every value of a field, in order; empty when it was not written."""
         return [v.value for v in self.values.get(name, ())]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a field, or ``default`` when it was not written."""
+        """Return the value of a field, or ``default`` when it was not written."""
         found = self.values.get(name)
         return found[-1].value if found else default
 
     def has(self, name: str) -> bool:
-        """Whether the field was written."""
+        """Return whether the field was written."""
         return name in self.values
 
     def move(self, name: str, target: Message, as_name: str | None = None) -> None:
@@ -60,7 +60,8 @@ class Message:
 
 
 def parameters(layer: Message) -> dict[str, tuple[Any, ...]]:
-    """Values of every field in a layer's ``*_param`` messages, by name: Caffe's, and those the schema does not know.
+    """Return values of every field in a layer's ``*_param`` messages, by name: Caffe's, and those the schema does not
+    know.
 
     Numbers are float, everything else text. What xcustom_param has is not repeated.
     """
@@ -91,7 +92,7 @@ def _plain(node: Scalar) -> float | str:
 
 
 def read(block: Block, type: str, source: Source) -> Message:
-    """A tree as a message of the given type. Raises ParseError on a value that its field cannot take."""
+    """Return a tree as a message of the given type. Raises ParseError on a value that its field cannot take."""
     message = Message(type, source, block.start, block.end)
     known = fields(type)
     for field in block.fields:

@@ -44,7 +44,7 @@ class FieldType(NamedTuple):
 
 @lru_cache(maxsize=1)
 def pool() -> Any:
-    """The private DescriptorPool holding caffe.proto."""
+    """Return the private DescriptorPool holding caffe.proto."""
     from google.protobuf import descriptor_pool
 
     own = descriptor_pool.DescriptorPool()
@@ -56,7 +56,7 @@ def pool() -> Any:
 
 @cache
 def message_class(name: str) -> Any:
-    """The protobuf class of a message, e.g. ``NetParameter``."""
+    """Return the protobuf class of a message, e.g. ``NetParameter``."""
     from google.protobuf import message_factory
 
     descriptor = pool().FindMessageTypeByName(f"caffe.{name}")
@@ -67,14 +67,14 @@ def message_class(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def enum_values() -> dict[str, int]:
-    """The values of enums that stand outside all messages, by name: TRAIN and TEST."""
+    """Return the values of enums that stand outside all messages, by name: TRAIN and TEST."""
     file = pool().FindFileContainingSymbol("caffe.NetParameter")
     return {v.name: v.number for enum in file.enum_types_by_name.values() for v in enum.values}
 
 
 @cache
 def fields(message: str) -> dict[str, FieldType]:
-    """Fields of a message by name."""
+    """Return fields of a message by name."""
     return {f.name: _field(f) for f in pool().FindMessageTypeByName(f"caffe.{message}").fields}
 
 

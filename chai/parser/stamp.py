@@ -8,7 +8,7 @@ STAMP = re.compile(r"\A# chai quantize: [^\n]*sha256 ([0-9a-f]{64})[^\n]*\r?\n")
 
 
 def stamp(weights: str, digest: str, note: str) -> str:
-    """The line, without its end; ASCII, whatever the file's name."""
+    """Return the line, without its end; ASCII, whatever the file's name."""
     name = weights.encode("ascii", "backslashreplace").decode()
     return f"# chai quantize: {note}; weights sha256 {digest} {name}"
 

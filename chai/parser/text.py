@@ -82,7 +82,7 @@ class Field:
 
 
 def read_source(path: str | Path) -> Source:
-    """The text of a file, refused when it is too large or is not text. Raises ParseError; OSError passes."""
+    """Return the text of a file, refused when it is too large or is not text. Raises ParseError; OSError passes."""
     path = Path(path)
     with opened(path) as file:
         head = file.read(HEAD)
@@ -109,7 +109,7 @@ def _refuse_binary(data: bytes, path: Path) -> None:
 
 
 def parse(source: Source) -> Block:
-    """The tree of a text. Raises ParseError at the first thing that is not text format."""
+    """Return the tree of a text. Raises ParseError at the first thing that is not text format."""
     return _Parser(source).run()
 
 
@@ -247,7 +247,7 @@ class _Parser:
             raise self.source.error(f"too many values: {found}", self.start)
 
     def _unquote(self, quoted: str, start: int) -> bytes:
-        """The bytes that a quoted string stands for: octal and hex escapes are bytes, all else is UTF-8."""
+        """Return the bytes that a quoted string stands for: octal and hex escapes are bytes, all else is UTF-8."""
         inside = quoted[1:-1]
         parts: list[bytes] = []
         at = 0

@@ -50,7 +50,7 @@ _MOVED_TO_TRANSFORM = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def upgrade(net: Message) -> list[Message]:
-    """Every layer of a network as V2 LayerParameter, inputs first. Raises ParseError."""
+    """Return every layer of a network as V2 LayerParameter, inputs first. Raises ParseError."""
     if net.has("layers") and net.has("layer"):
         start = net.values["layers"][0].start
         raise net.source.error(
@@ -73,7 +73,7 @@ def _new(type: str, near: Message) -> Message:
 
 
 def _sub(layer: Message, name: str, type: str) -> Message:
-    """The message ``name`` of a layer, made if it is not there yet."""
+    """Return the message ``name`` of a layer, made if it is not there yet."""
     if not layer.has(name):
         layer.values[name] = [Value(_new(type, layer), layer.start, layer.end)]
     found = layer.get(name)

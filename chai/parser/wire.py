@@ -42,11 +42,11 @@ class Walk:
         self.budget = limits().wire_fields
 
     def bad(self, message: str, offset: int) -> ParseError:
-        """A ParseError that names the byte."""
+        """Return a ParseError that names the byte."""
         return ParseError(f"byte {offset:,}: {message}", path=self.path)
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """The unsigned number at ``at`` and the offset behind it."""
+        """Return the unsigned number at ``at`` and the offset behind it."""
         value = shift = 0
         buffer = self.buffer
         start = at
@@ -63,7 +63,7 @@ class Walk:
                 raise self.bad("a number of more than 10 bytes", start)
 
     def fields(self, at: int, end: int) -> Iterator[WireField]:
-        """The fields between two offsets; groups (which Caffe never writes) are stepped over."""
+        """Yield the fields between two offsets; groups (which Caffe never writes) are stepped over."""
         groups: list[int] = []
         while at < end:
             self.budget -= 1
@@ -110,7 +110,7 @@ class Walk:
             raise self.bad("the file is cut short inside a group", end)
 
     def _repeats(self, key: int, stride: int, at: int, end: int) -> int:
-        """How often the fixed-size field with this one-byte key follows itself from ``at`` on."""
+        """Return how often the fixed-size field with this one-byte key follows itself from ``at`` on."""
         if key > 127 or at >= end or self.buffer[at] != key:
             return 0
         tag, count, most = bytes([key]), 0, (end - at) // stride
@@ -124,7 +124,7 @@ class Walk:
         return count
 
     def text(self, field: WireField) -> str:
-        """A string field, bounded."""
+        """Return a string field, bounded."""
         if field.end - field.start > limits().name_length:
             raise self.bad("a name too long: " + limits().exceeded("name_length", field.end - field.start), field.start)
         raw = bytes(self.buffer[field.start : field.end])
@@ -134,7 +134,7 @@ class Walk:
             return raw.decode("latin-1")
 
     def integers(self, field: WireField) -> list[int]:
-        """Signed integers of a repeated field, packed or not."""
+        """Return signed integers of a repeated field, packed or not."""
         if field.wire == VARINT:
             return [_signed(field.value)]
         if field.wire != BYTES:
@@ -153,7 +153,7 @@ def _signed(value: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """The wire form of an unsigned number."""
+    """Return the wire form of an unsigned number."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -10,7 +10,7 @@ from ..graph.params import Precision
 
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:
-    """The layers that read each blob; an output counts as a reader of its own, without a layer."""
+    """Return the layers that read each blob; an output counts as a reader of its own, without a layer."""
     found: dict[str, list[Layer]] = {t: [] for layer in graph.layers for t in layer.tops}
     for layer in graph.layers:
         for bottom in layer.bottoms:
@@ -25,7 +25,8 @@ def only_reader(graph: Graph, blob: str, found: dict[str, list[Layer]]) -> Layer
 
 
 def merged(first: Layer, second: Layer) -> Layer:
-    """A copy of ``first`` that writes what ``second`` wrote, in the format ``second`` gave it, and stands for both."""
+    """Return a copy of ``first`` that writes what ``second`` wrote, in the format ``second`` gave it, and stands for
+    both."""
     layer = copy(first)
     layer.tops = second.tops
     layer.origin = first.origin + second.origin
@@ -46,5 +47,5 @@ def _joined(first: Precision | None, second: Precision | None) -> Precision | No
 
 
 def with_layers(graph: Graph, layers: list[Layer]) -> Graph:
-    """The Graph with other layers."""
+    """Return the Graph with other layers."""
     return replace(graph, layers=layers)

@@ -15,7 +15,7 @@ from .infer_shapes import infer_shapes
 
 
 def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
-    """Layers that ``end`` needs, as far as they depend on ``start``; an empty name leaves that side as it is.
+    """Return layers that ``end`` needs, as far as they depend on ``start``; an empty name leaves that side as it is.
 
     What they read from outside becomes an input, under its Caffe name and of the size it has in ``shapes`` (None where
     that is not known). The tops of ``end`` become the outputs. Raises UsageError for a name that is not there or when
@@ -45,7 +45,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
 
 
 def _inputs(graph: Graph, kept: list[Layer], written: set[str]) -> dict[str, str]:
-    """Blobs from outside, each with its Caffe name where that is free, else its id."""
+    """Return blobs from outside, each with its Caffe name where that is free, else its id."""
     names: dict[str, str] = {}
     for blob in (b for layer in kept for b in layer.bottoms if b not in written):
         name = graph.caffe_name(blob)
@@ -63,7 +63,7 @@ def _reading(layer: Layer, names: Mapping[str, str]) -> Layer:
 
 
 def _before(graph: Graph, end: str) -> set[str]:
-    """Names of the layers that ``end`` needs, itself included; all layers for an empty name."""
+    """Return names of the layers that ``end`` needs, itself included; all layers for an empty name."""
     if not end:
         return {layer.name for layer in graph.layers}
     needed: set[str] = set()
@@ -76,7 +76,7 @@ def _before(graph: Graph, end: str) -> set[str]:
 
 
 def _behind(graph: Graph, start: str) -> set[str]:
-    """Names of the layers that depend on ``start``, itself included; all layers for an empty name."""
+    """Return names of the layers that depend on ``start``, itself included; all layers for an empty name."""
     if not start:
         return {layer.name for layer in graph.layers}
     made: set[str] = set()

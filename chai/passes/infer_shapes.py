@@ -12,7 +12,7 @@ from ..limits import limits
 
 
 def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None, partial: bool = False) -> dict[str, Shape]:
-    """Shapes of all blob ids when the inputs have the given shapes, or else those of the file.
+    """Return shapes of all blob ids when the inputs have the given shapes, or else those of the file.
 
     With ``partial``, inputs of unknown shape are left out, and so are the blobs that follow from them. Raises ShapeError
     naming the layer, and ModelError when an input's shape is not known.

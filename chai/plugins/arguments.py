@@ -22,7 +22,7 @@ _DIM = re.compile(r"[IO]\.[BFYX]")
 
 
 def check_default(default: Any) -> str | None:
-    """What is wrong with a default, or None."""
+    """Return what is wrong with a default, or None."""
     kind = default if isinstance(default, type) else type(default)
     if kind not in KINDS:
         return f"{default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
@@ -30,12 +30,12 @@ def check_default(default: Any) -> str | None:
 
 
 def is_size(default: Any) -> bool:
-    """Whether a default is a source like "I.X"."""
+    """Return whether a default is a source like "I.X"."""
     return isinstance(default, str) and _DIM.fullmatch(default) is not None
 
 
 def size(source: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """The size that a source like "I.X" names; 1 for an axis that is not there."""
+    """Return the size that a source like "I.X" names; 1 for an axis that is not there."""
     shape = (inputs if source[0] == "I" else outputs)[0]
     axis = "BFYX".index(source[2])
     return int(shape[axis]) if axis < len(shape) else 1
@@ -47,7 +47,8 @@ def resolve(
     strings: Sequence[str],
     fields: Mapping[str, tuple[Any, ...]],
 ) -> dict[str, Any]:
-    """Values by name; sizes ("I.X") are left out. Raises PluginError (without a layer's name) for what is missing or odd."""
+    """Return values by name; sizes ("I.X") are left out. Raises PluginError (without a layer's name) for what is
+    missing or odd."""
     wanted = {name: default for name, default in args.items() if not is_size(default)}
     numbers, texts = list(floats), list(strings)
     found: dict[str, Any] = {}

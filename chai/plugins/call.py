@@ -30,7 +30,7 @@ XCUSTOM = 11  # CHaiDNN's number of the layer type
 
 
 def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> dict[str, Any]:
-    """The fields of x that trained parameters give. ``shapes``: dims of flat ones, where they are known."""
+    """Return the fields of x that trained parameters give. ``shapes``: dims of flat ones, where they are known."""
     flat = tuple(np.ascontiguousarray(b, np.float32).reshape(-1) for b in blobs)
     if shapes is None or len(shapes) != len(flat) or any(prod(s) != f.size for s, f in zip(shapes, flat)):
         shapes = [b.shape for b in blobs]
@@ -45,7 +45,7 @@ def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> di
 
 
 def fixed_fields(layer: CustomLayer, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
-    """The fields of x that sizes, arguments and formats give."""
+    """Return the fields of x that sizes, arguments and formats give."""
     p, precision = layer.params, layer.precision
     mode = 1 if precision is not None and precision.quant_type == "DynamicFixed" else 0
     return {
@@ -101,7 +101,7 @@ def _qformat(layer: CustomLayer) -> qformat:
 def candidates(
     layer: CustomLayer, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], codes: bool = False
 ) -> list[Implementation]:
-    """Implementations for inputs of these shapes, the best first. PluginError if there is none."""
+    """Return implementations for inputs of these shapes, the best first. PluginError if there is none."""
     x = xChangeLayer({**fixed_fields(layer, bottoms, tops), **layer.constants()})
     fit: list[Implementation] = layer.run_user_code(
         lambda: selection.eligible(layer.custom, x, codes), layer.custom.function
@@ -196,7 +196,7 @@ class Frame:
         return (*before, x, *behind)
 
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """What the function is given before x (self) and behind it (named arguments)."""
+        """Return what the function is given before x (self) and behind it (named arguments)."""
         custom, implementation = self.layer.custom, self.implementation
         named = self.layer.named(self.bottoms, self.tops)
         values = {**named, **self._scratch(named)}
@@ -248,7 +248,7 @@ class Frame:
     # -- running
 
     def run(self, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-        """Tops (float32, or codes) from bottoms of this frame's shapes. Raises PluginError."""
+        """Return tops (float32, or codes) from bottoms of this frame's shapes. Raises PluginError."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         try:
             inputs, guarded = self._compiled_or_python(bottoms)
@@ -276,7 +276,7 @@ class Frame:
     def _computed(
         self, bottoms: Sequence[Array], compiled: compiling.Compiled | None
     ) -> tuple[list[Array], list[_Guarded]]:
-        """Bottoms as the function sees them and the tops that it wrote, nothing checked."""
+        """Return bottoms as the function sees them and the tops that it wrote, nothing checked."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
         guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
@@ -292,7 +292,7 @@ class Frame:
         return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
-        """Image n of blobs that have one per image; others whole."""
+        """Return image n of blobs that have one per image; others whole."""
         return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
 
     def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> None:
@@ -334,7 +334,7 @@ class Frame:
     # -- checks
 
     def _outside(self, what: str, bottoms: Sequence[Array]) -> Exception:
-        """The error for an index that is out of bounds; from a second run, in plain Python, it knows the line."""
+        """Return the error for an index that is out of bounds; from a second run, in plain Python, it knows the line."""
         place = place_of(self.implementation.function)
         hint = f"tops are {', '.join(map(show, self.tops))}: " + ", ".join(f"{prod(t)} elements" for t in self.tops)
         if self.compiled is not None:
@@ -383,7 +383,7 @@ class _Guarded:
 
 @cache
 def _mark(dtype: str) -> tuple[Any, bytes]:
-    """What guards are filled with: one element, and a whole guard's bytes."""
+    """Return what guards are filled with: one element, and a whole guard's bytes."""
     value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
     return value, value.tobytes() * GUARD
 
@@ -409,7 +409,8 @@ def _back(array: Array, layout: str) -> Array:
 
 
 def _code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:
-    """What int8 implementations know of formats: those of the first bottom and top; steps of further bottoms follow."""
+    """Return what int8 implementations know of formats: those of the first bottom and top; steps of further bottoms
+    follow."""
     into, out = bottoms[0], tops[0]
     bits = [(f.bits, int(f.value) if f.scheme == "DynamicFixed" else 0) for f in (into, out)]
     thresholds = [f.value if f.scheme == "Xilinx" else 0.0 for f in (into, out)]

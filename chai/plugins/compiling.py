@@ -31,7 +31,7 @@ _parallel = threading.Lock()
 
 @lru_cache(maxsize=1)
 def numba() -> Any:
-    """The module, or None where it is not installed."""
+    """Return the module, or None where it is not installed."""
     try:
         import numba as found
 
@@ -51,7 +51,7 @@ def prange() -> Any:
 
 @lru_cache(maxsize=1)
 def available() -> bool:
-    """Whether numba is installed; without importing it."""
+    """Return whether numba is installed; without importing it."""
     from importlib.util import find_spec
 
     return find_spec("numba") is not None

@@ -101,12 +101,14 @@ class CustomType:
         return self if instance is None else MethodType(self.function, instance)
 
     def shape(self, function: Function) -> Function:
-        """Register ``f(x, **args)`` -> one shape per top; it is plain Python and sees shapes, arguments, parameters."""
+        """Register ``f(x, **args)`` -> one shape per top; it is plain Python and sees shapes, arguments,
+        parameters."""
         self.shape_rule = self._checked(function, "shape", scratch=False)
         return function
 
     def setup(self, function: Function) -> Function:
-        """Register ``f(x, **args)``: plain Python, run once per layer, and again when its parameters were changed.
+        """Register ``f(x, **args)``: plain Python, run once per layer, and again when its parameters were
+        changed.
 
         What it puts into ``x.data`` (a dict) or assigns to ``x.custom_float_params`` is there in every call.
         """
@@ -209,14 +211,14 @@ class CustomType:
 
 
 def plain_type(type: str, function: Function | CustomType) -> CustomType:
-    """A type of a function as it is: compiled only if it is a numba dispatcher."""
+    """Return a type of a function as it is: compiled only if it is a numba dispatcher."""
     if isinstance(function, CustomType):
         return function
     return CustomType(type, function, hasattr(function, "py_func"), Options())
 
 
 def parameters(function: Function) -> list[str]:
-    """Names of a function's positional parameters; of anything that has no signature: one, x."""
+    """Return names of a function's positional parameters; of anything that has no signature: one, x."""
     python = getattr(function, "py_func", function)
     code = getattr(python, "__code__", None)
     if code is not None and not hasattr(python, "__wrapped__"):
@@ -232,7 +234,7 @@ def parameters(function: Function) -> list[str]:
 
 
 def takes_self(function: Function) -> bool:
-    """Whether a function is written as a method."""
+    """Return whether a function is written as a method."""
     return parameters(function)[:1] == ["self"]
 
 

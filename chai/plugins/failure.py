@@ -36,7 +36,7 @@ def frames(error: BaseException) -> list[tuple[str, int]]:
 
 
 def failed(layer: CustomLayer, error: BaseException, place: str, compiled: bool) -> PluginError:
-    """The error for something that a layer's function raised; ``place`` is where the function stands."""
+    """Return the error for something that a layer's function raised; ``place`` is where the function stands."""
     reason, hint = _reason(layer, error)
     if hint is None and compiled:
         hint = "to run it as plain Python, under a debugger if you like: @chai.custom(..., jit=False)"
@@ -44,7 +44,7 @@ def failed(layer: CustomLayer, error: BaseException, place: str, compiled: bool)
 
 
 def report(layer: CustomLayer, place: str, reason: str, hint: str | None) -> PluginError:
-    """A PluginError that names network, layer, type and place, with the line of code as its excerpt."""
+    """Return a PluginError that names network, layer, type and place, with the line of code as its excerpt."""
     import linecache
 
     file, _, line = place.rpartition(":")
@@ -77,7 +77,7 @@ def place_inside(error: BaseException, place: str) -> str:
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Plain Python code of this block that takes longer ends with TimeoutError."""
+    """Raise TimeoutError in plain Python code of this block that takes longer."""
     end = perf_counter() + seconds
 
     def watch(_frame: Any, _event: str, _argument: Any) -> Any:
@@ -135,7 +135,7 @@ def _no_field(name: str, compiled: bool) -> tuple[str, str]:
 
 
 def _first(text: str) -> str:
-    """The line of a long message that says something."""
+    """Return the line of a long message that says something."""
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("During:", "Failed in"))
     ]

@@ -77,7 +77,7 @@ class CustomLayer(Layer):
 
     @property
     def clamps(self) -> bool:  # type: ignore[override]
-        """Whether the function itself applies the ReLU that a pass put into this layer."""
+        """Return whether the function itself applies the ReLU that a pass put into this layer."""
         return self.slope == 0 and "ReLU" in self.custom.options.fuse
 
     def output_kind(self, top: Shape) -> OutputKind | None:
@@ -151,7 +151,8 @@ class CustomLayer(Layer):
     def frame(
         self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
     ) -> Frame:
-        """What calls on bottoms of these shapes have in common; with ``formats`` of bottoms and tops, calls on codes."""
+        """Return what calls on bottoms of these shapes have in common; with ``formats`` of bottoms and tops, calls on
+        codes."""
         from .call import Frame
 
         key = (bottoms, formats, self.slope)
@@ -163,7 +164,7 @@ class CustomLayer(Layer):
             return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
+        """Return whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
@@ -174,7 +175,7 @@ class CustomLayer(Layer):
         return bool(fit) and fit[0].priority >= plain[0].priority
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
-        """Which implementation float32 inputs of these shapes get, and why."""
+        """Return which implementation float32 inputs of these shapes get, and why."""
         from .call import candidates
         from .selection import reason
 
@@ -187,13 +188,14 @@ class CustomLayer(Layer):
 
     @property
     def chosen(self) -> str:
-        """Which implementation ran last, and why; "" before that."""
+        """Return which implementation ran last, and why; "" before that."""
         return next(reversed(self._frames.values())).reason if self._frames else ""
 
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup once."""
+        """Return fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup
+        once."""
         from .call import constants, fixed_fields
 
         with self.turn:
@@ -208,7 +210,7 @@ class CustomLayer(Layer):
             return self._constants
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
-        """Values of named arguments; sizes are 0 where shapes are not known yet."""
+        """Return values of named arguments; sizes are 0 where shapes are not known yet."""
         sizes = {}
         for name, default in self.custom.options.args.items():
             if arguments.is_size(default):

@@ -65,7 +65,7 @@ class Extension:
 
 
 def places() -> list[Path]:
-    """Where custom layers are loaded from, besides ``--custom``."""
+    """Return where custom layers are loaded from, besides ``--custom``."""
     return [resource("custom"), *env().custom]
 
 
@@ -201,7 +201,8 @@ def _files(place: Path) -> list[Path]:
 
 
 def _uncached(name: str, file: Path) -> Loader:
-    """Python's loader without its bytecode, which it takes for fresh when an edit in the same second keeps the size."""
+    """Return Python's loader without its bytecode, which it takes for fresh when an edit in the same second keeps the
+    size."""
     from importlib.machinery import SourceFileLoader
 
     class Loader(SourceFileLoader):

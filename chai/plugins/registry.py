@@ -64,12 +64,12 @@ class Registry:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
 
     def find(self, type: str) -> CustomType | None:
-        """The definition of a type, the network's own first."""
+        """Return the definition of a type, the network's own first."""
         found = self.types.get(type)
         return found if found or self.parent is None else self.parent.find(type)
 
     def known(self) -> list[str]:
-        """Every type that can be found."""
+        """Return every type that can be found."""
         return sorted({*self.types, *(self.parent.known() if self.parent else ())})
 
     def overrides(self, type: str) -> bool:
@@ -92,7 +92,7 @@ class Registry:
         fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
         network: str = "",
     ) -> CustomLayer | None:
-        """The layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
+        """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
 
         ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
         """

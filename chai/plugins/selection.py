@@ -17,7 +17,8 @@ ROUNDS = 5
 
 
 def eligible(custom: CustomType, x: Any, codes: bool) -> list[Implementation]:
-    """Implementations that can compute this call, the best first; ``codes``: whether its inputs are the overlay's codes."""
+    """Return implementations that can compute this call, the best first; ``codes``: whether its inputs are the
+    overlay's codes."""
     fit = [i for i in custom.implementations if (i.dtype == "int8") == codes and (i.when is None or i.when(x))]
     if not available():  # a loop in plain Python is slower than any numpy
         return sorted(fit, key=lambda i: (i.jit, -i.priority))
@@ -25,7 +26,7 @@ def eligible(custom: CustomType, x: Any, codes: bool) -> list[Implementation]:
 
 
 def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
-    """Why the first of ``fit`` is taken."""
+    """Return why the first of ``fit`` is taken."""
     chosen = fit[0]
     if len(custom.implementations) == 1:
         return chosen.name
@@ -48,7 +49,7 @@ class Tuner:
     def fastest(
         self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
     ) -> tuple[Implementation, str]:
-        """The fastest of ``fit``, and the words for it; ``run`` computes once, on buffers of its own."""
+        """Return the fastest of ``fit``, and the words for it; ``run`` computes once, on buffers of its own."""
         known = self._read()
         names = {i.name: i for i in fit}
         entry: Any = known.get(key)
@@ -78,7 +79,7 @@ class Tuner:
 
 
 def _sound(entry: Any, names: list[str]) -> bool:
-    """Whether an entry of the file is one that this class wrote, for these implementations."""
+    """Return whether an entry of the file is one that this class wrote, for these implementations."""
     if not isinstance(entry, dict) or entry.get("fastest") not in names:
         return False
     times = entry.get("ms")
@@ -86,7 +87,7 @@ def _sound(entry: Any, names: list[str]) -> bool:
 
 
 def _median(run: Callable[[], Any]) -> float:
-    """Milliseconds of the middle one of a few runs, after one that does not count."""
+    """Return milliseconds of the middle one of a few runs, after one that does not count."""
     run()
     times = []
     for _ in range(ROUNDS):

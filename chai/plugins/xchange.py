@@ -107,7 +107,7 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
         raise AttributeError(f"xChangeLayer has no field {name!r}", name=name, obj=self)
 
     def param(self, index: int) -> Array:
-        """Trained parameter ``index`` in its own shape. Plain Python only."""
+        """Return trained parameter ``index`` in its own shape. Plain Python only."""
         shaped: Array = self.custom_float_params[index].reshape(tuple(self.params_dims[index]))
         return shaped
 
@@ -116,12 +116,12 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
 
 
 def dims(shape: Shape) -> Array:
-    """A shape as int64 vector: blobs of any number of axes then have one type in compiled code."""
+    """Return a shape as int64 vector: blobs of any number of axes then have one type in compiled code."""
     return np.array(shape, np.int64)
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written through."""
+    """Return a view that cannot be written through."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -40,7 +40,7 @@ class XChangeType(types.Type):
 
 
 def type_of(x: xChangeLayer, names: Sequence[str]) -> XChangeType:
-    """The numba type of an object that is handed over with these fields."""
+    """Return the numba type of an object that is handed over with these fields."""
     return XChangeType(tuple(names), numba.typeof(tuple(x.__dict__[n] for n in names)))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def transformer(
     net: Net, mean: Array | None, input_scale: float | None, raw_scale: float | None, swap: Sequence[int] | None
 ) -> io.Transformer:
-    """The way of images (H, W, K) into the first input of a net."""
+    """Return the way of images (H, W, K) into the first input of a net."""
     name = net.inputs[0]
     made = io.Transformer({name: net.blobs[name].shape})
     made.set_transpose(name, (2, 0, 1))
@@ -56,7 +56,8 @@ class Classifier(Net):
         self.image_dims = self.crop_dims if image_dims is None else tuple(image_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
-        """Class probabilities (N, classes) of N images (H, W, K): the mean over ten crops, or of the centre alone."""
+        """Return class probabilities (N, classes) of N images (H, W, K): the mean over ten crops, or of the centre
+        alone."""
         images = [io.resize_image(im, self.image_dims) for im in inputs]
         crops = io.oversample(images, self.crop_dims)
         if not oversample:

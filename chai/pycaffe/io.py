@@ -38,7 +38,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: Array) -> Array:
-        """An image of any size as one item of an input blob, float32. ``data`` is left as it was."""
+        """Return an image of any size as one item of an input blob, float32. ``data`` is left as it was."""
         size = self._shape(in_)[2:]
         item = np.array(data, np.float32)
         if item.shape[:2] != size:
@@ -56,7 +56,7 @@ class Transformer:
         return item
 
     def deprocess(self, in_: str, data: Array) -> Array:
-        """An item (K, H, W) or (1, K, H, W) as the image (H, W, K) it was made from, but for its size."""
+        """Return an item (K, H, W) or (1, K, H, W) as the image (H, W, K) it was made from, but for its size."""
         self._shape(in_)
         item = np.array(data[0] if np.ndim(data) == 4 else data, np.float32)
         if in_ in self.input_scale:
@@ -124,7 +124,7 @@ class Transformer:
 
 
 def load_image(filename: str | Path, color: bool = True) -> Array:
-    """A picture as float32 from 0 to 1: (H, W, 3) RGB, or with ``color=False`` its luminance (H, W, 1).
+    """Return a picture as float32 from 0 to 1: (H, W, 3) RGB, or with ``color=False`` its luminance (H, W, 1).
 
     Transparency is dropped. As everywhere in chai, a photo is turned upright by its EXIF note and 16-bit pixels are
     read with 8 bits; scikit-image does neither. Raises ParseError for what is no picture.
@@ -141,7 +141,7 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
 
 
 def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Array:
-    """An image (H, W, K) at another size (height, width), bilinear, float32; of that size already: a copy.
+    """Return an image (H, W, K) at another size (height, width), bilinear, float32; of that size already: a copy.
 
     scikit-image before 0.15, which pycaffe was written for, gives the same but in the outermost half pixel of an
     enlarged image, which it darkens. Later versions smooth before they shrink, and for other than 1 or 3 channels
@@ -170,7 +170,7 @@ def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
 
 
 def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
-    """The numbers of a BlobProto, in its shape, old or new."""
+    """Return the numbers of a BlobProto, in its shape, old or new."""
     data = np.array(blob.diff if return_diff else blob.data)
     if any(blob.HasField(name) for name in ("num", "channels", "height", "width")):
         return data.reshape(blob.num, blob.channels, blob.height, blob.width)
@@ -178,7 +178,7 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
 
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
-    """An array as BlobProto."""
+    """Return an array as BlobProto."""
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(arr.shape)
     blob.data.extend(np.asarray(arr, float).ravel())
@@ -194,12 +194,12 @@ def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
 
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
-    """The arrays in the bytes of a BlobProtoVector."""
+    """Return the arrays in the bytes of a BlobProtoVector."""
     return [blobproto_to_array(blob) for blob in caffe_pb2.BlobProtoVector.FromString(str).blobs]
 
 
 def array_to_datum(arr: Array, label: int | None = None) -> Any:
-    """An array (C, H, W) as Datum: bytes for uint8, else floats."""
+    """Return an array (C, H, W) as Datum: bytes for uint8, else floats."""
     if arr.ndim != 3:
         raise UsageError(f"array_to_datum: expected (C, H, W), found {show(arr.shape)}")
     datum = caffe_pb2.Datum()
@@ -214,6 +214,6 @@ def array_to_datum(arr: Array, label: int | None = None) -> Any:
 
 
 def datum_to_array(datum: Any) -> Array:
-    """The array (C, H, W) of a Datum that holds pixels, not an image file."""
+    """Return the array (C, H, W) of a Datum that holds pixels, not an image file."""
     data = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data)
     return data.reshape(datum.channels, datum.height, datum.width)

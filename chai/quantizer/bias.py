@@ -21,7 +21,7 @@ SHARES = {  # of the mean error that may be taken away
 
 
 def tuned(wanted: Array, found: Array, format: Format, slope: float | None, method: str = "tuned") -> Array:
-    """What to add to each channel's bias, float64 (M,).
+    """Return what to add to each channel's bias, float64 (M,).
 
     ``wanted`` and ``found`` are sums (R, M) in float and from codes, biases included; of the method's shares of their mean
     difference each channel takes the one with the least squared error of its output code against the float output.
@@ -45,7 +45,7 @@ def tuned(wanted: Array, found: Array, format: Format, slope: float | None, meth
 
 
 def activated(sums: Array, slope: float | None) -> Array:
-    """A ReLU that a pass has put into the layer, if there is one."""
+    """Return a ReLU that a pass has put into the layer, if there is one."""
     if not slope:
         return sums if slope is None else np.maximum(sums, np.float32(0))
     return np.where(sums < 0, slope * sums, sums)

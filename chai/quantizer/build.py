@@ -64,7 +64,7 @@ class Built:
         return float(self.costs.mean())
 
     def clearly_worse(self, other: Built) -> bool:
-        """Whether it costs more than ``other`` by more than the standard error of their difference."""
+        """Return whether it costs more than ``other`` by more than the standard error of their difference."""
         more = self.softened - other.softened
         return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
 
@@ -118,7 +118,7 @@ class Builder:
                 )
 
     def judged(self, recipe: Recipe) -> Built:
-        """What a recipe costs, without the network that it makes.
+        """Return what a recipe costs, without the network that it makes.
 
         What follows from thousands of values, as weights do that are rounded together, looks better on the images it
         follows from than on others. Such a recipe is fitted on every other batch and judged by the rest, and the other
@@ -149,11 +149,11 @@ class Builder:
         return made
 
     def build(self, recipe: Recipe) -> Built:
-        """The network that a recipe makes, judged on the kept calibration images."""
+        """Return the network that a recipe makes, judged on the kept calibration images."""
         return self._built(recipe)[0]
 
     def _built(self, recipe: Recipe) -> tuple[Built, list[Array], list[Array]]:
-        """The network, its costs by batch, and those at temperature SOFT."""
+        """Return the network, its costs by batch, and those at temperature SOFT."""
         graph, observed, factors = self._equalise(recipe.equalise)
         graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
         formats, chosen = self._formats(recipe, graph, observed)
@@ -172,7 +172,7 @@ class Builder:
         return built, by_batch, soft_by_batch
 
     def alone(self, built: Built, images: int = 2) -> dict[str, float]:
-        """The cost of every layer on the overlay if that one alone ran there, on a few images."""
+        """Return the cost of every layer on the overlay if that one alone ran there, on a few images."""
         feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
         graph, _, _ = self._equalise(built.recipe.equalise)
         exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
@@ -201,7 +201,7 @@ class Builder:
         return found
 
     def _equalise(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
-        """The network equalised by this share, what would be observed in it, and the factors."""
+        """Return the network equalised by this share, what would be observed in it, and the factors."""
         if share not in self._equalised:
             r = equalise.factors(self.graph, self.observed.largest, self.shapes, share, self.placed)
             graph = replace(self.graph, layers=[copy(layer) for layer in self.graph.layers])
@@ -248,14 +248,15 @@ class Builder:
         return fit(seen, method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
-        """The layers that compute with a group's blobs; none when an output is one of them."""
+        """Return the layers that compute with a group's blobs; none when an output is one of them."""
         blobs = self.groups.read.get(group, [])
         if not set(blobs).isdisjoint(self.graph.output_blobs):
             return []
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """The format with the least squared error of what these layers make of the blob, each in units of its energy."""
+        """Return the format with the least squared error of what these layers make of the blob, each in units of its
+        energy."""
         inputs = []
         for layer in layers:
             run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]
@@ -297,7 +298,7 @@ class Builder:
 
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:
-    """What a convolution makes of rows (group, R, K) of what it reads: (group, R, M / group)."""
+    """Return what a convolution makes of rows (group, R, K) of what it reads: (group, R, M / group)."""
     group = layer.params.group
     columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
     offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
@@ -372,7 +373,7 @@ class _Fitting:
         return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
-        """Every channel with a code of +-high: the loader takes the step of folded weights from the largest."""
+        """Return every channel with a code of +-high: the loader takes the step of folded weights from the largest."""
         codes = codes.copy()
         at = np.abs(scaled).argmax(2)[..., None]
         largest = np.take_along_axis(scaled, at, 2)

@@ -63,9 +63,8 @@ def factors(
 def _ways(
     graph: Graph, readers: Mapping[str, list[Layer]], shapes: Mapping[str, Shape], blob: str
 ) -> list[tuple[str, int, Layer | None]]:
-    """Where a blob's channels go, itself first: (blob, first channel there, a layer that multiplies them); empty if they
-    reach a layer that is not linear in each channel, or an output.
-    """
+    """Return where a blob's channels go, itself first: (blob, first channel there, a layer that multiplies them);
+    empty if they reach a layer that is not linear in each channel, or an output."""
     found: list[tuple[str, int, Layer | None]] = [(blob, 0, None)]
     waiting = [(blob, 0)]
     while waiting:
@@ -85,9 +84,8 @@ def _ways(
 
 
 def _columns(layer: Layer, first: int, count: int) -> Array | None:
-    """The largest weight for each of ``count`` channels from ``first`` on, rows in units of their largest; None for a
-    layer in float, whose weights have no step.
-    """
+    """Return the largest weight for each of ``count`` channels from ``first`` on, rows in units of their largest; None
+    for a layer in float, whose weights have no step."""
     if layer.convolution is None:
         return None
     _, group = layer.convolution

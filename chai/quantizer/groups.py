@@ -37,7 +37,7 @@ class Groups:
 
 
 def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str, int] | None = None) -> Groups:
-    """Groups of a rewritten graph whose layers of ``placed`` run on the overlay.
+    """Return groups of a rewritten graph whose layers of ``placed`` run on the overlay.
 
     Three widths are taken as they are: of the network's inputs, of weights, and of all other blobs.
 
@@ -109,7 +109,7 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
 def precision(
     graph: Graph, layer: Layer, formats: Mapping[str, Format], bits: int | None, weights: Format | Array | None
 ) -> Precision:
-    """The precision_param that says a layer's formats; ``weights`` is their fraction, or thresholds per channel."""
+    """Return the precision_param that says a layer's formats; ``weights`` is their fraction, or thresholds per channel."""
     read = next((b for b in layer.bottoms if b in graph.inputs), layer.bottoms[0])
     source, target = formats[read], formats[layer.tops[0]]
     found = Precision(target.scheme, source.bits, target.bits, bits)

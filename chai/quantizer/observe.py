@@ -58,7 +58,7 @@ class Observed:
 
     @property
     def fitted(self) -> int:
-        """How many of the batches, the first ones, weights and biases are fitted on."""
+        """Return how many of the batches, the first ones, weights and biases are fitted on."""
         return len(self.batches) - self.held
 
 
@@ -113,7 +113,7 @@ def folded(found: Observed) -> list[Observed]:
 
 
 def equalised(graph: Graph, found: Observed, by_blob: Mapping[str, Array]) -> Observed:
-    """What would be observed if the channels of some blobs were divided by factors (C,).
+    """Return what would be observed if the channels of some blobs were divided by factors (C,).
 
     A float pass over the batches to be fitted on; blobs without a factor look as before.
     """
@@ -156,7 +156,7 @@ def _add(found: Observed, blob: str, array: Array, layer: Layer | None, graph: G
 
 
 def measured(graph: Graph) -> list[str]:
-    """Blobs by which a network is judged: its outputs, or what leads to them where those are boxes or indices."""
+    """Return blobs by which a network is judged: its outputs, or what leads to them where those are boxes or indices."""
     writer = {top: layer for layer in graph.layers for top in layer.tops}
     found: list[str] = []
     waiting = graph.output_blobs
@@ -171,7 +171,7 @@ def measured(graph: Graph) -> list[str]:
 
 
 def cost(graph: Graph, blob: str, wanted: Array, found: Array, temperature: float = 1.0) -> Array:
-    """How far a blob is from float, image by image: KL(float || fixed) in nats of class probabilities (mean over
+    """Return how far a blob is from float, image by image: KL(float || fixed) in nats of class probabilities (mean over
     positions), else error energy / signal energy.
 
     At a higher ``temperature`` T, probabilities are those that logits / T would have.
@@ -208,14 +208,15 @@ def places(layer: Layer, size: tuple[int, ...], images: int, batch: int, seed: i
 
 
 def at_places(blob: Array, at: Array) -> Array:
-    """Rows (images * P, C) of a blob (N, C, H, W)."""
+    """Return rows (images * P, C) of a blob (N, C, H, W)."""
     n, c = blob.shape[:2]
     picked = np.take_along_axis(blob.reshape(n, c, -1), at[:, None, :], 2)
     return np.ascontiguousarray(picked.transpose(0, 2, 1)).reshape(-1, c)
 
 
 def patches(blob: Array, window: Window, group: int, size: tuple[int, ...], at: Array) -> Array:
-    """What a convolution multiplies its weights with at those places: rows (group, images * P, C / group * kh * kw)."""
+    """Return what a convolution multiplies its weights with at those places: rows (group, images * P, C / group * kh *
+    kw)."""
     n, c, h, w = blob.shape
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = window
     padded = np.zeros((n, h + 2 * ph, w + 2 * pw, c), np.float32)

@@ -39,7 +39,7 @@ class Known:
                 self._costs[name] = np.array(record["costs"]), np.array(record["softened"])
 
     def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
-        """What it costs by image, float64 (N,), and softened, if that is known."""
+        """Return what it costs by image, float64 (N,), and softened, if that is known."""
         return self._costs.get(_name(recipe))
 
     def add(self, built: Built) -> None:
@@ -61,7 +61,7 @@ def _name(recipe: Recipe) -> str:
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the costs of recipes depend on, part by part: files, calibration images, options, this chai."""
+    """Return what the costs of recipes depend on, part by part: files, calibration images, options, this chai."""
     images = sha256(str(observed.images).encode())
     for batch in observed.batches:
         for blob, array in sorted(batch.items()):

@@ -75,14 +75,14 @@ class Histogram:
         return np.bincount(index.reshape(-1), minlength=BINS)
 
     def cumulative(self, edges: Array) -> Array:
-        """How many magnitudes that are not 0 lie below each of ``edges``, evenly spread inside a bin."""
+        """Return how many magnitudes that are not 0 lie below each of ``edges``, evenly spread inside a bin."""
         both = np.concatenate([[0], np.cumsum(self.counts.sum(0))])
         found: Array = np.interp(edges, np.linspace(0, self.span, BINS + 1), both)
         return found
 
 
 def _widened(counts: Array, old: float, new: float) -> Array:
-    """Counts over 0 .. old as counts over 0 .. new, both powers of two; nothing was counted where old is 0."""
+    """Return counts over 0 .. old as counts over 0 .. new, both powers of two; nothing was counted where old is 0."""
     if not old or new <= old:
         return counts
     factor = min(int(min(new / old, 2.0**14)), BINS)
@@ -113,7 +113,8 @@ def squared_error(seen: Histogram, steps: Array, low: int, high: int) -> Array:
 
 
 def least_error(seen: Histogram, bits: int, scheme: str) -> Format:
-    """The format with the least squared error: thresholds down to a fourteenth of the largest value, or six fractions."""
+    """Return the format with the least squared error: thresholds down to a fourteenth of the largest value, or six
+    fractions."""
     return best(candidates(seen.largest, bits, scheme), lambda formats: _errors(seen, formats))
 
 
@@ -123,7 +124,7 @@ def _errors(seen: Histogram, formats: list[Format]) -> Array:
 
 
 def candidates(largest: float, bits: int, scheme: str) -> list[Format]:
-    """Formats worth a look for values up to ``largest``, the one that covers them first."""
+    """Return formats worth a look for values up to ``largest``, the one that covers them first."""
     first = covering(largest, bits, scheme)
     if scheme == "Xilinx":
         return [_threshold(largest * 0.96**i, bits) for i in range(64)] if largest else [first]
@@ -131,7 +132,7 @@ def candidates(largest: float, bits: int, scheme: str) -> list[Format]:
 
 
 def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Format:
-    """The format with the least error; of a Xilinx one also its neighbours, 1 % apart, are tried."""
+    """Return the format with the least error; of a Xilinx one also its neighbours, 1 % apart, are tried."""
     found = formats[int(np.argmin(errors(formats)))]
     if found.scheme == "DynamicFixed" or len(formats) == 1:
         return found
@@ -189,7 +190,7 @@ METHODS: dict[str, Callable[[Histogram, int, str], Format]] = {
 
 
 def fit(seen: Histogram, method: str, bits: int, scheme: str) -> Format:
-    """The format of a blob by a method of METHODS; one that a precision_param can say, whatever the values."""
+    """Return the format of a blob by a method of METHODS; one that a precision_param can say, whatever the values."""
     found = METHODS[method](seen, bits, scheme)
     return _threshold(found.value, bits) if scheme == "Xilinx" else _fraction(found.value, bits)
 

@@ -25,7 +25,7 @@ class Recipe:
 
     @property
     def fits(self) -> bool:
-        """Whether weights or biases follow from what reaches the layers."""
+        """Return whether weights or biases follow from what reaches the layers."""
         return self.rounding != "nearest" or self.bias != "kept"
 
     def __str__(self) -> str:
@@ -81,6 +81,6 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
 
 
 def changed(recipe: Recipe, stage: Stage) -> list[Recipe]:
-    """The recipes of a stage, without those that change nothing."""
+    """Return the recipes of a stage, without those that change nothing."""
     made = (replace(recipe, **change) for change in stage.changes)
     return [r for r in dict.fromkeys(made) if r != recipe]

@@ -31,7 +31,7 @@ class Verdict:
         return sorted(self.result.costs.items(), key=lambda item: -item[1])[:DEAR]
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and names only, ready for json.dumps."""
+        """Return numbers and names only, ready for json.dumps."""
         r, built = self.result, self.result.built
         return {
             **self.check.to_json(),
@@ -52,7 +52,7 @@ class Verdict:
         }
 
     def sentences(self) -> list[str]:
-        """What there is to say, most important first."""
+        """Return what there is to say, most important first."""
         r, built = self.result, self.result.built
         found = [
             f"chosen: {built.recipe}",
@@ -67,7 +67,7 @@ class Verdict:
         return found
 
     def table(self) -> Table:
-        """A row per layer that has numbers."""
+        """Return a row per layer that has numbers."""
         costs = self.result.costs
         rows = [
             [

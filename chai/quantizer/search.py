@@ -55,7 +55,8 @@ class Result:
 
     @property
     def cost(self) -> float:
-        """What the recipe was chosen by; ``built`` has what the network that was written costs on the images it is of."""
+        """Return what the recipe was chosen by; ``built`` has what the network that was written costs on the images it
+        is of."""
         return dict(self.tried)[self.built.recipe]
 
 
@@ -167,7 +168,7 @@ def _named(net: Net, batch: Any) -> Batch:
 def _search(
     builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, known: Known
 ) -> tuple[Built, list[tuple[Recipe, float]], float]:
-    """The best network, every recipe tried with its cost, and the cost of plain maxima.
+    """Return the best network, every recipe tried with its cost, and the cost of plain maxima.
 
     A network that was only judged, or whose costs were known, has no formats: it has not been built.
     """

@@ -40,11 +40,11 @@ class State:
     codes: dict[str, Array] = field(default_factory=dict)
 
     def value(self, blob: str) -> Array:
-        """A blob in float32, as a host layer would get it."""
+        """Return a blob in float32, as a host layer would get it."""
         return self.host[blob] if blob in self.host else self.formats[blob].dequantize(self.codes[blob])
 
     def code(self, blob: str) -> Array:
-        """A blob as codes, as a Task would get it."""
+        """Return a blob as codes, as a Task would get it."""
         if blob not in self.codes:
             self.codes[blob] = pack(self.host[blob], self.formats[blob])
         return self.codes[blob]
@@ -57,14 +57,14 @@ class State:
 
 
 def shapes_of(graph: Graph, feeds: Batch) -> dict[str, Shape]:
-    """Shapes of all blobs for a batch."""
+    """Return shapes of all blobs for a batch."""
     return infer_shapes(graph, {blob: array.shape for blob, array in feeds.items()})
 
 
 def in_float(
     graph: Graph, feeds: Batch, keep: Collection[str] = ()
 ) -> Iterator[tuple[Layer, list[Array], list[Array]]]:
-    """Every layer in order with its bottoms and tops, float32; blobs are dropped after their last reader."""
+    """Yield every layer in order with its bottoms and tops, float32; blobs are dropped after their last reader."""
     shapes = shapes_of(graph, feeds)
     values = dict(feeds)
     with np.errstate(all="ignore"):
@@ -101,7 +101,7 @@ class Emulation:
         before: Callable[[Layer, list[State]], None] | None = None,
         after: Callable[[Layer, list[State]], None] | None = None,
     ) -> list[State]:
-        """All batches through all layers; what is left of them are the blobs of ``keep``.
+        """Return all batches through all layers; what is left of them are the blobs of ``keep``.
 
         ``before`` and ``after`` are shown each layer with the states it finds and leaves; ``before`` may change its
         weights and its precision_param.

@@ -29,9 +29,9 @@ SHARES = [1.0 - 0.02 * i for i in range(35)]  # of a channel's largest weight th
 
 
 def thresholds(weights: Array, method: str, bits: int, moments: Array | None = None) -> Array:
-    """Threshold of each channel, float32 (M,), of weights (M, ...): its largest ("max"), or the one among SHARES of it
-    with the least squared error ("mse"), each weight counted with its input's second moment (M, K) if given.
-    """
+    """Return threshold of each channel, float32 (M,), of weights (M, ...): its largest ("max"), or the one among
+    SHARES of it with the least squared error ("mse"), each weight counted with its input's second moment (M, K) if
+    given."""
     rows = weights.reshape(len(weights), -1).astype(np.float64)
     largest = np.abs(rows).max(1, initial=0)
     if method == "max":
@@ -82,9 +82,8 @@ def objective(scaled: Array, codes: Array, moments: Array) -> Array:
 
 
 def together(scaled: Array, moments: Array, high: int, method: str = "compensated") -> Array:
-    """Codes of weights in steps (G, M, K) by a method of TOGETHER, then improved one code at a time; never worse than
-    nearest rounding in any row.
-    """
+    """Return codes of weights in steps (G, M, K) by a method of TOGETHER, then improved one code at a time; never
+    worse than nearest rounding in any row."""
     nearest = _nearest(scaled, high)
     damped = _damped(moments)
     found = descend(scaled, TOGETHER[method](scaled, damped, high), damped, high)

@@ -54,7 +54,7 @@ def write_prototxt(path: Path, original: Graph, given: Mapping[str, Precision], 
 
 
 def _decoded(path: Path) -> tuple[str, str]:
-    """The text as ``read_source`` has it, and the encoding that gives the same bytes again."""
+    """Return the text as ``read_source`` has it, and the encoding that gives the same bytes again."""
     data = path.read_bytes()
     bom = data.startswith(b"\xef\xbb\xbf")
     try:
@@ -64,7 +64,8 @@ def _decoded(path: Path) -> tuple[str, str]:
 
 
 def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> str:
-    """The text with a precision_param for each layer named in ``given``, in place of those that layers of ``graph`` had."""
+    """Return the text with a precision_param for each layer named in ``given``, in place of those that layers of
+    ``graph`` had."""
     tree = _tree(source)
     lines = {layer.name: layer.place for layer in graph.layers}
     edits: list[tuple[int, int, str]] = []
@@ -129,7 +130,7 @@ def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[in
 
 
 def _indent(text: str, layer: Block) -> str:
-    """What stands before the layer's last field that begins a line."""
+    """Return what stands before the layer's last field that begins a line."""
     for field in reversed(layer.fields):
         before = text[text.rfind("\n", 0, field.start) + 1 : field.start]
         if not before.strip():
@@ -138,7 +139,7 @@ def _indent(text: str, layer: Block) -> str:
 
 
 def fields(p: Precision) -> list[str]:
-    """A precision_param's fields as text; thresholds as the shortest numbers that give the same float32."""
+    """Return a precision_param's fields as text; thresholds as the shortest numbers that give the same float32."""
     found = [f'quant_type: "{p.quant_type}"']
     for name in ("bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params"):
         value = getattr(p, name)
@@ -158,7 +159,7 @@ def _number(value: float) -> str:
 
 
 def unfolded(original: Graph, quantised: Graph) -> dict[str, list[Array]]:
-    """Blobs of the prototxt's layers that give a rewritten graph's weights again, by layer."""
+    """Return blobs of the prototxt's layers that give a rewritten graph's weights again, by layer."""
     found: dict[str, list[Array]] = {}
     for layer in quantised.layers:
         first = original.layer(layer.origin[0])

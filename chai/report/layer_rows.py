@@ -48,7 +48,8 @@ class Placement:
 
 
 def placed(net: Network) -> list[Placement]:
-    """Every layer of a network, as its input sizes and formats are now. Nothing is computed that a pass would not."""
+    """Return every layer of a network, as its input sizes and formats are now. Nothing is computed that a pass would
+    not."""
     if net.overlay is None or not net.shapes:
         return [_unplaced(net, layer) for layer in net.graph.layers]
     offload: Execution = net.offload
@@ -93,7 +94,8 @@ def table(net: Network) -> Table:
 
 
 def summary(net: Network, layers: Sequence[Placement] | None = None) -> str:
-    """One line: how many layers and multiply-accumulates the overlay has, how many layers the host, and what is open.
+    """Return one line: how many layers and multiply-accumulates the overlay has, how many layers the host, and what is
+    open.
 
     ``layers`` are those of ``placed``, if they are known already.
     """
@@ -136,7 +138,7 @@ def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
 
 
 def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
-    """Cycles and multiply-accumulates of Tasks, under the layer that each begins with."""
+    """Return cycles and multiply-accumulates of Tasks, under the layer that each begins with."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
     for step in offload.schedule.steps:
@@ -147,7 +149,7 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
 
 
 def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, packed: set[str]) -> str:
-    """How the overlay holds what a layer writes; a network input as it is packed."""
+    """Return how the overlay holds what a layer writes; a network input as it is packed."""
     if where == "-":
         return "-"
     if where != "fpga" and packed.isdisjoint(layer.tops if where == "input" else ()):

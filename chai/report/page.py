@@ -71,7 +71,8 @@ def html(
     table: Table,
     data: Mapping[str, Any],
 ) -> str:
-    """The page: facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN) to compute on with."""
+    """Return the page: facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN) to compute on
+    with."""
     pairs = "".join(f"<dt>{text(k)}<dd>{text(v)}" for k, v in facts.items())
     return "\n".join(
         [
@@ -91,7 +92,7 @@ def html(
 
 
 def svg(chart: Chart) -> str:
-    """The chart as an inline SVG of the page that ``html`` makes."""
+    """Return the chart as an inline SVG of the page that ``html`` makes."""
     height = _LINE * (len(chart.bars) + 2)
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{text(chart.title)}">',
@@ -168,12 +169,12 @@ def _fill(engine: str) -> str:
 
 
 def _tail(name: str) -> str:
-    """The end of a long name: that is where layers of one block differ."""
+    """Return the end of a long name: that is where layers of one block differ."""
     return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
 
 
 def _ascii(text: str) -> str:
-    """Text for Pillow's own font, which has no other letters in old versions."""
+    """Escape text for Pillow's own font, which has no other letters in old versions."""
     return visible(text).encode("ascii", "backslashreplace").decode()
 
 

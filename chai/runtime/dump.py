@@ -24,7 +24,8 @@ def dump(blob: str, layer: str, array: Array) -> None:
 
 
 def read_dump(folder: Path, blob: str, layer: str) -> Array:
-    """What ``dump`` wrote for a blob. Raises UsageError where there is no such file or it holds codes of a device."""
+    """Return what ``dump`` wrote for a blob. Raises UsageError where there is no such file or it holds codes of a
+    device."""
     file = _file(folder, blob, layer)
     if not file.is_file():
         raise UsageError(f"there is no {file}", hint=f"run the network with CHAI_DUMP={folder}")

@@ -106,7 +106,7 @@ class Execution:
                     program.close()
 
     def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
-        """The Programs of a step; ``kept`` are blobs inside it that are asked for too."""
+        """Return the Programs of a step; ``kept`` are blobs inside it that are asked for too."""
         key = i, tuple(sorted(kept)) if self.device.hidden else ()
         with self._compiling:
             if key not in self._programs:
@@ -114,7 +114,7 @@ class Execution:
             return self._programs[key]
 
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
-        """What the device compiles for a step: its Tasks together, or one by one where each is looked at."""
+        """Return what the device compiles for a step: its Tasks together, or one by one where each is looked at."""
         work = Work(self.overlay, step.tasks, self.shapes, self.schedule.places, step.reads, step.writes, step.chain)
         if env().check or env().dump:
             return [
@@ -126,7 +126,7 @@ class Execution:
     def run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
     ) -> tuple[dict[str, Array], PerfInfo]:
-        """The blobs of ``keep`` (ids) in float32, and what the pass took since ``started``, or else since now.
+        """Return the blobs of ``keep`` (ids) in float32, and what the pass took since ``started``, or else since now.
 
         Branches of the host run beside those of the device; where there are none, nothing is worth a thread.
         """
@@ -147,7 +147,7 @@ class Execution:
 
     @cached_property
     def _reads(self) -> list[list[tuple[str, str]]]:
-        """What each step reads: (host or device, blob)."""
+        """Return what each step reads: (host or device, blob)."""
         found = []
         for step in self.schedule.steps:
             if isinstance(step, Convert):
@@ -179,7 +179,7 @@ class Execution:
 
     @cached_property
     def _branches(self) -> bool:
-        """Whether some layer on the host and some segment do not depend on one another."""
+        """Return whether some layer on the host and some segment do not depend on one another."""
         steps, before = self.schedule.steps, list[frozenset[int]]()  # all steps that each depends on
         for stage in self._stages:
             before.append(stage.needs.union(*(before[need] for need in stage.needs)))
@@ -273,7 +273,7 @@ class Execution:
         return timed
 
     def _on_codes(self, layer: Layer) -> Callable[..., tuple[Array, ...]]:
-        """A custom layer's forward from codes to codes."""
+        """Return a custom layer's forward from codes to codes."""
         assert isinstance(layer, CustomLayer)
         formats = tuple(tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
         frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))

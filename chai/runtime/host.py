@@ -28,7 +28,7 @@ def run_layer(
     started: float,
     compute: Callable[..., tuple[Array, ...]] | None = None,
 ) -> tuple[tuple[Array, ...], StepTime]:
-    """A layer's tops, float32, and what it took; with the ReLU that a pass may have put into it.
+    """Return a layer's tops, float32, and what it took; with the ReLU that a pass may have put into it.
 
     ``compute`` stands in for the layer's forward where its blobs are codes: then so are the tops. ``started`` is when the
     pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory runs out, and what the
@@ -80,7 +80,7 @@ def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
 
 
 def alive(blobs: Iterable[Array]) -> int:
-    """Bytes that these arrays hold; views of one array count once."""
+    """Return bytes that these arrays hold; views of one array count once."""
     owners = {id(v if v.base is None else v.base): v for v in blobs}
     return sum(v.nbytes for v in owners.values())
 
@@ -92,7 +92,7 @@ def run(
     keep: Collection[str],
     started: float | None = None,
 ) -> tuple[dict[str, Array], PerfInfo]:
-    """The blobs of ``keep`` (ids) and what the pass took since ``started``, or else since now.
+    """Return the blobs of ``keep`` (ids) and what the pass took since ``started``, or else since now.
 
     Blobs are dropped after their last reader.
 

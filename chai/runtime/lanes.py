@@ -51,7 +51,7 @@ class Pipeline:
             self.last[i] = all(self.stages[r].lane == lane and self.last[r] for r in self.readers[i])
 
     def stream(self, states: Iterable[Any]) -> Generator[Any, None, None]:
-        """The states in order, each when its last stage is done.
+        """Yield the states in order, each when its last stage is done.
 
         A new state is taken only when there is room for it. What a stage raises comes out in the place of its batch,
         after the batches before it; then, and when the caller stops, every worker has ended.

@@ -154,7 +154,8 @@ class PerfInfo:
         return shares
 
     def conversions(self, step: StepTime) -> tuple[float, float]:
-        """Milliseconds of unpacking what a step reads and of packing what it writes; 0 where nothing is converted.
+        """Return milliseconds of unpacking what a step reads and of packing what it writes; 0 where nothing is
+        converted.
 
         A blob is converted once, whoever reads it. A conversion that several layers share counts here for each of them
         in full: it is what the layer needs, and stays when the others leave the network. So these numbers do not add up
@@ -165,7 +166,7 @@ class PerfInfo:
         return unpack, pack
 
     def text(self, style: str = "chaidnn") -> str:
-        """The custom layers with their conversions, in milliseconds, and a newline at the end.
+        """Return the custom layers with their conversions, in milliseconds, and a newline at the end.
 
         ``style`` "chaidnn" is what CHaiDNN prints, to the letter; its numbers are right where CHaiDNN's own are not: it
         looks at the neighbours in its queue, so it loses all but one Unpack of a layer with several bottoms, and repeats
@@ -182,7 +183,7 @@ class PerfInfo:
         return text
 
     def tables(self) -> tuple[Table, Table]:
-        """Every row, and the share of each kind of row; with least and p90 where several passes were measured."""
+        """Return every row, and the share of each kind of row; with least and p90 where several passes were measured."""
         ms = ("ms", "min", "p90") if self.passes else ("ms",)
         steps = Table(("step", "type", "engine", *ms, "%", "MACs/s"), list(self._rows()), "lll" + "r" * (len(ms) + 2))
         total = Share(len(self.steps), self.total_ms, 100.0 * bool(self.total_ms))
@@ -211,8 +212,8 @@ class PerfInfo:
         return 100 * ms / (fsum((self.steps_ms, self.feed_ms, self.between_ms)) or 1.0)
 
     def throughput(self) -> str:
-        """One line: the whole pass, its images, images per second; and where an accelerator counted its own time, how much
-        of the overlay's steps that was: the rest moved blobs and waited."""
+        """Return one line: the whole pass, its images, images per second; and where an accelerator counted its own
+        time, how much of the overlay's steps that was: the rest moved blobs and waited."""
         line = f"wall {self.wall_ms:.3f} ms"
         if self.passes:
             _, least, p90 = spread([p.wall_ms for p in self.passes])
@@ -249,7 +250,7 @@ class PerfInfo:
         return html.notebook(*parts, html.rows(steps, bars))
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and names only, ready for json.dumps: the fields, and what ``text`` and ``tables`` say.
+        """Return numbers and names only, ready for json.dumps: the fields, and what ``text`` and ``tables`` say.
 
         ``custom_layers`` are {name, unpack_ms, custom_ms, pack_ms}, ``shares`` {kind: {steps, ms, percent}}. ``passes``
         counts those measured; ``wall`` and, in the order of the table, ``rows`` have {median, min, p90} of them.

@@ -19,7 +19,7 @@ _NARROW = 2.0  # pixels; neighbours on a lane are drawn as one until they are th
 
 
 def chrome_trace(perf: PerfInfo) -> dict[str, Any]:
-    """The steps of ``perf`` as JSON objects of the Trace Event Format; ``ts`` and ``dur`` in microseconds."""
+    """Return the steps of ``perf`` as JSON objects of the Trace Event Format; ``ts`` and ``dur`` in microseconds."""
     events: list[dict[str, Any]] = [_name("process_name", 0, "chai")]
     events += [_name("thread_name", thread, lane) for thread, lane in enumerate(LANES, 1)]
     for step, lane, start in _placed(perf):
@@ -43,7 +43,7 @@ def chrome_trace(perf: PerfInfo) -> dict[str, Any]:
 
 
 def _placed(perf: PerfInfo) -> Iterator[tuple[StepTime, str, float]]:
-    """Steps in the order they began, with lane and start in microseconds.
+    """Yield steps in the order they began, with lane and start in microseconds.
 
     A step stands at its ``begin``, or behind the step before it on its lane where the clock has them touch: steps of one
     lane never overlap.
@@ -57,7 +57,7 @@ def _placed(perf: PerfInfo) -> Iterator[tuple[StepTime, str, float]]:
 
 
 def timeline(perf: PerfInfo) -> str:
-    """The same as an SVG: a lane per engine, milliseconds from left to right, each step's name under the mouse.
+    """Return the same as an SVG: a lane per engine, milliseconds from left to right, each step's name under the mouse.
 
     Steps too short to be seen are drawn together with those that follow.
     """

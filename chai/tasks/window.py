@@ -14,10 +14,10 @@ class Window(NamedTuple):
     dilation: tuple[int, int] = (1, 1)
 
     def extent(self, i: int) -> int:
-        """Pixels the kernel spans along axis ``i``, dilation included."""
+        """Return pixels the kernel spans along axis ``i``, dilation included."""
         return self.dilation[i] * (self.kernel[i] - 1) + 1
 
     def sizes(self, size: tuple[int, ...]) -> tuple[int, int]:
-        """Output height and width of a convolution over an image (height, width): rounded down."""
+        """Return output height and width of a convolution over an image (height, width): rounded down."""
         h, w = ((size[i] + 2 * self.pad[i] - self.extent(i)) // self.stride[i] + 1 for i in range(2))
         return h, w

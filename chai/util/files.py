@@ -15,7 +15,8 @@ from ..limits import limits
 
 @contextmanager
 def complete(path: str | Path) -> Iterator[Path]:
-    """A path beside ``path`` to write to: it takes that name when the block ends, and is gone when the block raises."""
+    """Yield a path beside ``path`` to write to: it takes that name when the block ends, and is gone when the block
+    raises."""
     path = Path(path)
     part = path.with_name(path.name + ".part")
     try:

@@ -23,12 +23,12 @@ _STYLE = """
 
 
 def text(words: str) -> str:
-    """Text as it is, in one line: no tag, no quote and no control character of it is obeyed."""
+    """Return text as it is, in one line: no tag, no quote and no control character of it is obeyed."""
     return escape(visible(words))
 
 
 def markup(table: Table, bars: Sequence[tuple[str, float]] = ()) -> str:
-    """A table. ``bars``: each row ends with a bar in the colour of an engine, of so many percent."""
+    """Return a table. ``bars``: each row ends with a bar in the colour of an engine, of so many percent."""
     side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
     head = "".join(s.format("th") + text(cell) for s, cell in zip(side, table.head)) + "<th>" * bool(bars)
     rows = ["<tr>" + "".join(s.format("td") + text(cell) for s, cell in zip(side, row)) for row in table.rows]
@@ -48,17 +48,17 @@ def _bar(engine: str, percent: float) -> str:
 
 
 def notebook(*parts: str) -> str:
-    """What a ``_repr_html_`` returns: its parts in a style of their own, on the notebook's ground."""
+    """Return what a ``_repr_html_`` returns: its parts in a style of their own, on the notebook's ground."""
     return f'<div class="chai"><style>{_STYLE}</style>\n' + "\n".join(parts) + "\n</div>"
 
 
 def paragraph(words: str) -> str:
-    """Plain words."""
+    """Return plain words."""
     return f"<p>{text(words)}</p>"
 
 
 def rows(table: Table, bars: Sequence[tuple[str, float]] = (), most: int = MOST) -> str:
-    """A long table in a pane that scrolls; of one that is too long to be looked at, the first and the last rows."""
+    """Return a long table in a pane that scrolls; of one that is too long to be looked at, the first and the last rows."""
     left = len(table.rows) - most
     if left > 0:
         first, last = most // 2, len(table.rows) - most // 2

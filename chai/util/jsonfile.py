@@ -44,21 +44,21 @@ class Document:
         self._source = Source(text, path)
 
     def where(self, pointer: Pointer) -> tuple[int, int]:
-        """Line and column, both from 1, at which the value begins."""
+        """Return line and column, both from 1, at which the value begins."""
         return self._source.where(self._values[pointer][0])
 
     def error(self, message: str, pointer: Pointer, *, key: bool = False, hint: str | None = None) -> ParseError:
-        """A ParseError that shows the value at ``pointer``, or the ``key`` before it."""
+        """Return a ParseError that shows the value at ``pointer``, or the ``key`` before it."""
         start, end = (self._keys if key else self._values)[pointer]
         return self.error_at(message, start, end, hint)
 
     def error_at(self, message: str, start: int, end: int | None = None, hint: str | None = None) -> ParseError:
-        """The same for offsets into the text."""
+        """Return the same for offsets into the text."""
         return self._source.error(message, start, end, hint)
 
 
 def load(path: str | Path) -> Document:
-    """The file at ``path``. Raises ParseError for anything but one bounded JSON value in UTF-8; OSError passes."""
+    """Return the file at ``path``. Raises ParseError for anything but one bounded JSON value in UTF-8; OSError passes."""
     with opened(path) as file:
         data = file.read(BYTES + 1)
     if len(data) > BYTES:
@@ -95,7 +95,7 @@ class _Reader:
         return value
 
     def _next(self) -> str:
-        """The next character that is not blank, not consumed; empty at the end."""
+        """Return the next character that is not blank, not consumed; empty at the end."""
         found = _BLANK.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
@@ -159,7 +159,8 @@ class _Reader:
         return result
 
     def _members(self, closing: str) -> Iterable[str]:
-        """The first character of each member; whoever iterates consumes it. Brackets and commas are dealt with here."""
+        """Yield the first character of each member; whoever iterates consumes it. Brackets and commas are dealt with
+        here."""
         self.at += 1
         first = self._next()
         if first == closing:
@@ -208,7 +209,7 @@ class _Reader:
 
 
 def _advice(found: str) -> str | None:
-    """What may have been meant by a token that JSON does not have."""
+    """Return what may have been meant by a token that JSON does not have."""
     if found in ("NaN", "Infinity", "-Infinity"):
         return "JSON has finite numbers only"
     if found.startswith("'"):

@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def resource(*parts: str) -> Path:
-    """Path of a shipped file or folder, e.g. ``resource("proto", "caffe.desc")``."""
+    """Return path of a shipped file or folder, e.g. ``resource("proto", "caffe.desc")``."""
     inside = _PACKAGE / "_data"
     root = inside if inside.is_dir() else _PACKAGE.parent
     return root.joinpath(*parts)

@@ -17,7 +17,7 @@ class Source:
         self._lines: list[int] | None = None
 
     def where(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset, both from 1."""
+        """Return line and column of an offset, both from 1."""
         if self._lines is None:
             self._lines = [0] + [m.end() for m in re.finditer("\n", self.text)]
         line = bisect_right(self._lines, offset)
@@ -26,7 +26,7 @@ class Source:
     def error(
         self, message: str, start: int, end: int | None = None, hint: str | None = None, layer: str | None = None
     ) -> ParseError:
-        """A ParseError that shows the place from ``start`` to ``end``."""
+        """Return a ParseError that shows the place from ``start`` to ``end``."""
         line, column = self.where(min(start, len(self.text)))
         assert self._lines is not None
         first = self._lines[line - 1]

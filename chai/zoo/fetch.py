@@ -48,7 +48,7 @@ class _Refused(Exception):
 
 
 def entry(name: str) -> Published | None:
-    """What is published for a shipped network. Raises UsageError for a name that is none."""
+    """Return what is published for a shipped network. Raises UsageError for a name that is none."""
     prototxt = networks.prototxt(name)
     if prototxt is None:
         from difflib import get_close_matches
@@ -61,14 +61,14 @@ def entry(name: str) -> Published | None:
 
 
 def fetched(name: str) -> Path | None:
-    """The published weights of a shipped network, if they are in the cache."""
+    """Return the published weights of a shipped network, if they are in the cache."""
     published = entry(name)
     path = env().cache / published.file if published else None
     return path if path is not None and path.is_file() else None
 
 
 def how_to_get(name: str) -> str:
-    """One line for somebody whose network has no weights, or nothing if chai knows no better."""
+    """Return one line for somebody whose network has no weights, or nothing if chai knows no better."""
     published = entry(name) if networks.prototxt(name) else None
     if published is None:
         return ""
@@ -82,7 +82,7 @@ def _by_hand(published: Published, target: Path) -> str:
 
 
 def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell | None = None) -> Path:
-    """The file in ``folder``, fetched unless it is there and right. Raises FetchError, and OSError for the disk.
+    """Return the file in ``folder``, fetched unless it is there and right. Raises FetchError, and OSError for the disk.
 
     ``force`` fetches it even so. ``tell`` hears of every piece. A file that is there but wrong is never overwritten
     without ``force``.
@@ -127,7 +127,7 @@ def _fetch(published: Published, target: Path, tell: Tell | None) -> None:
 
 
 def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDirector, tell: Tell | None) -> str:
-    """Why one address was no good, or nothing when the file is there."""
+    """Return why one address was no good, or nothing when the file is there."""
     part = _Part(target)
     try:
         _receive_all(url, part, published, opener, tell)
@@ -213,7 +213,7 @@ def _read(response: HTTPResponse) -> bytes:
 
 
 def _extent(response: HTTPResponse, have: int, validator: str, part: _Part) -> tuple[int, int | None]:
-    """Where in the file the answer's bytes begin, and the size of the file if it is said."""
+    """Return where in the file the answer's bytes begin, and the size of the file if it is said."""
     if response.status == 206 and have:
         said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         changed = _validator(response) not in ("", validator)
@@ -228,7 +228,7 @@ def _extent(response: HTTPResponse, have: int, validator: str, part: _Part) -> t
 
 
 def _validator(response: HTTPResponse) -> str:
-    """What If-Range takes: a strong ETag, else a date; nothing if the server gives neither."""
+    """Return what If-Range takes: a strong ETag, else a date; nothing if the server gives neither."""
     tag = str(response.headers.get("ETag", ""))
     return tag if tag.startswith('"') else str(response.headers.get("Last-Modified", ""))
 
@@ -242,7 +242,7 @@ class _Part:
         self.note = target.with_name(target.name + ".part.json")
 
     def begun(self, url: str) -> tuple[int, str]:
-        """Bytes that can be gone on from, and their validator; (0, "") if there are none from this address."""
+        """Return bytes that can be gone on from, and their validator; (0, "") if there are none from this address."""
         import json
 
         try:
@@ -295,7 +295,7 @@ def _digest(path: Path, algorithm: str) -> str:
 
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of the lock however that process ends. The empty file stays."""
+    """Yield one process at a time; the system lets go of the lock however that process ends. The empty file stays."""
     import fcntl
 
     with open(target.with_name(target.name + ".lock"), "wb") as file:

@@ -15,13 +15,13 @@ from . import networks
 
 
 def is_compiled(path: str | Path) -> bool:
-    """Whether a path is that of a compiled network."""
+    """Return whether a path is that of a compiled network."""
     return str(path).endswith(".chai")
 
 
 def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False) -> tuple[Path, Path | None]:
-    """The files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing, or when it
-    is a compiled one and may not be.
+    """Return the files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing,
+    or when it is a compiled one and may not be.
 
     A shipped network without ``caffemodel`` has the weights that are shipped with it, else those that were fetched.
     """

@@ -8,10 +8,10 @@ from ..util.paths import resource
 
 
 def names() -> list[str]:
-    """Names of the shipped networks."""
+    """Return names of the shipped networks."""
     return sorted(p.stem for p in resource("prototxt").glob("*.prototxt"))
 
 
 def prototxt(name: str) -> Path | None:
-    """The prototxt of a shipped network, or None if there is none of that name."""
+    """Return the prototxt of a shipped network, or None if there is none of that name."""
     return resource("prototxt", f"{name}.prototxt") if name in names() else None

@@ -39,13 +39,13 @@ class Published:
     where: str = ""
 
     def describe(self) -> str:
-        """Size and digest in one line, as far as they are known."""
+        """Return size and digest in one line, as far as they are known."""
         size = f"{self.size:,} bytes" if self.size else ""
         return ", ".join(filter(None, [size, f"{self.algorithm} {self.digest}" if self.digest else ""]))
 
 
 def from_table(table: Any, path: Path) -> Published:
-    """The [weights] table of the card at ``path``. Raises ParseError; nothing is fetched without a digest."""
+    """Return the [weights] table of the card at ``path``. Raises ParseError; nothing is fetched without a digest."""
 
     def wrong(text: str) -> ParseError:
         return ParseError(f"[weights] {text}", path=str(path))

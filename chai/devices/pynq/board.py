@@ -63,7 +63,7 @@ class Board:
             )
 
     def read(self, name: str) -> int:
-        """A register's value."""
+        """Return a register's value."""
         with answering(f"register {name} cannot be read"):
             return int(self.registers.read(self.overlay.registers[name].offset))
 
@@ -73,7 +73,7 @@ class Board:
             self.registers.write(self.overlay.registers[name].offset, value)
 
     def bits(self, name: str, part: str, value: int) -> int:
-        """Part of a register's value."""
+        """Return part of a register's value."""
         mask = self.overlay.registers[name].mask(part)
         return (value & mask) // (mask & -mask)
 
@@ -177,7 +177,7 @@ class Board:
 
 
 def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
-    """The way to wait that CHAI_PYNQ_WAIT=interrupt asks for, or what is left of it. ``pins``: one, or none."""
+    """Return the way to wait that CHAI_PYNQ_WAIT=interrupt asks for, or what is left of it. ``pins``: one, or none."""
     try:
         if pins:
             return Interrupt(pins[0])

@@ -22,7 +22,7 @@ STEPS = range(100, 45, -5)  # percent of the clock that are tried where the divi
 
 
 def source(handoff: Path, block: str) -> int | None:
-    """Number of the processor's clock that drives a block of the design, its fastest pin if there are several.
+    """Return number of the processor's clock that drives a block of the design, its fastest pin if there are several.
 
     None where no pin is driven by the processor, or the file says nothing of clocks.
     """
@@ -70,7 +70,7 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
 
 
 def _set(number: int, wanted: float) -> float:
-    """The MHz that are read back once the clock is set to the nearest that is not too fast."""
+    """Return the MHz that are read back once the clock is set to the nearest that is not too fast."""
     import pynq
 
     name = f"fclk{number}_mhz"

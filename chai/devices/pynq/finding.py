@@ -23,7 +23,8 @@ ROOT = "sudo drops what pynq needs: sudo -E, or a login shell (sudo -i)"
 
 
 def claim() -> int:
-    """The lock of the one FPGA there is, whatever overlay is on it. Raises DeviceError that names the process that has it."""
+    """Return the lock of the one FPGA there is, whatever overlay is on it. Raises DeviceError that names the process
+    that has it."""
     folder = LOCKS if os.access(LOCKS, os.W_OK) else Path(tempfile.gettempdir())
     # everybody may write there, so a link of that name is nobody's good will
     file = os.open(folder / "chai-board.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -42,14 +43,14 @@ def claim() -> int:
 
 
 def bitstream(overlay: Overlay) -> Path | None:
-    """Where the bitstream has to be, if it or a link to it is there."""
+    """Return where the bitstream has to be, if it or a link to it is there."""
     path = overlay.path.resolve().parent / f"{overlay.name}.bit"
     beside = (path, path.with_name(path.name + ".d"), path.with_name(path.name + ".link"))
     return path if any(p.exists() for p in beside) else None
 
 
 def obstacle() -> str | None:
-    """Why there can be no board here, as far as can be seen without pynq."""
+    """Return why there can be no board here, as far as can be seen without pynq."""
     if find_spec("pynq") is None:
         return "the pynq library is not installed"
     if "XILINX_XRT" not in os.environ:
@@ -60,7 +61,7 @@ def obstacle() -> str | None:
 
 
 def active() -> Any:
-    """The device that pynq works on. Raises DeviceError with what may be missing."""
+    """Return the device that pynq works on. Raises DeviceError with what may be missing."""
     reason = obstacle()
     if find_spec("pynq") is None:
         raise DeviceError("the pynq library is not installed", hint="it is part of a PYNQ board's image")
@@ -115,7 +116,7 @@ def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
 
 @lru_cache(maxsize=8)
 def _driver(vlnv: str) -> Any:
-    """The class that pynq binds to the accelerator; making it registers it.
+    """Return the class that pynq binds to the accelerator; making it registers it.
 
     ``pins`` are its interrupts. pynq would open them at once, in the loop of whatever thread this is; many have none.
     """
@@ -133,7 +134,8 @@ def _driver(vlnv: str) -> Any:
 
 
 def _followed(path: Path) -> Path:
-    """The bitstream of this board: itself, the one that a link leads to, or this board's in the folder of all boards'.
+    """Return the bitstream of this board: itself, the one that a link leads to, or this board's in the folder of all
+    boards'.
 
     Links are followed by pynqutils, which compares their checksums; it puts NAME.bit.link of many boards into
     NAME.bit.d/NAME.BOARD.bit, and the handoff into a folder of its own, where pynq would not find it.

@@ -86,7 +86,7 @@ class Memory:
 
 
 def _contiguous() -> tuple[int, int]:
-    """Bytes of the kernel's pool of contiguous memory, and those free; 0 where it does not say."""
+    """Return bytes of the kernel's pool of contiguous memory, and those free; 0 where it does not say."""
     found = {}
     try:
         for line in MEMORY.read_text().splitlines():

@@ -112,7 +112,7 @@ class Pynq(Device):
         return program
 
     def board(self, overlay: Overlay, user: Program | None = None) -> Board:
-        """The board with this overlay on it; it stays so for its ``user``. Raises DeviceError."""
+        """Return the board with this overlay on it; it stays so for its ``user``. Raises DeviceError."""
         with _opening:
             for other in _boards.values():
                 other.check_process()

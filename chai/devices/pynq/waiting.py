@@ -21,7 +21,7 @@ class Polling:
     """Short chains are done before an interrupt would have come through the kernel."""
 
     def looks(self, seconds: float) -> Iterator[bool]:
-        """One item per look at STATUS that is due: whether ``seconds`` were over before it. Endless."""
+        """Yield one item per look at STATUS that is due: whether ``seconds`` were over before it. Endless."""
         deadline, pause = monotonic() + seconds, POLL[0]
         while True:
             yield monotonic() > deadline
