@@ -90,20 +90,23 @@ def _sizes(blobs: Any, shapes: dict[str, Shape]) -> dict[str, list[int] | None]:
 def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]]:
     """Yield each layer as in the JSON; what follows from an unknown input size is None."""
     for layer in graph.layers:
-        known = shapes.keys() >= {*layer.bottoms, *layer.tops}
-        bottoms = tuple(shapes[b] for b in layer.bottoms) if known else ()
-        tops = tuple(shapes[t] for t in layer.tops) if known else ()
+        outputs = [
+            t for t in layer.tops if not layer.source or t in graph.inputs
+        ]  # a label that no layer reads is none
+        complete = shapes.keys() >= {*layer.bottoms, *outputs}
+        bottoms = tuple(shapes[b] for b in layer.bottoms) if complete else ()
+        tops = tuple(shapes[t] for t in outputs) if complete else ()
         yield {
             "name": layer.name,
             "type": layer.type,
             "bottoms": [graph.caffe_name(b) for b in layer.bottoms],
             "tops": [graph.caffe_name(t) for t in layer.tops],
-            "shapes": [list(shapes[t]) if t in shapes else None for t in layer.tops],
-            "macs": layer.macs(bottoms, tops) if known else None,
-            "parameters": 0 if layer.source else sum(map(prod, layer.weight_shapes(*bottoms))) if known else None,
+            "shapes": [list(shapes[t]) if t in shapes else None for t in outputs],
+            "macs": layer.macs(bottoms, tops) if complete else None,
+            "parameters": 0 if layer.source else sum(map(prod, layer.weight_shapes(*bottoms))) if complete else None,
             "engine": "input" if layer.source else layer.engine,
             "defined": _custom(layer).custom.place if layer.engine == "custom" else None,
-            "implementation": _implementation(layer, bottoms) if known else None,
+            "implementation": _implementation(layer, bottoms) if complete else None,
         }
 
 
@@ -167,8 +170,8 @@ def _count(value: int | None) -> str:
 
 def _total(values: Iterable[int | None]) -> str:
     """Return a sum as text; "?" if a part of it is not known."""
-    known = list(values)
-    return "?" if None in known else quantity(sum(filter(None, known)))
+    parts = list(values)
+    return "?" if None in parts else quantity(sum(filter(None, parts)))
 
 
 def _dot(graph: Graph, shapes: dict[str, Shape]) -> list[str]:

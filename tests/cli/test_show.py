@@ -156,6 +156,16 @@ def test_a_layer_of_unknown_size_has_a_question_mark(unsized: Path, capsys: pyte
     assert "1x4x3x5" in shown(capsys, unsized, "--shape", "data=1x3x5x7")
 
 
+def test_a_label_that_no_layer_reads_leaves_no_size_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.prototxt"
+    path.write_text("""
+        layer { name: "data" type: "Data" top: "data" top: "label" transform_param { crop_size: 7 } }
+        layer { name: "relu" type: "ReLU" bottom: "data" top: "relu" }
+        """)
+    assert "?" not in shown(capsys, path)
+    assert json.loads(shown(capsys, path, "--json"))["layers"][0]["shapes"] == [[1, 3, 7, 7]]
+
+
 def test_the_hint_about_shape_comes_where_a_size_is_needed(
     unsized: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
