@@ -134,6 +134,8 @@ def execute(args: argparse.Namespace) -> int:
     sides = reduce(records, job.sides, chosen, lambda image: truth(Path(named[image])))
     reference, *others = job.sides
     first = sides[reference]
+    if not first.known and (args.truth or args.labels):
+        output.say(f"warning: {args.truth or args.labels} does not say the class of any of these images")
     if args.json:
         content = {
             "network": prepared.net.name,

@@ -166,11 +166,11 @@ class _Card:
         if args.mean_file:
             self.mean_option = f" --mean-file {quote(str(args.mean_file))}"
             how, comment = replace(how, mean=()), f"mean: an image, to be named each time:{self.mean_option}"
-        known = images.parse_card(self.text, base).preprocess
+        carried = images.parse_card(self.text, base).preprocess
         transform = job.net.graph.transforms.get(job.blob)
-        if transform is not None and not known.given:
-            known = images.from_transform(transform)
-        if how != known:
+        if transform is not None and not carried.given:
+            carried = images.from_transform(transform)
+        if how != carried:
             self.text = images.with_preprocess(self.text, how, base, visible(comment))
             self.news = f"wrote {self.path}: its [preprocess] is what was used here"
 

@@ -351,15 +351,15 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
         before = before.rstrip("\n") + "\n\n"
     table = "".join(["[preprocess]\n", *block]) if block else ""
     gap = "\n" if table and after < len(lines) else ""
-    found = before + table + gap + "".join(lines[after:])
+    card = before + table + gap + "".join(lines[after:])
     expected = {**_toml(text, path), **_toml(table, path)}
     if not table:
         expected.pop("preprocess", None)
-    if _toml(found, path) != expected:
+    if _toml(card, path) != expected:
         raise ParseError(
             "its preprocessing cannot be replaced: expected [preprocess] and a line for each key", path=str(path)
         )
-    return found
+    return card
 
 
 def _values(how: Preprocess) -> Iterator[tuple[str, str]]:

@@ -123,7 +123,7 @@ def quantize(
         )
         builder.check_widths(wider or {})
         choices = {
-            "bits": bits,
+            "bits": list(bits) if isinstance(bits, tuple) else bits,  # as a journal has them
             "scheme": scheme,
             "wider": dict(wider or {}),
             "seed": seed,

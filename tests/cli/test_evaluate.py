@@ -412,3 +412,9 @@ def test_a_journal_of_a_compiled_network(chai_command, compiled: Path, truth: Pa
 def test_refusals_of_a_compiled_network(chai_command, compiled: Path, args: list[str], words: str) -> None:  # type: ignore[no-untyped-def]
     done = chai_command("evaluate", compiled, "--images", DIGITS, "--limit", "8", *args)
     assert done.returncode == 2 and words in done.stderr, done.stderr
+
+
+def test_a_truth_that_names_none_of_the_images_is_worth_a_word(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "truth.txt").write_text("other.png 3\n")
+    done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "2", "--jobs", "1", "--truth", "truth.txt")
+    assert done.returncode == 0 and "warning: truth.txt does not say the class of any of these images" in done.stderr

@@ -235,3 +235,4 @@ def test_three_widths_for_the_command_too(mixed: Path) -> None:
     assert run(command.split()) == 0
     assert {p.bw_params for p in precisions("q.prototxt").values()} == {6, None}
     assert run([*command.split(), "--bits", "8,6"]) == 2
+    assert [run([*command.split(), "--journal", "j.jsonl"]) for _ in range(2)] == [0, 0]  # the second resumes the first
