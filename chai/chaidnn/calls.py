@@ -348,9 +348,10 @@ def _format(net: Net, blob: str) -> Format | None:
 
     if net.overlay is None:
         return None
-    if not net.calibrated and given(net.offload.graph):
+    own = given(net.offload.graph)
+    if own and not net.calibrated:
         net.plan()
-    return (net.formats or {}).get(blob) if net.calibrated else None
+    return (net.formats or {}).get(blob) if own or net.calibrated else None
 
 
 def _place(net: Net, layer: Layer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
@@ -11,11 +10,12 @@ from ..blob import Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
+from ..util.log import logger
 
 if TYPE_CHECKING:
     from ..blob import Array
 
-log = logging.getLogger("chai.layers")
+log = logger("chai.layers")
 
 
 @dataclass(frozen=True)

@@ -129,9 +129,8 @@ class Case:
         yield ["show", self.net, "--json"]
         files = ["-o", f"{self.out}.npz", "--trace", f"{self.out}.json", "--perf-csv", f"{self.out}.csv"]
         yield ["run", *net, "-i", self.images, *labels, "--perf", "--draw", f"{self.out}-drawn", *files]
-        yield ["run", *net, "-i", one, "-v", "--device", "float", *engine]
+        yield ["run", *net, "-i", one, "-v", *engine]
         yield ["run", *net, "-i", one, "--json", "--perf", *labels]
-        yield ["run", *net, "-i", one, "--random-weights"]
         yield ["run", self.net, "-i", one, "--random-weights"]
         yield ["run", self.net, "-i", one]
         yield ["check", *net, "-i", one, "--html", f"{self.out}.html", "--png", f"{self.out}.png"]
@@ -234,7 +233,7 @@ def test_no_command_obeys_a_name(case: Case, terminal: bool, monkeypatch: pytest
         codes.setdefault(str(args[0]), []).append(code)
     assert set(COMMANDS) | {EVIL} == set(codes)
     assert codes["show"][:6] == [0] * 6
-    assert codes["run"][:5] == [65, 0, 0, 0, 0]
+    assert codes["run"][:4] == [65, 0, 0, 0]
     assert codes["quantize"] == [65]
     assert codes["compile"] == [0, 2]
     assert codes["evaluate"] == [65]
