@@ -170,16 +170,18 @@ def test_what_a_network_forgets_keeps_the_board(board: Any, tmp_path: Path) -> N
     assert board.downloads == 1
 
 
-def test_a_compiled_network_takes_the_board_anew(board: Any, tmp_path: Path) -> None:
+def test_a_closed_compiled_network_leaves_the_board_and_stays_closed(board: Any, tmp_path: Path) -> None:
     path = tmp_path / "digits.chai"
     save(digits(board), path)
     with chai.Net(path, device="pynq", overlay=board.overlay.path) as net:
         wanted = net.forward(IMAGE)
     assert elsewhere(tmp_path) == "has it"
-    found = net.forward(IMAGE)
+    with pytest.raises(chai.UsageError, match="is closed"):
+        net.forward(IMAGE)
+    assert elsewhere(tmp_path) == "has it"
+    with chai.Net(path, device="pynq", overlay=board.overlay.path) as again:
+        found = again.forward(IMAGE)
     assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
-    assert elsewhere(tmp_path) != "has it"
-    net.close()
 
 
 def test_a_failure_keeps_the_board(board: Any, tmp_path: Path) -> None:
