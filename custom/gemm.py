@@ -11,8 +11,8 @@ Parameters   weights (num_output, K), and a bias (num_output) if there is one, i
 Shapes       (N, ...) to (N, num_output); K is the number of values of one image
 Formula      y = W x + b, Caffe's InnerProduct with axis 1
 
-CHaiDNN transposes the weights on every call. Here nothing is transposed: the loops read them row by row, BLAS takes
-them as they are.
+CHaiDNN transposes the weights on every call. Here nothing is transposed: the loops read rows, and BLAS uses the weights
+in their stored order.
 """
 
 import chai

@@ -1,4 +1,4 @@
-"""identity: the top is the bottom. To see a blob in Caffe's float form, or as a start for a layer of your own.
+"""identity: copies its bottom. Use it to see a blob in float32, or as a template for a layer of your own.
 
     layer { name: "look"  type: "identity"  bottom: "conv1"  top: "look"  user_defined_layer: true }
 

@@ -21,7 +21,9 @@ import chai
 ARGS = {"local_size": 5, "alpha": 1.0, "beta": 0.75, "k": 1.0, "norm_region": "ACROSS_CHANNELS"}
 
 
-@chai.custom("LRN", args=ARGS, override=False)  # chai has an LRN: this one computes the layers that are flagged
+@chai.custom(
+    "LRN", args=ARGS, override=False
+)  # chai has a built-in LRN: this one runs only layers with user_defined_layer
 def lrn(x, local_size, alpha, beta, k, norm_region):
     batch, channels = x.input_dims[0][0], x.input_dims[0][1]
     height = x.input_dims[0][2] if len(x.input_dims[0]) > 2 else 1
@@ -49,7 +51,7 @@ def lrn(x, local_size, alpha, beta, k, norm_region):
 
 @lrn.impl("numpy", jit=False)
 def with_numpy(x, local_size, alpha, beta, k, norm_region):
-    """Sums of whole arrays, each moved by one place; the same definition, image by image."""
+    """Compute the same by whole-array sums of shifted slices, image by image."""
     within = norm_region == "WITHIN_CHANNEL"
     for image, result in zip(x.bottom[0], x.top[0]):
         base = np.square(image)
@@ -67,7 +69,7 @@ def with_numpy(x, local_size, alpha, beta, k, norm_region):
 
 
 def sum_around(values, half, axis):
-    """Each value and its ``half`` neighbours on both sides along an axis."""
+    """Return the sum of each value and its ``half`` neighbours on both sides along an axis."""
     moved = np.moveaxis(values, axis, 0)
     total = moved.copy()
     for distance in range(1, min(half, len(moved) - 1) + 1):

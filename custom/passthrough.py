@@ -1,4 +1,4 @@
-"""Python_passthrough: CHaiDNN's key for YOLOv2's route, which hands a blob on, perhaps under another shape.
+"""Python_passthrough: CHaiDNN's type for YOLOv2's route layer, which copies a blob, possibly to another shape.
 
     layer {
       name: "route1"  type: "Python_passthrough"  bottom: "conv13"  top: "route1"
@@ -7,7 +7,7 @@
     }
 
 Arguments   none
-Shapes      any to top_dim, of as many values: they keep their order
+Shapes      any to top_dim with the same number of values, in the same order
 """
 
 import chai

@@ -1,4 +1,4 @@
-"""Region: the last layer of YOLOv2, which turns numbers into probabilities and offsets.
+"""Region: the last layer of YOLOv2, which turns raw scores into probabilities and offsets.
 
     layer {
       name: "region1"  type: "Region"  bottom: "conv23"  top: "region1"
@@ -6,13 +6,13 @@
       xcustom_param { float_args: [20, 4, 5, 1] }
     }
 
-Arguments   classes, coords, num (anchors), softmax (1: the classes share one probability, 0: one each, as YOLOv3 has)
+Arguments   classes, coords, num (anchors), softmax (1: softmax over the classes, 0: independent probabilities, as in YOLOv3)
 Shapes      (N, num * (coords + 1 + classes), H, W) to the same
 Formula     for each anchor in turn its channels are x, y, width, height, objectness and the classes: logistic of x, y
-            and objectness, softmax over the classes, the rest as it is (forward_region_layer in darknet's
+            and objectness, softmax over the classes, the rest unchanged (forward_region_layer in darknet's
             region_layer.c; Redmon and Farhadi, arXiv:1612.08242, section 2)
 
-RegionOutput makes boxes of it.
+RegionOutput converts the result to boxes.
 """
 
 import math
@@ -32,7 +32,7 @@ def region(x, classes, coords, num, softmax):
             v, y = source[anchor, :, pixel], result[anchor, :, pixel]
             for i in range(entries):
                 if i < 2 or i == coords or (i > coords and not softmax):
-                    y[i] = 0.5 + 0.5 * math.tanh(0.5 * v[i])  # the logistic, which cannot overflow so
+                    y[i] = 0.5 + 0.5 * math.tanh(0.5 * v[i])  # the logistic function in a form that cannot overflow
                 else:
                     y[i] = v[i]
             if softmax:

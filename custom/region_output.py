@@ -1,4 +1,4 @@
-"""RegionOutput: the boxes that a YOLOv2 network found, in the form of SSD's DetectionOutput.
+"""RegionOutput: detected boxes of a YOLOv2 network, in the layout of SSD's DetectionOutput.
 
     layer {
       name: "detection_out"  type: "RegionOutput"  bottom: "region1"  top: "detection_out"
@@ -7,14 +7,14 @@
     }
 
 Arguments   confidence_threshold, nms_threshold, keep_top_k; then the anchors, width and height of each in grid cells
-Shapes      (N, num * (5 + classes), H, W), what Region gives, to (N, 1, keep_top_k, 7)
+Shapes      (N, num * (5 + classes), H, W), the output of Region, to (N, 1, keep_top_k, 7)
 Formula     box of anchor (w, h) in cell (row, column): centre ((column + x) / W, (row + y) / H), size
             (exp(width) * w / W, exp(height) * h / H); score of a class: objectness * its probability
             (get_region_detections in darknet's region_layer.c)
 
 A row is image, class (from 0, there is no background), score, x1, y1, x2, y2, with corners as shares of the image's
-width and height, not cut at its border. An image's rows come best first: of boxes of one class whose intersection is
-more than nms_threshold of their union the best one stays. Rows that are not used are -1.
+width and height, not clipped to the image. Rows are sorted by score. Non-maximum suppression per class keeps the best of
+boxes whose intersection over union exceeds nms_threshold. Unused rows are -1.
 """
 
 import math
@@ -27,12 +27,12 @@ ARGS = {"confidence_threshold": 0.24, "nms_threshold": 0.45, "keep_top_k": 100, 
 
 
 def boxes_of(x, anchors):
-    """How many boxes one image has."""
+    """Return the number of boxes per image."""
     return len(anchors) // 2 * x.input_dims[0][2] * x.input_dims[0][3]
 
 
 def classes_of(x, anchors):
-    """How many classes each of them can have."""
+    """Return the number of classes."""
     return x.input_dims[0][1] // (len(anchors) // 2) - 5
 
 

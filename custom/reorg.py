@@ -1,6 +1,6 @@
-"""Python: YOLOv2's reorg, which turns fine pixels into more channels of coarse ones.
+"""Python: YOLOv2's reorg, which moves pixels into channels at a lower resolution.
 
-CHaiDNN has it under this type, because networks converted from darknet have a Python layer in its place.
+CHaiDNN uses this type because networks converted from darknet have a Python layer here.
 
     layer {
       name: "reorg1"  type: "Python"  bottom: "scale21"  top: "reorg1"
@@ -12,9 +12,9 @@ Arguments   stride
 Shapes      (N, C, H, W) to (N, C*stride^2, H/stride, W/stride)
 Source      reorg_cpu in darknet's blas.c, as forward_reorg_layer calls it. It is not the usual space to depth, which
             would move pixel (row, column) of each channel: darknet first reads the memory of a (C, H, W) image as
-            (C/stride^2, H*stride, W*stride), so the trained weights behind it only fit this order.
+            (C/stride^2, H*stride, W*stride), so the trained weights of the next layer fit only this order.
 
-CHaiDNN exchanges height and width; a square image does not show it. Here they are in place.
+CHaiDNN swaps height and width, which shows only for images that are not square. Here they are not swapped.
 """
 
 import chai

@@ -3,7 +3,7 @@
     python proto/regen.py            write caffe.desc
     python proto/regen.py --check    exit 1 if caffe.desc is out of date
 
-Needs grpcio-tools, which brings protoc. Using caffe.desc does not.
+Needs grpcio-tools, which includes protoc; chai itself reads caffe.desc without it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ TARGET = HERE / "caffe.desc"
 
 
 class RegenError(Exception):
-    """protoc is missing or refused the schema."""
+    """protoc is missing or rejected the schema."""
 
 
 def compile_proto(source: Path = SOURCE) -> bytes:
-    """The FileDescriptorSet of `source` as bytes: imports included, no source info."""
+    """Return the FileDescriptorSet of `source` as bytes: imports included, no source info."""
     try:
         from grpc_tools import protoc
     except ImportError as error:

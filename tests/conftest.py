@@ -1,4 +1,4 @@
-"""Where test data come from, and an honest word about what was skipped for want of them."""
+"""Shared fixtures: locate test data, and report the tests skipped without it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("CHAI_TEST_DATA", ROOT.parent / "shared" / "models"))
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell's background job, and inherited by all processes
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background job; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 _NO_DATA = "no data: "
 _required = os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1"
-HANG = (
-    1800  # seconds for one thing that a test waits for: against hanging alone, no test fails because a machine is slow
-)
+HANG = 1800  # timeout in seconds for one event, only against hangs: no test fails because a machine is slow
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 
 def examples(count: int) -> int:
-    """Return how many examples hypothesis tries: ``count``, or CHAI_TEST_EXAMPLES times as many."""
+    """Return the number of hypothesis examples: ``count``, or CHAI_TEST_EXAMPLES times as many."""
     return count * int(os.environ.get("CHAI_TEST_EXAMPLES", "1"))
 
 
 def need_models() -> Path:
-    """The folder of real models, or a skip (a failure under CHAI_TEST_REQUIRE_DATA=1)."""
+    """Return the folder of real models, or skip the test (fail it if CHAI_TEST_REQUIRE_DATA=1)."""
     if not MODELS.is_dir():
         (pytest.fail if _required else pytest.skip)(f"{_NO_DATA}{MODELS} does not exist (set CHAI_TEST_DATA)")
     return MODELS
@@ -40,13 +38,13 @@ def need_models() -> Path:
 
 @pytest.fixture(scope="session")
 def models() -> Path:
-    """The folder of real Caffe models."""
+    """Return the folder of real Caffe models."""
     return need_models()
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """chai as it is installed, built from this checkout."""
+    """Return the wheel built from this checkout."""
     pytest.importorskip("hatchling", reason="hatchling is not installed: pip install -e '.[dev]'")
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
@@ -59,7 +57,7 @@ _reports: list[str] = []
 
 
 def report(line: str) -> None:
-    """A figure for the end of the test run."""
+    """Print a line at the end of the test run."""
     _reports.append(line)
 
 
@@ -74,7 +72,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests see no CHAI_ variables and no fetched weights of the person who runs them, only where the data are."""
+    """Hide the user's CHAI_ variables and fetched weights from tests; keep CHAI_TEST_ variables."""
     from chai.env import env
     from chai.limits import limits
 
@@ -87,6 +85,6 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger = logging.getLogger("chai")
     before = list(logger.handlers), logger.level, logger.propagate
     yield
-    logger.handlers[:] = before[0]  # a command that ran in this process has put its own there
+    logger.handlers[:] = before[0]  # commands run in this process install their own
     logger.setLevel(before[1])
     logger.propagate = before[2]

@@ -1,4 +1,4 @@
-"""tools/fuzz.py: a few hundred cases of each kind of file, and that it tells what it finds."""
+"""tools/fuzz.py: a few hundred cases of each kind of file, and a check that failures are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom: a file imports files of its own rank or below."""
+"""Import rules: a module imports only modules of its own rank or below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept never changes a bit of the outputs, and a blob that a pass folds away has a value of its own."""
+"""Keeping blobs never changes a bit of the outputs; blobs that a pass folds away still get their value."""
 
 from __future__ import annotations
 

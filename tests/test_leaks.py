@@ -1,4 +1,4 @@
-"""What stays of 10,000 passes and 100 networks: nothing."""
+"""10,000 passes and 100 networks leak nothing."""
 
 from __future__ import annotations
 

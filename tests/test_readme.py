@@ -1,4 +1,4 @@
-"""What the README says is what happens."""
+"""Everything that the README shows works as shown."""
 
 from __future__ import annotations
 

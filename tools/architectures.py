@@ -1,12 +1,11 @@
-"""chai on a board's processor, under qemu: install, demo, an artifact, and the tests.
+"""Run chai on a board's processor architecture under qemu: install, demo, an artifact, and the tests.
 
     sudo python tools/architectures.py arm64             # KV260, Ultra96, ZCU10x: aarch64, with numba
     sudo python tools/architectures.py armhf             # PYNQ-Z1/Z2, ZedBoard: armv7l, without it
     sudo python tools/architectures.py armhf tests/tasks tests/test_net.py    # these tests instead of all fast ones
 
 Needs root and Debian's packages debootstrap, qemu-user-static and binfmt-support. The first run builds a Debian of that
-architecture (five minutes); further runs use it again. Everything is slower than on a board, so that no time in the
-output means anything.
+architecture (five minutes); later runs reuse it. Emulation is slower than a board: ignore all times in the output.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TOOLS = ("debootstrap", "update-binfmts")
 BASE = "python3,python3-venv,python3-pip,ca-certificates"
 FROM_PYPI = ["rich", "threadpoolctl", "pytest", "pytest-timeout", "hypothesis", "hatchling"]
 ARCHITECTURES = {
-    # the kernel's name, the boards' processor, an overlay for it, what comes from Debian, and from PyPI
+    # the kernel's name, the boards' processor, an overlay for it, packages from Debian, packages from PyPI
     "arm64": ("aarch64", "cortex-a53", "kv260", BASE, ["numpy", "protobuf", "pillow", "numba", "jsonschema"]),
     "armhf": (
         "armv7l", "cortex-a9", "pynq-z2", f"{BASE},python3-numpy,python3-pil,python3-protobuf,python3-jsonschema", [],
@@ -39,7 +38,7 @@ DIGITS = "/src/prototxt/digits_images"
 
 
 def main() -> int:
-    """Exit status of the tests."""
+    """Run everything and return the exit status of the tests."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("architecture", choices=ARCHITECTURES)
     parser.add_argument(
@@ -67,7 +66,7 @@ def main() -> int:
 
 
 def debian(folder: Path, architecture: str) -> Path:
-    """A Debian's root folder, made if it is not there. A half made one is made anew."""
+    """Return a Debian's root folder; build it if it is missing or incomplete."""
     system, done = folder / architecture, folder / f"{architecture}.done"
     if not done.exists():
         remove(system)
@@ -80,7 +79,7 @@ def debian(folder: Path, architecture: str) -> Path:
 
 
 def remove(system: Path) -> None:
-    """Delete a Debian, and nothing of this machine's that debootstrap had mounted in it when it was stopped."""
+    """Delete a Debian, after unmounting what an interrupted debootstrap left mounted in it."""
     for name in ("proc", "sys", "dev/pts"):
         if (system / name).is_mount():
             subprocess.run(["umount", str(system / name)], check=True)
@@ -88,7 +87,7 @@ def remove(system: Path) -> None:
 
 
 def mirror() -> list[str]:
-    """Where this machine takes Debian's packages from, if it is a Debian; else debootstrap knows a place."""
+    """Return this machine's Debian mirror; empty on other systems, where debootstrap uses its default."""
     if shutil.which("apt-get") is None:
         return []
     found = subprocess.run(
@@ -99,9 +98,9 @@ def mirror() -> list[str]:
 
 @contextmanager
 def inside(system: Path, processor: str) -> Iterator[Run]:
-    """``run(command, check=True)``: run a shell command in the Debian, on such a processor; its exit status.
+    """Yield ``run(command, check=True)``, which runs a shell command in the Debian and returns its exit status.
 
-    Without its name qemu emulates one with everything there is, and BLAS takes code that no board has.
+    ``processor`` is named to qemu because its default has every extension, so BLAS would use code that no board can run.
     """
 
     def run(command: str, check: bool = True) -> int:
@@ -119,7 +118,7 @@ def inside(system: Path, processor: str) -> Iterator[Run]:
 
 @contextmanager
 def mounted(kind: str, place: Path) -> Iterator[None]:
-    """A file system of the kernel's, for as long as it is wanted."""
+    """Mount a kernel file system inside the context."""
     subprocess.run(["mount", "-t", kind, kind, str(place)], check=True)
     try:
         yield
@@ -128,7 +127,7 @@ def mounted(kind: str, place: Path) -> Iterator[None]:
 
 
 def install(system: Path, architecture: str, run: Run) -> None:
-    """The wheel of this checkout and what it needs, in /venv; the checkout itself in /src."""
+    """Install the wheel of this checkout and its dependencies in /venv, and copy the checkout to /src."""
     machine, *_, binary = ARCHITECTURES[architecture]
     with TemporaryDirectory() as folder:
         wheels = Path(folder)

@@ -1,12 +1,11 @@
-"""A compiled network against the prototxt and caffemodel it was made from: time to the first result, and memory.
+"""Compare a compiled network with its prototxt and caffemodel: time to the first result, and memory.
 
     python tools/bench_artifact.py MODEL [--rounds 15]
 
-MODEL is GoogLeNet's folder: deploy.prototxt, weights.caffemodel, and images/ that formats are taken from. Each run is a
-process of its own on the emulator with one BLAS thread. Time is wall and CPU milliseconds from ``chai.Net(...)`` to the
-first result, numpy and chai being imported; runs are interleaved, medians are printed. Memory is the largest resident
-size of the whole process, above that of a process that imports the same modules and does nothing. The last line is the
-forward pass of both once they are warm.
+MODEL is GoogLeNet's folder: deploy.prototxt, weights.caffemodel, and images/ for calibration. Each run is a separate
+process on the emulator with one BLAS thread. Time is wall and CPU milliseconds from ``chai.Net(...)`` to the first result,
+without the imports; runs are interleaved, medians are printed. Memory is the peak resident size of the process minus that
+of a process that only imports the same modules. The last line is the warm forward pass of both.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ for name in sys.argv[1].split():
     try:
         importlib.import_module(name)
     except ImportError:
-        pass  # a name that only stands for another
+        pass  # a module that is an alias of another
 print(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
 """
 
 
 def python(folder: str, *command: Any) -> str:
-    """What a fresh interpreter prints; bytecode is kept apart, so that all but the first round find it."""
+    """Return the output of a fresh interpreter; bytecode is cached in ``folder``, so later rounds find it."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("CHAI_") and k != "PYTHONDONTWRITEBYTECODE"}
     env |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONPYCACHEPREFIX": folder}
     env["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
@@ -68,7 +67,7 @@ def python(folder: str, *command: Any) -> str:
 
 
 def main() -> None:
-    """Print the figures beside their goals."""
+    """Print the figures and their goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--rounds", type=int, default=15)

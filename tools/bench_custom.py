@@ -1,9 +1,9 @@
-"""What custom layers cost: a call, gemm against numpy, bounds checks, the first image, the start of a process.
+"""Measure the cost of custom layers: a call, gemm against numpy, bounds checks, the first image, process start.
 
     python tools/bench_custom.py [--only gemm]
 
-Each figure is a median and stands beside its goal. Things that are compared take turns; processes are fresh where it
-says so, with numba's cache filled by one before them. One thread.
+Each figure is a median, printed with its goal. Compared runs are interleaved; fresh processes, where named, start with
+numba's cache filled by an earlier one. One thread.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ SHIPPED: dict[str, tuple[Shape, tuple[float, ...]]] = {  # type: shape of its bo
 
 
 def say(what: str, found: float, unit: str, goal: float) -> None:
-    """One figure beside its goal."""
+    """Print a figure and its goal."""
     print(f"{what:62s} {found:8.2f} {unit:5s} goal {goal:g}   {'met' if found <= goal else 'NOT MET'}", flush=True)
 
 
 def turns(rounds: int, *runs: Callable[[], Any]) -> list[float]:
-    """Median microseconds of each, taking turns."""
+    """Return the median microseconds of each run; runs are interleaved."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for kept, run in zip(times, runs):
@@ -63,7 +63,7 @@ def turns(rounds: int, *runs: Callable[[], Any]) -> list[float]:
 
 
 def layer_of(type: str, floats: Sequence[float] = (), blobs: Sequence[Any] = (), top_dim: Shape = ()) -> CustomLayer:
-    """A layer of a registered type, outside of any network."""
+    """Return a layer of a registered type, outside any network."""
     custom = REGISTRY.find(type)
     assert custom is not None
     params = CustomParams(top_dim, tuple(floats))
@@ -71,7 +71,7 @@ def layer_of(type: str, floats: Sequence[float] = (), blobs: Sequence[Any] = (),
 
 
 def overhead() -> None:
-    """A compiled layer that looks at what layers look at, and does nothing."""
+    """Measure the call of a compiled layer that reads its arguments and does nothing."""
 
     @chai.custom("nothing", args={"stride": 2, "scale": 0.5})
     def nothing(x: Any, stride: int, scale: float) -> None:
@@ -92,7 +92,7 @@ def overhead() -> None:
 
 
 def gemm() -> None:
-    """GoogLeNet's classifier, 1024 to 1000, against the one matmul it cannot do without."""
+    """Measure GoogLeNet's classifier, 1024 to 1000, against the matmul alone."""
     load_shipped()
     random = np.random.default_rng(0)
     weights, bias = (random.standard_normal(s).astype(np.float32) for s in ((1000, 1024), (1000,)))
@@ -108,7 +108,7 @@ def gemm() -> None:
 
 
 def bounds() -> None:
-    """The compiled form of shipped layers with every index checked, as is the default, against none."""
+    """Measure compiled shipped layers with bounds checks (the default) against without."""
     load_shipped()
     random = np.random.default_rng(0)
     for type in ("gemm", "Region", "LRN", "RegionOutput", "Python", "LeakyReLU"):
@@ -128,7 +128,7 @@ def bounds() -> None:
 
 
 def first() -> None:
-    """GoogLeNet with the custom LRN, twice in each of ten processes: is anything compiled on the first image?"""
+    """Run GoogLeNet with the custom LRN twice in each of ten processes, to see whether the first image compiles."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "net.prototxt")
         text = resource("prototxt", "googlenet.prototxt").read_text()
@@ -150,7 +150,7 @@ def once(path: str) -> None:
 
 
 def start() -> None:
-    """Loading the files of all shipped layers, and their compiled code, in processes that have imported numba."""
+    """Measure loading all shipped layers and their compiled code, in processes that have imported numba."""
     found = [tuple(map(float, fresh("prepare"))) for _ in range(PROCESSES + 1)][1:]
     preferred, numba, compiled = (median(v) for v in zip(*found))
     say(f"start of all {len(SHIPPED)} shipped layers beyond import numba", preferred, "ms", 50)
@@ -158,7 +158,7 @@ def start() -> None:
 
 
 def prepare() -> None:
-    """Print the milliseconds until all shipped layers are ready, of numba's first function, and of the layers compiled."""
+    """Print the milliseconds until all shipped layers are ready, of numba's first function, and of compiling the layers."""
     import numba
 
     begin = perf_counter()
@@ -179,11 +179,11 @@ def prepare() -> None:
 
 
 def do_nothing(_: int) -> None:
-    """What numba compiles fastest."""
+    """Do nothing: the function that numba compiles fastest."""
 
 
 def fresh(*arguments: Any) -> list[str]:
-    """What a process of its own prints, line by line."""
+    """Return the lines that a separate process prints."""
     command = [sys.executable, __file__, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 

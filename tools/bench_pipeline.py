@@ -1,9 +1,9 @@
-"""Throughput of net.stream against the ideal, with stages of known length, and of conversions against memcpy.
+"""Measure throughput of net.stream against the ideal, with stages of known length, and conversions against memcpy.
 
     python tools/bench_pipeline.py [--batches 40]
 
-A device that sleeps for each segment stands for the FPGA, a custom layer that sleeps for a host layer: neither takes
-the processor from the other, as on a board. Ideal is the longest lane.
+A device that sleeps for each segment simulates the FPGA, and a custom layer that sleeps simulates a host layer: as on a
+board, neither competes with the other for the processor. The ideal is the longest lane.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ layer { name: "wait" type: "wait" bottom: "c1" top: "w" user_defined_layer: true
 
 
 class SlowProgram(NullProgram):
-    """Takes ``seconds`` and gives zeros."""
+    """A program that takes ``seconds`` and returns zeros."""
 
     seconds = 0.02
 
@@ -42,14 +42,14 @@ class SlowProgram(NullProgram):
 
 
 class SlowDevice(NullDevice):
-    """The null device, slowed down."""
+    """A null device with a fixed time per segment."""
 
     def compile(self, work: Work) -> SlowProgram:
         return SlowProgram(work)
 
 
 def throughput(device: float, host: float, batches: int) -> float:
-    """Share of the ideal throughput that a stream reaches, for seconds per batch on each side."""
+    """Return a stream's share of the ideal throughput, for seconds per batch on device and host."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "net.prototxt")
         path.write_text(NET)
@@ -60,12 +60,12 @@ def throughput(device: float, host: float, batches: int) -> float:
     list(net.stream(data[:2]))  # loads the compiled kernels
     begin = perf_counter()
     assert len(list(net.stream(data))) == batches
-    ideal = batches * max(device, host) + min(device, host)  # the first batch has nobody to overlap with
+    ideal = batches * max(device, host) + min(device, host)  # the first batch has nothing to overlap with
     return ideal / (perf_counter() - begin)
 
 
 def interleaved(runs: dict[str, Callable[[], Any]], repeats: int, rounds: int = 31) -> dict[str, float]:
-    """Median microseconds of each, run in turns so that all see the same machine; a round repeats short ones."""
+    """Return the median microseconds of each run, interleaved so that all see the same load."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
@@ -77,7 +77,7 @@ def interleaved(runs: dict[str, Callable[[], Any]], repeats: int, rounds: int = 
 
 
 def conversions(bytes: int) -> dict[str, float]:
-    """Microseconds of a memcpy of so many bytes of float32, and of their way to codes and back."""
+    """Return the microseconds of memcpy, Pack and Unpack of this many bytes of float32."""
     x = np.random.default_rng(0).standard_normal(bytes // 4).astype(np.float32)
     format, copy = Format("Xilinx", 8, 3.7), np.empty_like(x)
     codes = pack(x, format)

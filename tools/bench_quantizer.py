@@ -1,11 +1,11 @@
-"""What quantising GoogLeNet and SqueezeNet costs in accuracy, on photos that no choice was made on.
+"""Measure the accuracy that quantisation costs GoogLeNet and SqueezeNet, on photos not used for any choice.
 
     python tools/bench_quantizer.py MODELS [--effort normal] [--only squeezenet_v1.1:6:Xilinx] [--swapped]
 
-MODELS is the folder of tests' models. Of its 64 calibration photos every other one calibrates (ranges, weights, choice of
-the recipe); the other 32 and the networks' nine photos judge; --swapped lets the halves change places. Beside each result
-stands plain max calibration (every format and weight by its largest value) in the same widths. The interval of the KL is
-a bootstrap's over the judging photos, 95 %: a few photos between two classes carry most of it.
+MODELS is the folder of the tests' models. Every other one of its 64 calibration photos calibrates (ranges, weights, choice
+of the recipe); the other 32 and the networks' nine photos judge; --swapped exchanges the halves. Each result is compared
+with plain max calibration (every format and weight by its largest value) in the same widths. The KL has a 95 % bootstrap
+interval over the judging photos: a few photos between two classes contribute most of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = Any
 
 
 def load(name: str, files: list[Path], classes: dict[str, int]) -> list[tuple[Array, int | None]]:
-    """Inputs (C, H, W) with their class, from the synset in the file's name."""
+    """Return inputs (C, H, W) with their class, from the synset in the file's name."""
     side = SIZES[name]
     prepare = images.Preprocess(resize=(256, 256), crop=(side, side), mean=(104, 117, 123))
     shape = (1, 3, side, side)
@@ -41,7 +41,7 @@ Pair = tuple[Evaluation, Evaluation]  # of one photo, in float and in fixed poin
 
 
 def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int | None]]) -> list[Pair]:
-    """The files that were written against float, photo by photo."""
+    """Evaluate the written files against float, photo by photo."""
     source = folder / "deploy.prototxt", folder / "weights.caffemodel"
     with chai.Net(*source, "float", batch=1) as probe:
         keep = [str(output(probe).logits)]
@@ -53,7 +53,7 @@ def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int
 
 
 def row(name: str, pairs: list[Pair]) -> str:
-    """One line of figures."""
+    """Return one line of figures."""
     exact, found = zip(*pairs)
     count, agree, known = len(found), sum(e.agree for e in found), sum(e.known for e in found)
     low, high = wilson(agree, count)
@@ -68,7 +68,7 @@ def row(name: str, pairs: list[Pair]) -> str:
 
 
 def main() -> None:
-    """Every network, width and scheme, or the ones asked for."""
+    """Print a row for every network, width and scheme, or for those in --only."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path)
     parser.add_argument("--effort", default="normal")

@@ -1,9 +1,9 @@
-"""Start-up of the commands against what they cannot do without, side by side.
+"""Compare start-up times of commands with the time of their unavoidable imports.
 
     python tools/bench_startup.py [--rounds 21]
 
-Processes are interleaved; medians and ratios are printed. Each command is compared with the imports that its work
-needs in any program: a bound on what chai adds.
+Processes are interleaved; medians and ratios are printed. Each command is compared with the imports that any program
+would need for the same work, which bounds what chai adds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAIRS = {  # name: (command, peer, bound, on a terminal)
 
 
 def once(command: list[str], terminal: bool) -> float:
-    """Milliseconds of one process."""
+    """Return the milliseconds of one process."""
     full = [sys.executable, *command]
     begin = perf_counter()
     if not terminal:

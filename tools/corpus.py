@@ -1,10 +1,10 @@
-"""Which networks of a collection run: every prototxt of a folder or tar file, forward once with random weights in float32.
+"""Test which networks of a collection run: one float32 pass with random weights of every prototxt in a folder or tar.
 
     python tools/corpus.py FOLDER|FILE.tar.xz [--timeout 120]
 
-Networks run at their own input size, batch 1; those that do not say a size (data layers without crop_size) get
-1x3x224x224. Each runs in a process of its own. Prints a line per file, then the files that do not run with their
-reasons, and the missing types by the number of files that wait for them.
+Networks run at their own input size, batch 1; those without one (data layers without crop_size) get 1x3x224x224. Each
+runs in a separate process. Prints a line per file, then the files that fail with their reasons, and the missing layer
+types by the number of files that need them.
 """
 
 from __future__ import annotations

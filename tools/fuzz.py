@@ -1,13 +1,13 @@
-"""Damaged files of every kind that chai reads, for as long as you like: each is refused in words, or works.
+"""Fuzz every kind of file that chai reads: each damaged file must be refused with a ChaiError, or work.
 
     python tools/fuzz.py [--minutes 10] [--cases N] [--seed 0] [--kind KIND ...] [--found FOLDER] [FILE|FOLDER ...]
 
 Kinds are prototxt, upgrade (V0 and V1 networks), caffemodel, npy, card (.toml), mean (.binaryproto), journal, list (CSV of
-chai estimate) and overlay. Seeds are the shipped files, those of tools/fuzz_seeds.py and what is named. Every case is one
-number: with the same seeds and kinds the same number makes the same file again (--only NUMBER). A worker process reads the
-file, infers a network's shapes, and runs small networks once with random weights. A case has failed when anything but a
-ChaiError comes out, when reading takes more than 2 s or 300 MB above the file's own bytes, or when the worker dies or hangs;
-its file is kept in --found. Exit code 1 when there is one.
+chai estimate) and overlay. Seeds are the shipped files, those of tools/fuzz_seeds.py and the files named. Each case has a
+number: with the same seeds and kinds, the same number gives the same file (--only NUMBER). A worker process reads the
+file, infers a network's shapes, and runs small networks once with random weights. A case fails on any exception but a
+ChaiError, when reading takes more than 2 s or 300 MB above the file's size, or when the worker dies or hangs; its file is
+kept in --found. Exit code 1 if any case failed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.parser.mutate import BINARY, TEXT, extreme, mutants, quoted  # noqa: 
 SECONDS = 2.0  # to read a file
 MEMORY = 300 << 20  # bytes above the file's own
 RUNNING = 60.0  # seconds until a worker counts as hung
-SMALL = 50_000_000  # multiply-accumulates of a network that is run
-WAYS = {  # of damaging files that are no text, or only at their beginning
+SMALL = 50_000_000  # most multiply-accumulates of a network that is run
+WAYS = {  # ways to damage files that are not text, or only at their start
     "caffemodel": BINARY,
     "mean": BINARY,
     "npy": [*BINARY, extreme, extreme, quoted],
@@ -43,7 +43,7 @@ WAYS = {  # of damaging files that are no text, or only at their beginning
 
 
 def main() -> int:
-    """Fuzz until the time is over."""
+    """Fuzz until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("seeds", nargs="*", type=Path)
     parser.add_argument("--minutes", type=float, default=10)
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def write(number: int, files: dict[str, list[bytes]], kinds: list[str], folder: Path) -> tuple[str, Path]:
-    """The kind and the file of a case."""
+    """Write the file of a case; return its kind and path."""
     rng = random.Random(number)
     kind = rng.choice(kinds)
     path = folder / f"case{ENDINGS[kind]}"
@@ -97,13 +97,13 @@ def write(number: int, files: dict[str, list[bytes]], kinds: list[str], folder: 
 
 
 class Worker:
-    """A process that reads files; started again when it dies or hangs."""
+    """A process that reads files; restarted when it dies or hangs."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
 
     def ask(self, path: Path) -> str:
-        """What became of a file."""
+        """Have the process read a file and return the verdict."""
         import select
 
         if self.process is None:
@@ -135,13 +135,13 @@ def work() -> int:
     import logging
 
     logging.disable(logging.CRITICAL)
-    import numpy  # noqa: F401 - is no part of what a file costs
+    import numpy  # noqa: F401 - imported first, so that no file is charged for it
 
     import chai.net  # noqa: F401
 
     for line in sys.stdin:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        begin = time.process_time()  # a busy machine is not the file's fault
+        begin = time.process_time()  # CPU time: a busy machine must not fail a file
         try:
             verdict, run = look(Path(line.strip()))
         except BaseException as error:
@@ -159,7 +159,7 @@ def work() -> int:
 
 
 def look(path: Path):  # type: ignore[no-untyped-def]
-    """Read a file; the verdict, and what is left to run."""
+    """Read a file; return the verdict, and the network to run if there is one."""
     from chai.errors import ChaiError
 
     try:
@@ -169,7 +169,7 @@ def look(path: Path):  # type: ignore[no-untyped-def]
 
 
 def other(path: Path) -> None:
-    """Read a file that is no prototxt."""
+    """Read a file that is not a prototxt."""
     from chai import overlay
     from chai.chaidnn import estimate
     from chai.images import preprocess
@@ -194,7 +194,7 @@ def other(path: Path) -> None:
 
 
 def network(path: Path):  # type: ignore[no-untyped-def]
-    """Read a prototxt and infer its shapes; what is left to run."""
+    """Read a prototxt and infer its shapes; return the network to run if it is small."""
     from chai.passes.infer_shapes import infer_shapes
     from chai.zoo.locate import read_graph
 
@@ -211,14 +211,14 @@ def network(path: Path):  # type: ignore[no-untyped-def]
 
 
 def size(shape: tuple[int, ...]) -> int:
-    """Elements of a blob."""
+    """Return the elements of a blob."""
     from math import prod
 
     return prod(shape)
 
 
 def run(path: Path) -> str:
-    """One forward pass with random weights."""
+    """Run one forward pass with random weights."""
     import numpy as np
 
     import chai

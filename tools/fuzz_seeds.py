@@ -1,6 +1,6 @@
-"""Sound files of every kind that tools/fuzz.py damages. All but networks are made here or shipped.
+"""Valid files of every kind that tools/fuzz.py damages; all except networks are generated here or shipped.
 
-Compiled networks are not among them: tests/artifact/test_fuzz.py damages these so that their checksums hold.
+Compiled networks are not included: tests/artifact/test_fuzz.py damages them and corrects their checksums.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ENDINGS = {
     "list": ".csv",
     "overlay": ".json",
 }
-RUN = {"network": "net", "images": "0" * 64}  # of the journals
-LARGEST = 2 << 20  # bytes of a seed
+RUN = {"network": "net", "images": "0" * 64}  # identity of the journals
+LARGEST = 2 << 20  # most bytes of a seed
 V1 = b"""name: "v1"
 input: "data" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8
 layers { name: "c" type: CONVOLUTION bottom: "data" top: "c" blobs_lr: 1 blobs_lr: 2 weight_decay: 1 weight_decay: 0
@@ -80,7 +80,7 @@ SOFTMAX
 
 
 def seeds(given: list[Path]) -> dict[str, list[bytes]]:
-    """Return contents by kind: those made here, those shipped, and the networks in the files and folders named."""
+    """Return contents by kind: generated ones, shipped ones, and networks in the given files and folders."""
     files = [f for folder in ("prototxt", "hw_overlays") for f in sorted((ROOT / folder).rglob("*"))]
     for place in given:
         files += sorted(place.rglob("*")) if place.is_dir() else [place]
@@ -126,7 +126,7 @@ def means() -> list[bytes]:
 
 
 def journals() -> list[bytes]:
-    """Return the journal of a run, whole and torn."""
+    """Return the journal of a run, complete and truncated."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
         with Journal(path, RUN) as journal:

@@ -1,10 +1,10 @@
-"""Run and open networks many times and count what stays: memory, threads, file descriptors.
+"""Run and open networks many times and measure leaks of memory, threads and file descriptors.
 
     python tools/leaks.py [--forwards 10000] [--networks 100]
 
-Forwards of the embedded network on the emulator, in float and as a compiled file, one by one and as a stream, with a custom
-layer; then networks opened, run once and closed. Each part is warmed up first. Exit code 1 when threads or descriptors are
-more than before, or memory has grown by more than GROWTH.
+Runs the shipped network on the emulator, in float and as a compiled file, one by one and as a stream, with a custom layer;
+then opens networks, runs each once and closes it. Each part is warmed up first. Exit code 1 if there are more threads or
+descriptors than before, or memory has grown by more than GROWTH.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from chai.artifact.save import save
 from chai.images.preprocess import Card
 from chai.kernels import codes
 
-GROWTH = 16 << 20  # bytes; what an allocator keeps of freed memory differs by a few MB from run to run
-WARM = 20  # part of the work that is done before counting: one in so many
+GROWTH = 16 << 20  # bytes; freed memory that the allocator retains varies by a few MB between runs
+WARM = 20  # one in WARM of the passes is run before measuring
 
 
 class Usage(NamedTuple):
-    """What this process holds."""
+    """Resources that this process holds."""
 
     memory: int
     threads: int
@@ -40,15 +40,15 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """Count now, from /proc."""
+    """Return the current usage, from /proc."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    descriptors = len(list(Path("/proc/self/fd").iterdir())) - 1  # the listing's own
+    descriptors = len(list(Path("/proc/self/fd").iterdir())) - 1  # minus the descriptor of the listing itself
     return Usage(pages * 4096, threading.active_count(), descriptors)
 
 
 def measured(name: str, work: Callable[[int], None], count: int) -> bool:
-    """Do ``work`` so many times, print what it left; return whether that is nothing."""
+    """Do ``work`` ``count`` times and print what it leaked; return whether that is nothing."""
     work(max(count // WARM, 2))
     before, begin = usage(), perf_counter()
     work(count)
@@ -71,8 +71,8 @@ def main() -> int:
     parser.add_argument("--forwards", type=int, default=10_000, metavar="N")
     parser.add_argument("--networks", type=int, default=100, metavar="N")
     args = parser.parse_args()
-    logging.disable(logging.WARNING)  # of formats from the first batch, for every network
-    codes.PAYS = 0  # numba's loops are loaded by the first pass, not when enough were run: they take 119 MB, once
+    logging.disable(logging.WARNING)  # hide the warning about formats from the first batch, once per network
+    codes.PAYS = 0  # load numba's loops in the first pass, not after enough passes: they take 119 MB, once
     data = np.random.default_rng(0).normal(size=(1, 1, 8, 8)).astype(np.float32)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "digits.chai"
@@ -105,7 +105,7 @@ def forwards(net: chai.Net, data: np.ndarray) -> Callable[[int], None]:
 
 
 def streamed(net: chai.Net, data: np.ndarray) -> Callable[[int], None]:
-    """Return work that runs passes of a stream, which has threads of its own."""
+    """Return work that runs passes of a stream, which uses its own threads."""
 
     def work(count: int) -> None:
         for _ in net.stream({"data": data} for _ in range(count)):

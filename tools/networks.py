@@ -1,9 +1,9 @@
-"""Writes the regular networks of prototxt/: those whose layers follow a pattern too long to write by hand.
+"""Write the regular networks of prototxt/, whose layers follow a pattern.
 
     python tools/networks.py            # writes them
-    python tools/networks.py --check    # exit code 1 if a file is not what this would write
+    python tools/networks.py --check    # exit code 1 if a file differs from the generated one
 
-Names of layers and blobs are the published ones, by which published weights are found.
+Layers and blobs have their published names, so that published weights fit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "prototxt"
 
 
 class Writer:
-    """The text of one prototxt, layer by layer; ``blob`` is the top that the next layer reads if it is not told."""
+    """Writes one prototxt, layer by layer; ``blob`` is the top that the next layer reads by default."""
 
     def __init__(self, about: str, name: str, channels: int, height: int, width: int) -> None:
         lines = "".join(f"# {line}\n" for line in about.splitlines())
@@ -29,7 +29,7 @@ class Writer:
     def add(
         self, name: str, type: str, params: str = "", bottoms: Sequence[str] | None = None, top: str | None = None
     ) -> str:
-        """A layer; its top has its name, unless ``top`` says otherwise. Returns the top."""
+        """Add a layer and return its top, which has the layer's name by default."""
         bottoms = (self.blob,) if bottoms is None else bottoms
         self.blob = top or name
         ports = "".join(f' bottom: "{b}"' for b in bottoms) + f' top: "{self.blob}"'
@@ -117,7 +117,7 @@ def resnet50() -> str:
 
 
 def _vgg(w: Writer) -> None:
-    """conv1_1 to conv5_3 with their ReLUs and the pools between."""
+    """Add conv1_1 to conv5_3 with their ReLUs and the pools between them."""
     for stage, (convolutions, channels) in enumerate(((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)), 1):
         for i in range(1, convolutions + 1):
             w.conv(f"conv{stage}_{i}", channels, 3, 1)
@@ -189,12 +189,12 @@ def _ssd(
     detection: str,
     classes: int = 21,
 ) -> None:
-    """Heads of SSD: on each source (blob, fields of its prior_box_param) locations, confidences and priors."""
+    """Add SSD's heads: locations, confidences and priors for each source (blob, fields of its prior_box_param)."""
     order = "permute_param { order: 0 order: 2 order: 3 order: 1 }"
     for blob, fields in sources:
         w.note(f"Boxes of {blob}.")
         ratios = fields.count("aspect_ratio")
-        boxes = 1 + 2 * ratios + ("max_size" in fields)  # flipped too; min_size, and with max_size one more
+        boxes = 1 + 2 * ratios + ("max_size" in fields)  # min_size, ratios and their inverses, and max_size
         for head, outputs in (("loc", 4 * boxes), ("conf", classes * boxes)):
             w.conv(f"{blob}_mbox_{head}", outputs, kernel, kernel // 2, bottoms=(blob,))
             w.add(f"{blob}_mbox_{head}_perm", "Permute", order)
@@ -326,7 +326,7 @@ NETWORKS: tuple[Callable[[], str], ...] = (
 
 
 def main() -> int:
-    """Write the files, or compare them."""
+    """Write the files, or check them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check

@@ -4,18 +4,18 @@
     pip install -e . && python tools/train_digits.py           # about half a minute on one core
     pip install "opencv-python-headless<5" && python tools/train_digits.py --verify
 
-Reads ``prototxt/digits.prototxt`` (the one description of the network: layers, names and sizes are taken from
-there) and writes ``prototxt/digits.caffemodel`` and ``prototxt/digits_images/``.
+Reads ``prototxt/digits.prototxt``, the only description of the network (layers, names, sizes), and writes
+``prototxt/digits.caffemodel`` and ``prototxt/digits_images/``.
 
 Data: the 1797 images of ``sklearn.datasets.load_digits``, 8x8 with values 0..16, as 8-bit gray pixels
-``round(value * 255 / 16)``; the network sees ``pixel / 255``. 360 images are held back, stratified by label:
-``train_test_split(range(1797), test_size=360, stratify=labels, random_state=0)``. They take no part in training or in
-the choice of its settings, which were found on a further split of the other 1437. The held-back images are the ones
-shipped; the index in each file name records the split.
+``round(value * 255 / 16)``; the network sees ``pixel / 255``. 360 images are held out, stratified by label:
+``train_test_split(range(1797), test_size=360, stratify=labels, random_state=0)``. They are used neither for training nor
+for its hyperparameters, which were chosen on a further split of the other 1437. The shipped images are the held-out ones;
+the index in each file name records the split.
 
-The same seed gives the same bytes on one machine and one version of torch; another processor may round differently.
+The same seed gives the same bytes on the same machine with the same torch; other processors may round differently.
 
-``--verify`` trains nothing: it classifies the shipped images with the shipped weights in OpenCV's own Caffe importer.
+``--verify`` does not train: it classifies the shipped images with the shipped weights in OpenCV's own Caffe importer.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ HELD_BACK = 360
 EPOCHS = 60
 BATCH = 64
 LEARNING_RATE = 3e-3  # the peak of a one-cycle schedule
-WEIGHT_DECAY = 0.2  # strong, and decoupled (AdamW): it keeps the ranges of weights and blobs narrow for 8 bits
+WEIGHT_DECAY = 0.2  # strong and decoupled (AdamW), to keep the ranges of weights and blobs narrow for 8 bits
 LABEL_SMOOTHING = 0.05
-AUGMENTED = 0.8  # share of a batch that is moved
+AUGMENTED = 0.8  # share of a batch that is augmented
 SHIFT, ROTATION, ZOOM = 1.0, 10.0, 0.1  # at most: pixels, degrees, relative
 
 
@@ -71,12 +71,12 @@ class Layer:
     params: dict[str, list[Any]]
 
     def number(self, field: str, default: int | None = None) -> int:
-        """An integer parameter, Caffe's default where the file is silent."""
+        """Return an integer parameter, or the default if the file does not set it."""
         return int(self.params[field][0]) if default is None or field in self.params else default
 
 
 def as_dict(block: Block) -> dict[str, list[Any]]:
-    """A message as {field: values in order}; a value is its text or a dict."""
+    """Return a message as {field: values in order}; a value is its text or a dict."""
     fields: dict[str, list[Any]] = {}
     for field in block.fields:
         value = as_dict(field.value) if isinstance(field.value, Block) else field.value.text
@@ -85,7 +85,7 @@ def as_dict(block: Block) -> dict[str, list[Any]]:
 
 
 def read_network(path: Path) -> tuple[str, list[Layer]]:
-    """Name and layers of a prototxt."""
+    """Return the name and layers of a prototxt."""
     net = as_dict(parse(read_source(path)))
     layers = []
     for layer in net["layer"]:
@@ -111,7 +111,7 @@ class Convolution(nn.Module):
         return self.norm(self.conv(x))
 
     def blobs(self) -> list[Tensor]:
-        """Weights (M, C, kh, kw) and bias (M,) of the plain convolution that equals this one in inference."""
+        """Return weights (M, C, kh, kw) and bias (M,) of the equivalent plain convolution for inference."""
         mean, variance = self.norm.get_buffer("running_mean"), self.norm.get_buffer("running_var")
         gain = self.norm.weight.double() / torch.sqrt(variance.double() + self.norm.eps)
         return [self.conv.weight * gain.view(-1, 1, 1, 1), self.norm.bias - mean * gain]
@@ -127,7 +127,7 @@ class Gemm(nn.Linear):
         return super().forward(x.flatten(1))
 
     def blobs(self) -> list[Tensor]:
-        """Weights (outputs, inputs) and bias (outputs,)."""
+        """Return weights (outputs, inputs) and bias (outputs,)."""
         return [self.weight, self.bias]
 
 
@@ -137,7 +137,7 @@ class Concat(nn.Module):
 
 
 class Network(nn.Module):
-    """Runs the layers of a prototxt in its order, as Caffe does. Softmax is left to the loss: the output is scores."""
+    """Runs the layers of a prototxt in order, as Caffe does. Softmax is part of the loss: the output is scores."""
 
     def __init__(self, layers: list[Layer]) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class Network(nn.Module):
             case "ReLU":
                 return nn.ReLU()
             case "Pooling":
-                # Caffe rounds the size of a pool up and torch down; the same here, where every window fits.
+                # Caffe rounds a pool's output size up and torch down; they agree if every window fits, as here.
                 pool = nn.MaxPool2d if layer.params["pool"] == ["MAX"] else nn.AvgPool2d
                 return pool(layer.number("kernel_size"), layer.number("stride", 1), layer.number("pad", 0))
             case "Concat":
@@ -176,7 +176,7 @@ class Network(nn.Module):
         return blobs[self.layers[-1].top]
 
     def weights(self) -> Iterator[tuple[str, str, list[np.ndarray]]]:
-        """Name, type and float32 blobs of every layer that has some, for a caffemodel."""
+        """Yield name, type and float32 blobs of every layer with weights, for a caffemodel."""
         for layer in self.layers:
             module = self.modules_by_layer[layer.name]
             if isinstance(module, Convolution | Gemm):
@@ -187,7 +187,7 @@ class Network(nn.Module):
 
 
 def load_pixels() -> tuple[np.ndarray, np.ndarray]:
-    """Images, uint8 (1797, 8, 8), and labels (1797,)."""
+    """Return images, uint8 (1797, 8, 8), and labels (1797,)."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -195,7 +195,7 @@ def load_pixels() -> tuple[np.ndarray, np.ndarray]:
 
 
 def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices to train on and indices held back, both sorted."""
+    """Return the indices to train on and the held-out indices, both sorted."""
     from sklearn.model_selection import train_test_split
 
     train, held_back = train_test_split(np.arange(len(labels)), test_size=HELD_BACK, stratify=labels, random_state=0)
@@ -203,15 +203,15 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_input(pixels: np.ndarray) -> np.ndarray:
-    """The network's input, float32 (N, 1, 8, 8), as digits.toml describes it."""
+    """Return the network's input, float32 (N, 1, 8, 8), as digits.toml describes it."""
     return pixels[:, None].astype(np.float32) * np.float32(1 / 255)
 
 
 def augment(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Most images of a batch turned, zoomed and shifted a little."""
+    """Rotate, zoom and shift most images of a batch slightly."""
     turn, zoom, *shifts = (torch.rand(4, len(x), generator=generator) * 2 - 1).unbind()
     angle, size = turn * math.radians(ROTATION), 1 + zoom * ZOOM
-    step = 2 / x.shape[-1]  # affine_grid measures in half widths
+    step = 2 / x.shape[-1]  # affine_grid uses units of half the width
     across = torch.stack([size * angle.cos(), -size * angle.sin(), shifts[0] * SHIFT * step], dim=1)
     down = torch.stack([size * angle.sin(), size * angle.cos(), shifts[1] * SHIFT * step], dim=1)
     grid = functional.affine_grid(torch.stack([across, down], dim=1), list(x.shape), align_corners=False)
@@ -245,7 +245,7 @@ def train(network: Network, images: Tensor, labels: Tensor) -> None:
 
 
 def png_bytes(pixels: np.ndarray) -> bytes:
-    """An 8-bit gray PNG, with the one of zlib's strategies that packs it best."""
+    """Return an 8-bit gray PNG, compressed with the best of zlib's strategies."""
 
     def encode(strategy: int) -> bytes:
         file = io.BytesIO()
@@ -256,7 +256,7 @@ def png_bytes(pixels: np.ndarray) -> bytes:
 
 
 def write_images(folder: Path, pixels: np.ndarray, labels: np.ndarray, indices: np.ndarray) -> None:
-    """The images of ``indices`` as digit_INDEX_LABEL.png; others of that name are removed."""
+    """Write the images of ``indices`` as digit_INDEX_LABEL.png, and remove others that match this pattern."""
     folder.mkdir(exist_ok=True)
     for old in folder.glob("digit_*.png"):
         old.unlink()
@@ -265,7 +265,7 @@ def write_images(folder: Path, pixels: np.ndarray, labels: np.ndarray, indices: 
 
 
 def report(scores: np.ndarray, labels: np.ndarray) -> None:
-    """Print the share of images whose highest score is their label's."""
+    """Print the top-1 accuracy."""
     right = int((scores.argmax(axis=1) == labels).sum())
     print(f"held-back accuracy: {right} of {len(labels)} = {right / len(labels):.2%}")
 
@@ -277,7 +277,7 @@ def verify() -> None:
     except ImportError as error:
         raise SystemExit('--verify needs: pip install "opencv-python-headless<5"') from error
 
-    # OpenCV knows no "gemm"; InnerProduct is the same function with the same blobs.
+    # OpenCV has no "gemm"; InnerProduct is the same function with the same blobs.
     text, changed = re.subn(
         r'"gemm"(.*?)user_defined_layer: true\s+xcustom_param \{ float_args: (\d+)[^}]*\}',
         r'"InnerProduct"\1inner_product_param { num_output: \2 }',
@@ -295,7 +295,7 @@ def verify() -> None:
 
 
 def main() -> None:
-    """Train and write, or verify what is there."""
+    """Train and write the files, or verify the existing ones."""
     parser = argparse.ArgumentParser(description="Train the digits network and write its weights and test images.")
     parser.add_argument("--verify", action="store_true", help="only check the written files with OpenCV")
     if parser.parse_args().verify:

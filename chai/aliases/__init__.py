@@ -1,1 +1,1 @@
-"""Names that modules had before they moved into folders, each importable as it was: `import chai.trace`."""
+"""Former names of modules that moved into folders, still importable: `import chai.trace`."""

@@ -1,9 +1,9 @@
-"""CHaiDNN's calls over chai.Net, so that its programs can be written line by line. docs/chaidnn.md compares the two.
+"""CHaiDNN's calls over chai.Net, so that its programs can be ported line by line. docs/chaidnn.md compares the two.
 
-A buffer is what a C program would have got from malloc: anything writable with the bytes that ``io_layer_info`` says,
-as ``bytearray(size)`` or a numpy array. All hold float32: images (C, H, W), blobs (N, C, H, W), the batch outermost.
-CHaiDNN's own hold codes in the order of its hardware; here a device packs and unpacks for itself, so the buffers of one
-network fit the next, on any device. Calls that return int return 0; what goes wrong is raised, as everywhere in chai.
+A buffer takes the place of malloc in a C program: any writable object of the size in ``io_layer_info``, such as
+``bytearray(size)`` or a numpy array. All buffers hold float32: images (C, H, W), blobs (N, C, H, W). CHaiDNN's hold codes
+in its hardware's layout; here the device packs and unpacks internally, so the output buffer of one network can be the
+input of the next, on any device. Calls that return int return 0; errors are raised as exceptions.
 """
 
 # ruff: noqa: N801, N802, N803 - CHaiDNN's names
@@ -52,7 +52,7 @@ kernel_type_e = IntEnum(
     "CONV POOL FC_LAYER SOFTMAX DECONV NORM PERMUTE NMS CROP ELTWISEADD XCUSTOM XPACK XUNPACK",
     start=0,
 )
-"""What ends a network; XCUSTOM also stands for types that CHaiDNN has no kernel for."""
+"""Kind of a network's last layer; XCUSTOM also covers types that CHaiDNN has no kernel for."""
 
 _KERNELS = {
     "Convolution": kernel_type_e.CONV,
@@ -72,17 +72,17 @@ _FLOAT = 4  # bytes
 
 @dataclass
 class io_layer_info:
-    """What xiInit says of a network's input and output; CHaiDNN's fields.
+    """A network's input and output as described by xiInit, with CHaiDNN's field names.
 
     ``inlayer_exectype``, ``outlayer_exectype``    "hardware" or "software": where the first and last layer run
-    ``inlayer_sizebytes``, ``outlayer_sizebytes``  of a buffer for all images
-    ``num_in_bufs``, ``num_out_bufs``              1: the halves that CHaiDNN's hardware wants are the device's business
-    ``in_height``, ``in_width``, ``in_channel``    of an image; 0 unless is_first_layer
-    ``in_depth``                                   equal to in_channel: nothing is padded here, CHaiDNN has 4 for 3
+    ``inlayer_sizebytes``, ``outlayer_sizebytes``  bytes of a buffer for all images
+    ``num_in_bufs``, ``num_out_bufs``              1: the device itself splits data as the hardware needs it
+    ``in_height``, ``in_width``, ``in_channel``    size of an image; 0 unless is_first_layer
+    ``in_depth``                                   equal to in_channel: chai does not pad, CHaiDNN pads 3 to 4
     ``in_bw``, ``in_fbits``, ``th_in``, ``quant_scheme_flag``  format of the input (flag 1: Xilinx); 0 unless
-                                                   is_first_layer and the network brings formats (precision_param)
-    ``out_size``                                   elements of one image's output; of detections the most there can be
-    ``out_kerType``                                what the last layer is
+                                                   is_first_layer and the prototxt has formats (precision_param)
+    ``out_size``                                   elements of one image's output; for detections the maximum
+    ``out_kerType``                                kind of the last layer
     """
 
     inlayer_exectype: str = ""
@@ -104,7 +104,7 @@ class io_layer_info:
 
 
 class _Handle:
-    """What xiInit returns. One pass runs at a time; different handles run at once."""
+    """Handle returned by xiInit. Passes of one handle run one at a time; different handles run in parallel."""
 
     def __init__(self, net: Net, info: io_layer_info) -> None:
         self.lock = threading.Lock()
@@ -134,11 +134,10 @@ def xiInit(
     end_layer: str = "",
     **options: Any,
 ) -> _Handle:
-    """Return a handle for a network, or for the part of it between two layers, both included; fills
-    ``io_layer_info_ptr``.
+    """Return a handle for a network, or for its part from ``start_layer`` to ``end_layer``; fill ``io_layer_info_ptr``.
 
     ``prototxt``, ``caffemodel``   names inside ``dirpath``; a .chai file needs no caffemodel
-    ``numImg_to_process``          images of a pass: any number, where CHaiDNN computes one or two
+    ``numImg_to_process``          images per pass: any number (CHaiDNN: one or two)
     ``is_first_layer``             the input is images: their size goes into ``io_layer_info_ptr``
     ``options``                    chai.Net's, such as device, overlay, custom, engine
 
@@ -160,26 +159,26 @@ def xiInit(
 def xiExec(chai_handle: _Handle, input: Sequence[Any], output: Sequence[Any]) -> None:
     """Run a batch: ``input`` and ``output`` are lists of one buffer each.
 
-    Detections are stored as CHaiDNN does, image after image: how many, then seven numbers for each.
+    Detections are stored as in CHaiDNN: for each image their number, then seven numbers per detection.
     """
     with _open(chai_handle).lock:
         net = chai_handle.net
         shape = net.shapes[net.inputs[0]]
         data = _floats(_only(input, "input"), count(shape), "input")
-        made = net.forward(data.reshape(shape))[net.outputs[0]]
+        result = net.forward(data.reshape(shape))[net.outputs[0]]
         if chai_handle.out_kerType == kernel_type_e.NMS:
-            made = _counted(made, shape[0])
-        _floats(_only(output, "output"), made.size, "output", write=True)[:] = made.reshape(-1)
+            result = _counted(result, shape[0])
+        _floats(_only(output, "output"), result.size, "output", write=True)[:] = result.reshape(-1)
 
 
 def xiRelease(chai_handle: _Handle) -> None:
-    """Let go of a network, when a pass that is running has ended; a second time does nothing."""
+    """Close a network after any running pass has ended; a second call does nothing."""
     with _open(chai_handle).lock:
         chai_handle.release()
 
 
 def getPerfInfo(handle: _Handle | Net, **options: Any) -> PerfInfo:
-    """chai.getPerfInfo, with its options, of the last pass of a handle or a Net."""
+    """Return the report of the last pass of a handle or a Net; ``options`` are those of chai.getPerfInfo."""
     return perf.getPerfInfo(handle.net if isinstance(handle, _Handle) else handle, **options)
 
 
@@ -198,11 +197,11 @@ def inputNormalization(
     """Read one or two images into ``input``, a buffer for each: resized, cut from the centre, normalised.
 
     ``inp_mode``   false: pixel - mean; true: (pixel / 255 - mean) / var
-    ``mean_ptr``   a number per channel in the order B, G, R, or an array (C, H, W); None: nothing is taken away
-    ``var_ptr``    a number per channel; not read where ``inp_mode`` is false
+    ``mean_ptr``   a number per channel in the order B, G, R, or an array (C, H, W); None: no mean is subtracted
+    ``var_ptr``    a number per channel; ignored if ``inp_mode`` is false
 
-    A buffer holds C * H * W floats, unrounded: the device quantises when it packs, with rounding, where CHaiDNN's
-    DynamicFixed lets a mean beyond int8 wrap. More than two images: call it again with the next buffers.
+    A buffer holds C * H * W floats, unrounded: the device quantises with rounding when it packs, whereas CHaiDNN's
+    DynamicFixed lets a mean beyond int8 wrap. For more than two images call this again with the next buffers.
     """
     if numImg_to_process not in (1, 2):
         hint = "for more call it again with the next buffers: inputNormalization(buffers[2:4], ...)"
@@ -223,7 +222,7 @@ def inputNormalization(
 def xiInputRead(
     normalizeinput: Sequence[Any], input: Sequence[Any], numImg_to_process: int, io_layer_info_ptr: io_layer_info
 ) -> int:
-    """Put the images of ``normalizeinput``, a buffer for each, into the one buffer that xiExec takes."""
+    """Copy the images of ``normalizeinput``, one buffer each, into the single buffer that xiExec takes."""
     size = count(_image(io_layer_info_ptr))
     batch = io_layer_info_ptr.inlayer_sizebytes // (_FLOAT * size)
     if numImg_to_process != batch:
@@ -241,9 +240,9 @@ def xiUnpackOutput(
     out_layer_size: int,
     numImg_to_process: int,
 ) -> int:
-    """Part what xiExec wrote into a buffer for each image: its elements, of any kind of layer.
+    """Split the output of xiExec into one buffer per image, for any kind of last layer.
 
-    Detections: their number, then seven numbers for each.
+    For detections a buffer holds their number, then seven numbers for each.
     """
     whole = _floats(_only(exec_output, "exec_output"), None, "exec_output")
     start = 0
@@ -263,9 +262,9 @@ def outputWrite(
     io_layer_info_ptr: io_layer_info,
     ping_pong: int = 0,
 ) -> int:
-    """Write each image's output to ``dirpath``/out/out_IMAGE_PINGPONG.txt, a number a line; of a softmax print the top 5.
+    """Write each image's output to ``dirpath``/out/out_IMAGE_PINGPONG.txt, one number per line; print a softmax's top 5.
 
-    The folder is made, where CHaiDNN fails without it. ``img_path`` is not used, as in CHaiDNN.
+    The folder is created if it is missing (CHaiDNN fails). As in CHaiDNN, ``img_path`` is not used.
     """
     kind, size = io_layer_info_ptr.out_kerType, io_layer_info_ptr.out_size
     folder = Path(dirpath, "out")
@@ -273,7 +272,7 @@ def outputWrite(
     for i in range(numImg_to_process):
         values = _floats(_nth(unpack_output, i, "unpack_output"), None, "unpack_output")
         values = values[: _stored(values, kind, size)]
-        # labels of a segmentation are whole numbers, and written so
+        # segmentation labels are integers, and are written as such
         form = "%d\n" if kind == kernel_type_e.CROP and np.array_equal(values, np.rint(values)) else "%f\n"
         path = folder / f"out_{i}_{ping_pong}.txt"
         _say(f"[OUTWR] Write Path : {path}\n")
@@ -287,7 +286,7 @@ def outputWrite(
 
 
 def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> int:
-    """Estimate every layer of a list, on stderr and in neteval.csv in the current folder: milliseconds of one image.
+    """Estimate milliseconds per image for every layer of a list; print them on stderr and write ./neteval.csv.
 
     CHaiDNN times its hardware, two images at a time; this is a model of ``overlay`` (default: pynq-z2). See
     chai.estimate for the list. Raises ParseError with line and column.
@@ -295,11 +294,11 @@ def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> i
     from ..overlay import load
     from .estimate import estimate, write
 
-    found = estimate(layerspec_csv, load() if overlay is None else load(overlay))
-    for e in found:
+    estimates = estimate(layerspec_csv, load() if overlay is None else load(overlay))
+    for e in estimates:
         _say(" ".join(["[EVALx]", e.type, *map(str, e.numbers)]) + (f"   ({e.reason})" if e.reason else ""))
         _say(f"[PERFM] Estimated time : {e.ms:f} ms\n")
-    write(found, "neteval.csv")
+    write(estimates, "neteval.csv")
     return 0
 
 
@@ -311,15 +310,15 @@ def _describe(net: Net, image: bool) -> io_layer_info:
     if blob not in net.shapes:
         raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"shapes={{{blob!r}: (1, ...)}}")
     format = _format(net, blob)
-    shape, made = net.shapes[blob], net.shapes[net.outputs[0]]
+    shape, out_shape = net.shapes[blob], net.shapes[net.outputs[0]]
     first = next(layer for layer in net.graph.layers if blob in layer.bottoms)
     last = next(layer for layer in net.graph.layers if out in layer.tops)
     if isinstance(last, DetectionOutput):
         size = 1 + _BOX * _boxes(last, net.shapes[net.graph.caffe_name(last.bottoms[2])])
-    elif made[:1] == shape[:1]:
-        size = count(made[1:])
+    elif out_shape[:1] == shape[:1]:
+        size = count(out_shape[1:])
     else:
-        raise UsageError(f"output {net.outputs[0]!r} is {show(made)}: not a part for each of {shape[0]} images")
+        raise UsageError(f"output {net.outputs[0]!r} is {show(out_shape)}: not a part for each of {shape[0]} images")
     info = io_layer_info(
         inlayer_exectype=_place(net, first),
         inlayer_sizebytes=_FLOAT * count(shape),
@@ -343,7 +342,7 @@ def _describe(net: Net, image: bool) -> io_layer_info:
 
 
 def _format(net: Net, blob: str) -> Format | None:
-    """Return the format of ``blob`` where it is known before any data was seen."""
+    """Return the format of ``blob`` if it is known before the first data, else None."""
     from ..offload.formats import given
 
     if net.overlay is None:
@@ -360,7 +359,7 @@ def _place(net: Net, layer: Layer) -> str:
 
 
 def _boxes(layer: DetectionOutput, prior: Shape) -> int:
-    """Return the most detections there can be in an image."""
+    """Return the maximum number of detections in an image."""
     p = layer.params
     nms = p.nms_param or NonMaximumSuppression()
     priors = prior[2] // 4
@@ -370,8 +369,7 @@ def _boxes(layer: DetectionOutput, prior: Shape) -> int:
 
 
 def _counted(rows: Array, images: int) -> Array:
-    """Return detections (1, 1, found, 7) as CHaiDNN stores them; Caffe's row of -1 for an image without any is none
-    here."""
+    """Return detections (1, 1, number, 7) in CHaiDNN's layout, without the row of -1 that Caffe writes if there are none."""
     rows = rows.reshape(-1, _BOX)
     rows = rows[rows[:, 1] >= 0]
     parts: list[Array] = []
@@ -382,12 +380,14 @@ def _counted(rows: Array, images: int) -> Array:
 
 
 def _stored(values: Array, kind: kernel_type_e, size: int) -> int:
-    """Return how many of ``values`` are an image's: ``size``, or what the number of its detections says."""
-    found = values[0] if kind == kernel_type_e.NMS and len(values) else 0
-    if kind == kernel_type_e.NMS and 0 <= found <= (size - 1) // _BOX:
-        size = 1 + _BOX * int(found)
+    """Return how many leading ``values`` belong to an image: ``size``, or as many as its number of detections implies."""
+    detections = values[0] if kind == kernel_type_e.NMS and len(values) else 0
+    if kind == kernel_type_e.NMS and 0 <= detections <= (size - 1) // _BOX:
+        size = 1 + _BOX * int(detections)
     elif kind == kernel_type_e.NMS:
-        raise UsageError(f"{found:g} detections where there can be {(size - 1) // _BOX}", hint="xiExec comes first")
+        raise UsageError(
+            f"{detections:g} detections where there can be {(size - 1) // _BOX}", hint="xiExec comes first"
+        )
     if len(values) < size:
         raise UsageError(f"{len(values)} numbers left in the buffer for an image of {size}", hint="see io_layer_info")
     return size
@@ -418,8 +418,7 @@ def _nth(buffers: Sequence[Any], i: int, name: str) -> Any:
 
 
 def _floats(buffer: Any, elements: int | None, name: str, *, write: bool = False) -> Array:
-    """Return the first ``elements`` floats of a buffer, all there are for None. Raises UsageError for what is no such
-    buffer."""
+    """Return the first ``elements`` floats of a buffer (None: all). Raises UsageError for an unsuitable buffer."""
     try:
         view = memoryview(buffer)
     except TypeError:
@@ -433,8 +432,8 @@ def _floats(buffer: Any, elements: int | None, name: str, *, write: bool = False
     if view.nbytes < _FLOAT * elements:
         hint = "buffers hold float32; io_layer_info says how many bytes"
         raise UsageError(f"{name}: a buffer of {view.nbytes:,} bytes, expected {_FLOAT * elements:,}", hint=hint)
-    found: Array = np.frombuffer(view, np.float32, elements)
-    return found
+    floats: Array = np.frombuffer(view, np.float32, elements)
+    return floats
 
 
 def _say(text: str) -> None:

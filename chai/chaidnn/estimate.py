@@ -1,8 +1,8 @@
-"""CHaiDNN's layer list: what each of its layers would take on an overlay, a model in clock cycles, never a measurement.
+"""CHaiDNN's layer list: estimate each layer's time on an overlay by a model in clock cycles, not a measurement.
 
-A list is CSV without a header. The first cell of a line is a layer type, whole numbers follow, named by ``COLUMNS``;
-every size is in pixels. What lies behind them in the line is left unread, as CHaiDNN leaves it. Types that CHaiDNN's
-evaluation gives no time count as 0 ms here too: FREE ones are part of a neighbour, HOST ones the overlay does not run.
+A list is CSV without a header. Each line is a layer type and the integers named by ``COLUMNS``, with sizes in pixels;
+further cells are ignored, as in CHaiDNN. Types that CHaiDNN's evaluation does not time count as 0 ms here too: FREE types
+are part of a neighbouring layer, HOST types do not run on the overlay.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _MOST = max(map(len, COLUMNS.values()))
 
 @dataclass(frozen=True)
 class Estimate:
-    """One line of the list. ``engine`` is fpga, host, free or unknown; ``reason`` says why it is not fpga.
+    """One line of the list. ``engine`` is fpga, host, free or unknown; ``reason`` explains any other than fpga.
 
-    ``input`` and ``output`` are None where the list does not say them; ``ms`` and ``macs`` are of one image.
+    ``input`` and ``output`` are None if the list has no sizes; ``ms`` and ``macs`` are per image.
     """
 
     line: int
@@ -78,26 +78,26 @@ class Estimate:
 
 
 def estimate(path: str | Path, overlay: Overlay) -> list[Estimate]:
-    """Return every layer of a list, in order.
+    """Return an Estimate for every layer of a list, in order.
 
-    Raises ParseError (with line and column) for what is no such list or cannot be computed; OSError passes.
+    Raises ParseError (with line and column) for an invalid list or layer, and OSError.
     """
     source = Source(_text(Path(path)), str(path))
-    found, start = [], 0
+    estimates, start = [], 0
     for number, line in enumerate(source.text.split("\n", limits().layers + 1), 1):
         if number > limits().layers:
             raise source.error(limits().exceeded("layers", source.text.count("\n")), start)
         cells = _cells(line, start)
         if cells:
-            found.append(_estimate(source, number, cells, overlay))
+            estimates.append(_estimate(source, number, cells, overlay))
         start += len(line) + 1
-    if not found:
+    if not estimates:
         raise ParseError("there is no layer in it", path=str(path), hint=HINT)
-    return found
+    return estimates
 
 
 def write(estimates: Sequence[Estimate], path: str | Path) -> None:
-    """CHaiDNN's result file: a line of type and milliseconds for every layer."""
+    """Write CHaiDNN's result file: a line of type and milliseconds for every layer."""
     with complete(path) as part:
         part.write_text("".join(f"{e.type}, {e.ms:f}\n" for e in estimates), "utf-8")
 
@@ -120,8 +120,7 @@ def _text(path: Path) -> str:
 
 
 def _cells(line: str, start: int) -> list[_Cell]:
-    """Return the cells of a line without blanks and quotes; none for a blank line, spreadsheets leave empty ones at
-    the end."""
+    """Return the cells of a line without blanks and quotes, and without the empty ones that spreadsheets append."""
     cells = []
     for text in line.split(",", _MOST + 1):  # the type, its numbers, and whatever follows
         bare = text.strip(' \t\r"')
@@ -159,7 +158,7 @@ def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -
 
 
 def _untimed(kind: str) -> tuple[str, str]:
-    """Return engine and reason of a type without sizes."""
+    """Return engine and reason for a type without sizes."""
     if kind in FREE:
         return "free", "part of a neighbour"
     if kind in HOST:
@@ -171,22 +170,22 @@ def _untimed(kind: str) -> tuple[str, str]:
 def _sizes(source: Source, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:
     """Return the numbers of a line by the names of their columns."""
     columns = COLUMNS[kind.text]
-    found = {}
+    sizes = {}
     for column, cell in zip(columns, cells):
         least = 0 if column.startswith("pad") else 1
         if not re.fullmatch("[0-9]{1,5}", cell.text) or not least <= int(cell.text) <= SIZE:
-            wanted = f"{column}: expected a whole number from {least} to {SIZE}"
-            raise source.error(f"{kind.text}: {wanted}, found {cell.text[:40]!r}", cell.start, cell.end)
-        found[column] = int(cell.text)
-    if len(found) < len(columns):
-        missing = ", ".join(columns[len(found) :])
-        message = f"{kind.text} has {len(found)} numbers, expected {len(columns)}"
+            expected = f"{column}: expected a whole number from {least} to {SIZE}"
+            raise source.error(f"{kind.text}: {expected}, found {cell.text[:40]!r}", cell.start, cell.end)
+        sizes[column] = int(cell.text)
+    if len(sizes) < len(columns):
+        missing = ", ".join(columns[len(sizes) :])
+        message = f"{kind.text} has {len(sizes)} numbers, expected {len(columns)}"
         raise source.error(message, kind.start, kind.end, f"missing: {missing}")
-    return found
+    return sizes
 
 
 def _layer(kind: str, sizes: Mapping[str, int]) -> Layer:
-    """Return the layer that a line describes: it knows sizes, limits and multiply-accumulates."""
+    """Return the layer that a line describes, which computes sizes, limits and multiply-accumulates."""
     if kind == "BN":
         return BatchNorm(kind, ("in",), ("out",))
     if kind == "ELTWISE":
@@ -201,25 +200,25 @@ def _layer(kind: str, sizes: Mapping[str, int]) -> Layer:
 
 
 def _output(layer: Layer, shape: Shape, sizes: Mapping[str, int]) -> Shape:
-    """Return the output's shape, as the list has it. Raises ShapeError where it cannot be."""
-    made = layer.shapes(*[shape] * len(layer.bottoms))[0]
+    """Return the output's shape as listed. Raises ShapeError if the window cannot produce it."""
+    computed = layer.shapes(*[shape] * len(layer.bottoms))[0]
     if "output height" not in sizes:
-        return made
+        return computed
     listed = (1, sizes["output channels"], sizes["output height"], sizes["output width"])
-    low = high = made
+    low = high = computed
     if isinstance(layer, Pooling):
         # frameworks differ: rounded down, rounded up, or up as CHaiDNN does without dropping a window in the padding
         window = layer.window(shape)
         spans = [(shape[i + 2] + 2 * window.pad[i] - window.kernel[i], window.stride[i]) for i in range(2)]
-        low = (*made[:2], *(span // stride + 1 for span, stride in spans))
-        high = (*made[:2], *(-(-span // stride) + 1 for span, stride in spans))
+        low = (*computed[:2], *(span // stride + 1 for span, stride in spans))
+        high = (*computed[:2], *(-(-span // stride) + 1 for span, stride in spans))
     if not all(a <= b <= c for a, b, c in zip(low, listed, high)):
-        raise layer.wrong(f"its output is listed as {show(listed)}; this window gives {show(made)}")
+        raise layer.wrong(f"its output is listed as {show(listed)}; this window gives {show(computed)}")
     return listed
 
 
 def _task(layer: Layer, shape: Shape, out: Shape) -> Task:
-    """Return the layer as a Task whose numbers nobody looks at: only their count takes time."""
+    """Return the layer as a Task with dummy weights: the model's time depends only on shapes."""
     io: Any = {"inputs": layer.bottoms, "output": layer.tops[0], "origin": layer.origin}
     r = Requantization(np.ones((1, 1, 1), np.int64), 0, -128, 127)
     if isinstance(layer, Pooling):
@@ -230,5 +229,5 @@ def _task(layer: Layer, shape: Shape, out: Shape) -> Task:
         kind, weights, window, group = Conv, layer.weight_shapes(shape)[0], layer.window, layer.params.group
     else:
         kind, weights, window, group = Affine, (shape[1], 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), shape[1]
-    codes = np.broadcast_to(np.int8(0), weights)  # of that size, but one byte
+    codes = np.broadcast_to(np.int8(0), weights)  # broadcast: one byte of memory
     return kind(**io, weights=codes, bias=np.zeros(1, np.int64), window=window, group=group, requantization=r)

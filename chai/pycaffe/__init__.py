@@ -1,7 +1,7 @@
 """pycaffe's interface on chai: ``import chai.pycaffe as caffe`` in place of ``import caffe``.
 
-What a script finds here behaves as Caffe's Python interface does; docs/pycaffe.md lists what differs. The numbers are
-Caffe's: the device is "float" unless ``set_device_name``, CHAI_DEVICE or ``Net(..., device=)`` says otherwise.
+Everything here behaves as in Caffe's Python interface, except for the differences in docs/pycaffe.md. By default the
+results are Caffe's: the device is "float" unless ``set_device_name``, CHAI_DEVICE or ``Net(..., device=)`` names another.
 """
 
 from __future__ import annotations

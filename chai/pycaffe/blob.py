@@ -17,55 +17,55 @@ if TYPE_CHECKING:
 class Blob:
     """Float32 numbers with a shape.
 
-    ``data`` is the memory itself: what is written into it is there in the next pass, and what the next pass computes
-    is seen through an array that was taken before it.
+    ``data`` is the memory itself, not a copy: the next pass reads what is written into it, and arrays taken before a pass
+    show its results.
     """
 
     def __init__(self, data: Array) -> None:
-        self._data = np.ascontiguousarray(data, np.float32).reshape(np.shape(data))  # a scalar stays one
+        self._data = np.ascontiguousarray(data, np.float32).reshape(np.shape(data))  # a scalar keeps shape ()
         self._memory = self._data.reshape(-1)
         self._missing: UsageError | None = None
 
     @property
     def data(self) -> Array:
-        """The numbers, writable. Raises UsageError for a blob that a pass folded away for good; its shape is known."""
+        """Return the numbers, writable. Raises UsageError for a blob that a pass folded away; its shape stays available."""
         if self._missing is not None:
             raise self._missing
         return self._data
 
     @property
     def diff(self) -> NoReturn:
-        """Not there: chai computes no gradients."""
+        """Raise UsageError: chai computes no gradients."""
         raise UsageError("chai computes no gradients: a blob has data but no diff")
 
     @property
     def shape(self) -> Shape:
-        """Sizes of all axes."""
+        """Return the sizes of all axes."""
         return self._data.shape
 
     @property
     def count(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return self._data.size
 
     @property
     def num(self) -> int:
-        """Size of axis 0; of a blob of up to 4 axes, 1 where there is none."""
+        """Return the size of axis 0, or 1 if the blob lacks it. Raises UsageError for more than 4 axes."""
         return self._legacy(0)
 
     @property
     def channels(self) -> int:
-        """Size of axis 1, likewise."""
+        """Return the size of axis 1, likewise."""
         return self._legacy(1)
 
     @property
     def height(self) -> int:
-        """Size of axis 2, likewise."""
+        """Return the size of axis 2, likewise."""
         return self._legacy(2)
 
     @property
     def width(self) -> int:
-        """Size of axis 3, likewise."""
+        """Return the size of axis 3, likewise."""
         return self._legacy(3)
 
     def _legacy(self, axis: int) -> int:
@@ -74,7 +74,7 @@ class Blob:
         return self.shape[axis] if axis < len(self.shape) else 1
 
     def reshape(self, *dims: int) -> None:
-        """Other sizes. The first numbers stay; memory is new (and zero) only where more is needed than ever before."""
+        """Change the sizes and keep the first numbers; new memory (zeros, nothing kept) only if the blob was never as large."""
         if dims == self.shape:
             return
         if not all(isinstance(d, (int, np.integer)) and d >= 0 for d in dims):
@@ -88,17 +88,17 @@ class Blob:
         self._data = self._memory[:size].reshape(shape)
 
     def put(self, values: Array) -> None:
-        """Take over shape and numbers."""
+        """Copy the shape and the numbers of an array."""
         self.reshape(*values.shape)
         self._data[...] = values
         self._missing = None
 
     def withhold(self, reason: UsageError) -> None:
-        """Raise ``reason`` where ``data`` is read, until there are numbers again."""
+        """Raise ``reason`` whenever ``data`` is read, until the next ``put``."""
         self._missing = reason
 
     def share(self, other: Blob) -> None:
-        """Use the other blob's memory from now on."""
+        """Use the other blob's memory from now on, so that both change together."""
         self._data, self._memory = other._data, other._memory
 
     def __repr__(self) -> str:

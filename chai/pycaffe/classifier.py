@@ -1,4 +1,4 @@
-"""Classifier: images to class probabilities, averaged over crops."""
+"""Classifier: class probabilities of images, averaged over crops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def transformer(
     net: Net, mean: Array | None, input_scale: float | None, raw_scale: float | None, swap: Sequence[int] | None
 ) -> io.Transformer:
-    """Return the way of images (H, W, K) into the first input of a net."""
+    """Return a Transformer from images (H, W, K) to the first input of a net."""
     name = net.inputs[0]
     made = io.Transformer({name: net.blobs[name].shape})
     made.set_transpose(name, (2, 0, 1))
@@ -56,7 +56,7 @@ class Classifier(Net):
         self.image_dims = self.crop_dims if image_dims is None else tuple(image_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
-        """Return class probabilities (N, classes) of N images (H, W, K): the mean over ten crops, or of the centre
+        """Return class probabilities (N, classes) of N images (H, W, K): the mean over ten crops, or the centre crop's
         alone."""
         images = [io.resize_image(im, self.image_dims) for im in inputs]
         crops = io.oversample(images, self.crop_dims)

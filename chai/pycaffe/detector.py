@@ -1,4 +1,4 @@
-"""Detector: windows of images, each classified."""
+"""Detector: classify windows of images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Detector(Net):
-    """A Net with its preprocessing, for windows that someone else proposes.
+    """A Net with its preprocessing, for windows from an external proposal method.
 
     ``mean``, ``input_scale``, ``raw_scale``, ``channel_swap``   as io.Transformer's
     """

@@ -1,7 +1,7 @@
-"""caffe.io: images, their way into a network and out of it, and arrays as Caffe's messages.
+"""caffe.io: load, preprocess and deprocess images, and convert arrays to and from Caffe's messages.
 
-pycaffe rests on scikit-image here, chai on Pillow and numpy. Where no pixel has to be interpolated the numbers are the
-same; ``resize_image`` and ``load_image`` say where they are not.
+pycaffe uses scikit-image for images, chai uses Pillow and numpy. Without interpolation the results are equal;
+``resize_image`` and ``load_image`` document the differences.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .proto import caffe_pb2
 if TYPE_CHECKING:
     from ..blob import Array
 
-LUMINANCE = (0.2125, 0.7154, 0.0721)  # of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
+LUMINANCE = (0.2125, 0.7154, 0.0721)  # weights of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
 
 
 class Transformer:
-    """From images (H, W, K) to items (K, H, W) of input blobs, and back; ``inputs`` maps each blob to its shape.
+    """Converts images (H, W, K) to items (K, H, W) of input blobs, and back; ``inputs`` maps each blob to its shape.
 
-    In this order, each step only where it was set: resize, transpose, channel_swap, raw_scale (factor), mean (taken
-    away), input_scale (factor).
+    Steps, in this order and each only if set: resize, transpose, channel_swap, raw_scale (factor), mean (subtracted),
+    input_scale (factor).
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
@@ -38,7 +38,7 @@ class Transformer:
         self.input_scale: dict[str, float] = {}
 
     def preprocess(self, in_: str, data: Array) -> Array:
-        """Return an image of any size as one item of an input blob, float32. ``data`` is left as it was."""
+        """Return an image of any size as one item of an input blob, float32. ``data`` is not changed."""
         size = self._shape(in_)[2:]
         item = np.array(data, np.float32)
         if item.shape[:2] != size:
@@ -56,7 +56,7 @@ class Transformer:
         return item
 
     def deprocess(self, in_: str, data: Array) -> Array:
-        """Return an item (K, H, W) or (1, K, H, W) as the image (H, W, K) it was made from, but for its size."""
+        """Convert an item (K, H, W) or (1, K, H, W) back to an image (H, W, K); it is not resized."""
         self._shape(in_)
         item = np.array(data[0] if np.ndim(data) == 4 else data, np.float32)
         if in_ in self.input_scale:
@@ -72,33 +72,33 @@ class Transformer:
         return item
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
-        """Order of the axes: (2, 0, 1) makes (K, H, W) of (H, W, K)."""
+        """Set the order of the axes: (2, 0, 1) turns (H, W, K) into (K, H, W)."""
         axes = len(self._shape(in_)) - 1
         if sorted(order) != list(range(axes)):
             raise UsageError(f"transpose {tuple(order)}: expected the axes 0 to {axes - 1} in some order")
         self.transpose[in_] = order
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
-        """Order of the channels, which come first by then: (2, 1, 0) makes BGR of RGB."""
+        """Set the order of the channels, which are axis 0 after transpose: (2, 1, 0) turns RGB into BGR."""
         channels = self._shape(in_)[1]
         if sorted(order) != list(range(channels)):
             raise UsageError(f"channel_swap {tuple(order)}: expected the channels 0 to {channels - 1} in some order")
         self.channel_swap[in_] = order
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
-        """Factor before the mean is taken away: 255 for networks that were trained on bytes."""
+        """Set the factor applied before mean subtraction: 255 for networks trained on pixels 0 to 255."""
         self._shape(in_)
         self.raw_scale[in_] = scale
 
     def set_input_scale(self, in_: str, scale: float) -> None:
-        """Factor after the mean was taken away."""
+        """Set the factor applied after mean subtraction."""
         self._shape(in_)
         self.input_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: Array) -> None:
-        """What is taken away: one number per channel (K,), or an image (K, H, W), resized to the input where it differs.
+        """Set the mean to subtract: one number per channel (K,), or an image (K, H, W), resized to the input if needed.
 
-        In the units and the channel order that hold after raw_scale and channel_swap.
+        Its units and channel order are those after raw_scale and channel_swap.
         """
         shape, mean = self._shape(in_), np.asarray(mean)
         if mean.ndim == 1:
@@ -124,10 +124,10 @@ class Transformer:
 
 
 def load_image(filename: str | Path, color: bool = True) -> Array:
-    """Return a picture as float32 from 0 to 1: (H, W, 3) RGB, or with ``color=False`` its luminance (H, W, 1).
+    """Return an image as float32 from 0 to 1: (H, W, 3) RGB, or with ``color=False`` its luminance (H, W, 1).
 
-    Transparency is dropped. As everywhere in chai, a photo is turned upright by its EXIF note and 16-bit pixels are
-    read with 8 bits; scikit-image does neither. Raises ParseError for what is no picture.
+    Transparency is dropped. As everywhere in chai, EXIF orientation is applied and 16-bit pixels are reduced to 8 bits;
+    scikit-image does neither. Raises ParseError for a file that is not an image.
     """
     picture = chai_image.read(filename)
     if not color and picture.mode in ("1", "L", "LA"):
@@ -141,9 +141,9 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
 
 
 def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Array:
-    """Return an image (H, W, K) at another size (height, width), bilinear, float32; of that size already: a copy.
+    """Resize an image (H, W, K) to (height, width), bilinear, float32; always returns a copy.
 
-    scikit-image before 0.15, which pycaffe was written for, gives the same but in the outermost half pixel of an
+    scikit-image before 0.15, which pycaffe was written for, gives the same except in the outermost half pixel of an
     enlarged image, which it darkens. Later versions smooth before they shrink, and for other than 1 or 3 channels
     pycaffe aligns the corners instead of the pixels' edges; neither is done here.
     """
@@ -156,7 +156,7 @@ def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> A
 
 
 def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
-    """Ten crops (10 N, h, w, K) of N images of one size: four corners and centre, then the same five mirrored."""
+    """Return ten crops (10 N, h, w, K) of N images of one size: four corners and centre, then the same five mirrored."""
     (h, w), (height, width) = (tuple(map(int, d)) for d in (images[0].shape[:2], crop_dims))
     if height > h or width > w:
         raise UsageError(f"oversample: crops of {height}x{width} from images of {h}x{w}")
@@ -170,7 +170,7 @@ def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
 
 
 def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
-    """Return the numbers of a BlobProto, in its shape, old or new."""
+    """Return a BlobProto as an array, with its legacy (num, channels, height, width) or new shape."""
     data = np.array(blob.diff if return_diff else blob.data)
     if any(blob.HasField(name) for name in ("num", "channels", "height", "width")):
         return data.reshape(blob.num, blob.channels, blob.height, blob.width)
@@ -178,7 +178,7 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
 
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
-    """Return an array as BlobProto."""
+    """Return an array as a BlobProto."""
     blob = caffe_pb2.BlobProto()
     blob.shape.dim.extend(arr.shape)
     blob.data.extend(np.asarray(arr, float).ravel())
@@ -188,18 +188,18 @@ def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
 
 
 def arraylist_to_blobprotovector_str(arraylist: Iterable[Array]) -> bytes:
-    """Arrays as the bytes of a BlobProtoVector."""
+    """Serialise arrays as a BlobProtoVector."""
     found: bytes = caffe_pb2.BlobProtoVector(blobs=map(array_to_blobproto, arraylist)).SerializeToString()
     return found
 
 
 def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
-    """Return the arrays in the bytes of a BlobProtoVector."""
+    """Return the arrays of a serialised BlobProtoVector."""
     return [blobproto_to_array(blob) for blob in caffe_pb2.BlobProtoVector.FromString(str).blobs]
 
 
 def array_to_datum(arr: Array, label: int | None = None) -> Any:
-    """Return an array (C, H, W) as Datum: bytes for uint8, else floats."""
+    """Return an array (C, H, W) as a Datum: bytes for uint8, else floats."""
     if arr.ndim != 3:
         raise UsageError(f"array_to_datum: expected (C, H, W), found {show(arr.shape)}")
     datum = caffe_pb2.Datum()

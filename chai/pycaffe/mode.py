@@ -1,4 +1,4 @@
-"""Where networks run that are made from now on."""
+"""Select the device on which new networks run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _chosen = ""
 
 
 def set_device_name(name: str) -> None:
-    """chai's device for networks made after this: "float" (Caffe's numbers), "emulator", ...; "" takes it back.
+    """Set the chai device of networks created from now on: "float" (Caffe's numbers), "emulator", ...; "" resets it.
 
     Raises DeviceError for a name that does not exist.
     """
@@ -25,23 +25,23 @@ def set_device_name(name: str) -> None:
 
 
 def device_name(network: str | Path = "") -> str:
-    """Return the device in force: that of ``set_device_name``, else CHAI_DEVICE, else "float" (.chai files: "emulator")."""
+    """Return the current device: that of ``set_device_name``, else CHAI_DEVICE, else "float" (.chai files: "emulator")."""
     return _chosen or env().device or (devices.DEFAULT if is_compiled(network) else "float")
 
 
 def set_mode_cpu() -> None:
-    """Nothing to do: chai has no other mode."""
+    """Do nothing: chai has no other mode."""
 
 
 def set_random_seed(seed: int) -> None:
-    """Nothing to do: chai draws the same numbers on every run."""
+    """Do nothing: chai draws the same numbers on every run."""
 
 
 def set_mode_gpu() -> None:
-    """Says that there is no GPU mode, and goes on as before."""
+    """Log a warning that there is no GPU mode, and change nothing."""
     log.warning("chai has no GPU mode: networks run on device %s", device_name())
 
 
 def set_device(number: int) -> None:
-    """Caffe's number of a GPU: says that it is not used."""
+    """Log a warning that the GPU number is ignored."""
     log.warning("chai has no GPU %s: networks run on device %s", number, device_name())

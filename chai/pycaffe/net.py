@@ -1,7 +1,7 @@
-"""Net: a network whose blobs stay alive, as Caffe's do.
+"""Net: a network with persistent blobs, as in Caffe.
 
-There is one Blob per name of the prototxt. Layers read and write these blobs one after the other, so a layer in place
-overwrites its bottom, ``forward(start=...)`` goes on from what the blobs hold, and nothing is lost between passes.
+There is one Blob per blob name of the prototxt. Layers read and write these blobs in order, so an in-place layer
+overwrites its bottom, ``forward(start=...)`` resumes from the current contents, and these persist between passes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PHASES = ("TRAIN", "TEST")
 
 
 class _Engine(chai_net.Net):
-    """chai's Net, but layers that the caffemodel lacks keep their filler's values, as in Caffe."""
+    """chai's Net, but layers missing from the caffemodel keep their filler values, as in Caffe."""
 
     _partial: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class LayerInfo:
-    """A layer as ``net.layers`` has it: its name, its type and its trained parameters."""
+    """An item of ``net.layers``: a layer's name, type and trained parameters."""
 
     name: str
     type: str
@@ -58,10 +58,10 @@ class Net:
     ``inputs``, ``outputs``   names of blobs; data layers count as inputs
     ``bottom_names``, ``top_names``   names of blobs by layer
     ``layers``, ``layer_dict``        the layers in order, and by name
-    ``net``      the chai.Net behind all this; ``perf`` where the time of the last pass went
-    ``device``   instead of the device in force (see ``set_device_name``); ``options`` are chai.Net's
+    ``net``      the chai.Net that runs the network; ``perf``: time per step of the last pass
+    ``device``   overrides the current device (see ``set_device_name``); ``options`` are chai.Net's
 
-    Layers without weights in the caffemodel keep their fillers' values, said in one warning. Raises what chai.Net raises.
+    Layers without weights in the caffemodel keep their filler values, with one warning. Raises what chai.Net raises.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class Net:
         device: str | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(phase, (str, Path)):  # Caffe's older order: prototxt, caffemodel, phase
+        if isinstance(phase, (str, Path)):  # Caffe's older signature: prototxt, caffemodel, phase
             weights, phase, level = phase, TEST if level is None else level, 0
         if phase not in (TRAIN, TEST):
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
         self.net = _Engine(network_file, weights, device or device_name(network_file), keep="all", **options)
-        self.net.reshape()  # says which size is missing where the file does not have it
+        self.net.reshape()  # raises an error that names a missing input size
         self.perf = self.net.perf
         self._graph = graph = self.net.graph
         self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
@@ -98,7 +98,7 @@ class Net:
 
     @property
     def params(self) -> OrderedDict[str, list[Blob]]:
-        """Trained parameters by layer. On an overlay, ask for them again after a pass to change them once more.
+        """Return trained parameters by layer. On an overlay, read this again before changing them after a pass.
 
         Raises UsageError for a .chai file, whose weights are packed for the overlay.
         """
@@ -116,9 +116,9 @@ class Net:
     ) -> dict[str, Array]:
         """Run the layers from ``start`` to ``end``, both included, on what the blobs hold.
 
-        ``kwargs`` are arrays for all inputs, of the blobs' sizes; without them the inputs are as they were left.
-        Returns the outputs (of ``end``, if given) and ``blobs``, each the memory of its blob: copy what must outlive
-        the next pass. Raises UsageError for names and sizes that do not fit; on an overlay, for ``start`` and ``end``.
+        ``kwargs`` are arrays for all inputs, of the blobs' sizes; without them the inputs keep their contents. Returns
+        the outputs (or the tops of ``end``) and ``blobs`` as views of the blobs' memory: copy what must outlive the next
+        pass. Raises UsageError for names and sizes that do not fit; on an overlay, for a part of the network.
         """
         first = self._index(start) if start is not None else 0
         last = self._index(end) if end is not None else len(self.layers) - 1
@@ -143,7 +143,7 @@ class Net:
         return {name: self.blobs[name].data for name in wanted}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **kwargs: Any) -> dict[str, Array]:
-        """Run any number of items in batches of the net's size, the last one filled up with zeros; copies, in order."""
+        """Run any number of items in batches of the net's size, the last padded with zeros; return copies, in order."""
         self._check_inputs(kwargs)
         arrays = {name: np.asarray(values) for name, values in kwargs.items()}
         items = {len(a) for a in arrays.values()}
@@ -162,13 +162,13 @@ class Net:
         return {name: np.concatenate(parts)[:total] for name, parts in found.items()}
 
     def backward(self, *_: Any, **__: Any) -> NoReturn:
-        """Not there: chai computes no gradients."""
+        """Raise UsageError: chai computes no gradients."""
         raise UsageError("chai runs networks forward, it does not train them: there is no backward")
 
     forward_backward_all = backward
 
     def reshape(self) -> None:
-        """Give every blob the size that follows from the inputs'; ``forward`` does so too."""
+        """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
         if self.net.overlay is None:
             self._resize(self._graph.layers)
             return
@@ -179,7 +179,7 @@ class Net:
     # -- trained parameters
 
     def copy_from(self, weights: str | Path) -> None:
-        """Take the parameters of a caffemodel, by layer name; layers it does not have keep theirs."""
+        """Load the parameters of a caffemodel by layer name; layers that it lacks keep theirs."""
         stored = Weights(weights)
         self._take_params(asked=True)
         kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
@@ -187,14 +187,14 @@ class Net:
             if layer.name in kept or layer.name not in stored:
                 continue
             arrays = stored.load(layer.name)
-            if len(arrays) != len(layer.blobs):  # a custom layer takes what there is
+            if len(arrays) != len(layer.blobs):  # a custom layer accepts any number
                 layer.blobs[:] = [Blob(a) for a in arrays]
             for blob, array in zip(layer.blobs, arrays):
                 blob.data[...] = array.reshape(blob.shape)
         self._asked = True
 
     def share_with(self, other: Net) -> None:
-        """Use the other net's parameters, the same memory, where both have a layer of one name."""
+        """Share the memory of the other net's parameters for layers of the same name."""
         self._take_params(asked=True)
         for layer in self.layers:
             theirs = other.layer_dict[layer.name].blobs if layer.name in other.layer_dict else []
@@ -255,9 +255,9 @@ class Net:
             )
 
     def _take_params(self, asked: bool = False) -> None:
-        """Hand parameters whose memory was exchanged to their layers, and those that were asked for to the overlay.
+        """Update the layers whose parameters have new memory; on an overlay, also pick up values written in place.
 
-        ``asked``: they may be written into until the next pass. Raises UsageError where there are none.
+        ``asked``: the caller may write into the parameters until the next pass. Raises UsageError for a .chai file.
         """
         for layer, info in zip(self._graph.layers, self.layers):
             if any(a is not b.data for a, b in zip(layer.blobs, info.blobs)) or len(layer.blobs) != len(info.blobs):
@@ -268,7 +268,7 @@ class Net:
             _ = self.net.params
 
     def _resize(self, layers: list[Layer]) -> dict[str, Shape]:
-        """Size the tops of these layers after what the blobs hold now; shapes by blob id. Raises ShapeError."""
+        """Resize the tops of these layers to match their current bottoms; return shapes by blob id. Raises ShapeError."""
         inputs: dict[str, Shape | None] = {}
         written: set[str] = set()
         for layer in layers:
@@ -290,7 +290,7 @@ class Net:
     def _run(self, layers: list[Layer]) -> None:
         shapes = self._resize(layers)
         started, steps = perf_counter(), []
-        with np.errstate(all="ignore"):  # as Caffe: an overflow is inf, not a message
+        with np.errstate(all="ignore"):  # as in Caffe: an overflow gives inf, not a warning
             for layer in layers:
                 if layer.source:
                     continue
@@ -305,7 +305,7 @@ class Net:
         self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive)
 
     def _resume(self, layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
-        """Run a recurrent layer from the state of the last pass, as Caffe does."""
+        """Run a recurrent layer from its state after the last pass, as Caffe does."""
         tops, self._states[layer.name] = layer.resumed(bottoms, self._states.get(layer.name))
         return tops
 

@@ -1,11 +1,11 @@
-"""The quantiser: 8- and 6-bit formats and weights that keep what a network computes.
+"""The quantiser: choose 8- or 6-bit formats and weights that preserve the outputs of a network.
 
 >>> from chai.quantizer import quantize
 >>> quantize("net.prototxt", "net.caffemodel", batches, "net_int8.prototxt")
 
-A float pass gathers what values every blob takes (observe, ranges); recipes say how formats and weights follow from
-them (recipe, weights, bias, equalise); each is built on the overlay's own arithmetic (build, walk) and judged by what the
-network's outputs lose on the calibration images (search); the best is written into the user's files (writeback).
+A float pass gathers each blob's value statistics (observe, ranges). A recipe derives formats and weights from them
+(recipe, weights, bias, equalise). Each recipe is run in the overlay's own arithmetic (build, walk) and judged by the error
+of the network's outputs on the calibration images (search). The best is written into the user's files (writeback).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Biases that make up for the mean error of a layer, judged behind its ReLU.
+"""Bias correction: compensate the mean quantisation error of a layer, measured after its ReLU.
 
-The mean difference before a ReLU alone ("mean") is no guide: where few positions are positive it is that of values which
-nobody sees. It ruins some networks, and is there to be tried.
+The plain mean difference before the ReLU ("mean") misleads where few sums are positive: it is then mostly that of values
+which the ReLU discards. It ruins some networks and is offered only as one candidate.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from ..blob import Array
 
-SHARES = {  # of the mean error that may be taken away
+SHARES = {  # shares of the mean error that may be subtracted
     "tuned": (0.0, 0.25, 0.5, 0.75, 1.0, 1.3),
     "mean": (1.0,),
 }
 
 
-def tuned(wanted: Array, found: Array, format: Format, slope: float | None, method: str = "tuned") -> Array:
-    """Return what to add to each channel's bias, float64 (M,).
+def tuned(exact: Array, quantised: Array, format: Format, slope: float | None, method: str = "tuned") -> Array:
+    """Return the correction to add to each channel's bias, float64 (M,).
 
-    ``wanted`` and ``found`` are sums (R, M) in float and from codes, biases included; of the method's shares of their mean
-    difference each channel takes the one with the least squared error of its output code against the float output.
+    ``exact`` and ``quantised`` are sums (R, M) in float and from codes, biases included. The correction is a share of their
+    mean difference: per channel, the share of the method with the least squared error of the output codes.
     """
-    difference = (wanted - found).mean(0, dtype=np.float64)
+    difference = (exact - quantised).mean(0, dtype=np.float64)
     unit = np.float32(1 / format.step)
-    target = activated(wanted, slope) * unit
+    target = activated(exact, slope) * unit
     low, high = map(np.float32, format.range)
     best, least = np.zeros(len(difference)), np.full(len(difference), np.inf)
     for share in SHARES[method]:
-        codes = activated(found + (share * difference).astype(np.float32), slope)
+        codes = activated(quantised + (share * difference).astype(np.float32), slope)
         codes *= unit
         np.rint(codes, out=codes)
         np.clip(codes, low, high, out=codes)
@@ -45,7 +45,7 @@ def tuned(wanted: Array, found: Array, format: Format, slope: float | None, meth
 
 
 def activated(sums: Array, slope: float | None) -> Array:
-    """Return a ReLU that a pass has put into the layer, if there is one."""
+    """Apply the layer's fused ReLU to ``sums``; ``slope`` is None if it has none."""
     if not slope:
         return sums if slope is None else np.maximum(sums, np.float32(0))
     return np.where(sums < 0, slope * sums, sums)

@@ -1,4 +1,4 @@
-"""From a recipe to a quantised network: formats, weights, and how far its outputs are from float."""
+"""Build a quantised network from a recipe: its formats, its weights, and the error of its outputs against float."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 
-# A temperature at which networks are compared as well: of a few images, most are so sure of their class that their KL says
-# little of the errors they see. Softer probabilities let each have its say, but alone they count classes that nobody expects.
+# Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
+# reacts to errors. T = 2 makes every image count, but alone it overweights unlikely classes: the two costs are added.
 SOFT = 2.0
 
 
@@ -41,12 +41,13 @@ SOFT = 2.0
 class Built:
     """A quantised network. ``graph`` has new weights, and a precision_param on every layer that needs one.
 
-    ``formats``   none where a recipe was only judged
-    ``costs``     what ``observe.cost`` says, summed over the measured blobs; one number per image, where a recipe was
-                  only ``judged`` from a network that was not fitted on it
-    ``softened``  the same plus what it is at temperature SOFT: networks are compared by that
-    ``factors``   what each blob's channels were divided by, where they were
-    ``refused``   layers that run on the host because their numbers do not fit, and why
+    ``formats``   empty if the recipe was only judged
+    ``costs``     ``observe.cost`` summed over the measured blobs, one number per image; for a ``judged`` recipe, from a
+                  network that was not fitted on that image
+    ``softened``  ``costs`` plus the costs at temperature SOFT: networks are compared by these
+    ``factors``   divisors (C,) of each equalised blob's channels
+    ``refused``   reason by layer, for layers that run on the host because their numbers do not fit
+    ``chosen``    method by which each blob's format was chosen
     """
 
     recipe: Recipe
@@ -60,11 +61,11 @@ class Built:
 
     @property
     def cost(self) -> float:
-        """Mean over images."""
+        """Return the mean cost over images."""
         return float(self.costs.mean())
 
     def clearly_worse(self, other: Built) -> bool:
-        """Return whether it costs more than ``other`` by more than the standard error of their difference."""
+        """Return whether this costs more than ``other`` by more than the standard error of the difference."""
         more = self.softened - other.softened
         return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
 
@@ -72,10 +73,10 @@ class Built:
 class Builder:
     """Builds and judges recipes for one network.
 
-    ``graph``    rewritten; its layers are never changed
-    ``original`` as the prototxt has it
-    ``placed``   layers that run on the overlay, but for those of ``single``, whose precision_param sends them to the host
-    ``wider``    width by layer where the user asks for another than ``bits``
+    ``graph``    the rewritten graph; its layers are never changed
+    ``original`` the graph of the prototxt
+    ``placed``   layers that run on the overlay, except those in ``single``, whose precision_param sends them to the host
+    ``wider``    width by layer, where it differs from ``bits``
     """
 
     def __init__(
@@ -107,53 +108,53 @@ class Builder:
         }
 
     def check_widths(self, wider: Mapping[str, int]) -> None:
-        """Raise UsageError for a layer that has no width to choose."""
-        known = {name for x in self.graph.layers if x.name in self.groups.weights for name in x.origin}
+        """Raise UsageError for a layer whose width cannot be chosen."""
+        names = {name for x in self.graph.layers if x.name in self.groups.weights for name in x.origin}
         for name in wider:
-            if name not in known:
-                near = get_close_matches(name, known, 1)
+            if name not in names:
+                near = get_close_matches(name, names, 1)
                 hint = f"did you mean {near[0]!r}?" if near else None
                 raise UsageError(
                     f"there is no convolution {name!r} on the overlay whose width could be chosen", hint=hint
                 )
 
     def judged(self, recipe: Recipe) -> Built:
-        """Return what a recipe costs, without the network that it makes.
+        """Return the cost of a recipe, without the network that it builds.
 
-        What follows from thousands of values, as weights do that are rounded together, looks better on the images it
-        follows from than on others. Such a recipe is fitted on every other batch and judged by the rest, and the other
-        way round. With a single batch there is no rest.
+        A recipe that fits weights or biases looks better on the images it was fitted on than on others, so it is
+        cross-validated: fitted on every other batch and judged on the rest, then with the halves exchanged. With a
+        single batch this is not possible.
         """
         if not (recipe.fits or recipe.equalise) or not self.folds:
             return self.build(recipe)
-        found: dict[int, tuple[Array, Array]] = {}
-        # each fold has a core: BLAS's own threads would wait for one another, spinning
+        by_number: dict[int, tuple[Array, Array]] = {}
+        # one core per fold: BLAS threads of several folds would only spin, waiting for each other
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(len(self.folds)) as pool:
-            for fold, made in zip(self.folds, pool.map(lambda fold: fold._built(recipe), self.folds)):
-                found.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*made[1:])))
-        costs, soft = (np.concatenate(each) for each in zip(*(found[number] for number in sorted(found))))
+            for fold, result in zip(self.folds, pool.map(lambda fold: fold._built(recipe), self.folds)):
+                by_number.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*result[1:])))
+        costs, soft = (np.concatenate(each) for each in zip(*(by_number[number] for number in sorted(by_number))))
         return Built(recipe, self.graph, {}, costs, costs + soft)
 
     @cached_property
     def folds(self) -> list[Builder]:
-        """Those who judge what is fitted, made when they are first asked for: what is known by then they know too."""
+        """Return the builders of the cross-validation halves, created on first use so that they share what is cached by then."""
         return [self._fold(half) for half in folded(self.observed)]
 
     def _fold(self, observed: Observed) -> Builder:
-        made = copy(self)
-        made.observed, made.folds = observed, []
-        made._equalised = {0.0: (self.graph, observed, {})}
-        # ranges are those of all images; equalised networks differ
-        made._fitted = {key: known for key, known in self._fitted.items() if not key[0]}
-        made._thresholds = {key: known for key, known in self._thresholds.items() if not key[0]}
-        return made
+        fold = copy(self)
+        fold.observed, fold.folds = observed, []
+        fold._equalised = {0.0: (self.graph, observed, {})}
+        # ranges come from all images, so both halves share them; equalised networks differ
+        fold._fitted = {key: cached for key, cached in self._fitted.items() if not key[0]}
+        fold._thresholds = {key: cached for key, cached in self._thresholds.items() if not key[0]}
+        return fold
 
     def build(self, recipe: Recipe) -> Built:
-        """Return the network that a recipe makes, judged on the kept calibration images."""
+        """Build a recipe's network and judge it on the kept calibration images."""
         return self._built(recipe)[0]
 
     def _built(self, recipe: Recipe) -> tuple[Built, list[Array], list[Array]]:
-        """Return the network, its costs by batch, and those at temperature SOFT."""
+        """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
         graph, observed, factors = self._equalise(recipe.equalise)
         graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
         formats, chosen = self._formats(recipe, graph, observed)
@@ -165,19 +166,19 @@ class Builder:
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
         judging = slice(observed.fitted if observed.held else 0, None)
-        wanted, states = observed.wanted[judging], states[judging]
-        by_batch, soft_by_batch = self._judge(states, wanted), self._judge(states, wanted, SOFT)
+        reference, states = observed.wanted[judging], states[judging]
+        by_batch, soft_by_batch = self._judge(states, reference), self._judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
         return built, by_batch, soft_by_batch
 
     def alone(self, built: Built, images: int = 2) -> dict[str, float]:
-        """Return the cost of every layer on the overlay if that one alone ran there, on a few images."""
+        """Return by layer the cost on a few images if only that layer ran on the overlay."""
         feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
         graph, _, _ = self._equalise(built.recipe.equalise)
         exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
-        wanted = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
-        found: dict[str, float] = {}
+        reference = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
+        costs: dict[str, float] = {}
         emulation = Emulation(graph, built.formats, self.overlay, ())
         for i, layer in enumerate(graph.layers):
             if layer.source:
@@ -188,17 +189,17 @@ class Builder:
                 one.step(built.graph.layers[i], [state])
                 for later in graph.layers[i + 1 :]:
                     emulation.step(later, [state])
-                found[layer.name] = float(self._judge([state], wanted)[0].mean())
+                costs[layer.name] = float(self._judge([state], reference)[0].mean())
             emulation.step(layer, [exact])
-        return found
+        return costs
 
-    def _judge(self, states: list[State], wanted: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
-        found = []
-        for w, s in zip(wanted, states):
+    def _judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+        costs = []
+        for w, s in zip(reference, states):
             each = [cost(self.graph, b, w[b], s.value(b), temperature) for b in self.observed.measured]
             images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike
-            found.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
-        return found
+            costs.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
+        return costs
 
     def _equalise(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
         """Return the network equalised by this share, what would be observed in it, and the factors."""
@@ -219,7 +220,7 @@ class Builder:
             for group in dict.fromkeys(self.groups.of.values()):
                 found[group], chosen[group] = self._fit(group, recipe.ranges, graph, observed)
             for layer in graph.layers:
-                if layer.name in self.single:  # what reads it gets float32; a format is what readers then do not have
+                if layer.name in self.single:  # its top is float32; the format is only a placeholder
                     found[self.groups.of[layer.tops[0]]] = found[self.groups.of[layer.bottoms[0]]]
                 # a concat on the host has the format of its coarsest branch
                 if layer.merges_formats and layer.name not in self.placed:
@@ -240,7 +241,7 @@ class Builder:
         readers = [own[layer.name] for layer in self._readers(group)]
         looks = method == "behind" or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
-            key = id(observed), group  # the same values, whatever the recipe
+            key = id(observed), group  # observed values do not depend on the recipe
             if key not in self._behind_fits:
                 self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
             return self._behind_fits[key], f"error behind {readers[0].type}"
@@ -248,15 +249,15 @@ class Builder:
         return fit(seen, method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
-        """Return the layers that compute with a group's blobs; none when an output is one of them."""
+        """Return the layers that compute with a group's blobs; none if the group holds an output."""
         blobs = self.groups.read.get(group, [])
         if not set(blobs).isdisjoint(self.graph.output_blobs):
             return []
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """Return the format with the least squared error of what these layers make of the blob, each in units of its
-        energy."""
+        """Return the format of a blob that gives the outputs of ``layers`` the least squared error, relative to the
+        energy of each."""
         inputs = []
         for layer in layers:
             run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]
@@ -265,14 +266,14 @@ class Builder:
             inputs += [(run, x, y, energy or 1.0) for x, y in pairs]
 
         def error(f: Format) -> float:
-            found = ((run(unpack(pack(x, f), f)) - y, energy) for run, x, y, energy in inputs)
-            return sum(float((wrong * wrong).sum(dtype=np.float64)) / energy for wrong, energy in found)
+            differences = ((run(unpack(pack(x, f), f)) - y, energy) for run, x, y, energy in inputs)
+            return sum(float((wrong * wrong).sum(dtype=np.float64)) / energy for wrong, energy in differences)
 
         def errors(formats: list[Format]) -> Array:
             return np.array([error(f) for f in formats])
 
         formats = candidates(largest, bits, self.scheme)
-        middle = 3 * int(np.argmin(errors(formats[::3])))  # a layer takes its time: coarse steps first
+        middle = 3 * int(np.argmin(errors(formats[::3])))  # running a layer is slow: coarse steps first
         return best(formats[max(0, middle - 2) : middle + 3], errors)
 
     # -- precision_param of layers
@@ -289,7 +290,7 @@ class Builder:
 
     def _weights(self, layer: Layer, recipe: Recipe, bits: int) -> Format | Array | None:
         if layer.name in self.folded:
-            return None  # what a precision_param says of weights is about those of the file, not the folded ones
+            return None  # a precision_param describes the weights of the file, not the folded ones
         key = recipe.equalise, recipe.weights, layer.name
         if key not in self._thresholds:
             choose = weights.one_fraction if self.scheme == "DynamicFixed" else weights.thresholds
@@ -306,7 +307,7 @@ def _at_rows(layer: Layer) -> Callable[[Array], Array]:
 
 
 class _Fitting:
-    """Shown each layer before it runs: rounds its weights and tunes its bias on the codes that reach it."""
+    """Callback before each layer runs: round its weights and tune its bias on the codes of its input."""
 
     def __init__(
         self, builder: Builder, recipe: Recipe, graph: Graph, observed: Observed, formats: Mapping[str, Format]
@@ -335,17 +336,17 @@ class _Fitting:
             codes = quantize_weights(values, steps, bits).reshape(scaled.shape).astype(np.float64)
         if layer.name in self.builder.folded:
             codes = self._pinned(codes, scaled, high)
-        made = (codes.reshape(m, -1) * steps[:, None]).astype(np.float32).reshape(m, *rest)
-        layer.blobs = [made, *layer.blobs[1:]]
+        rounded = (codes.reshape(m, -1) * steps[:, None]).astype(np.float32).reshape(m, *rest)
+        layer.blobs = [rounded, *layer.blobs[1:]]
         movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
         if self.recipe.bias != "kept" and movable:
             sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
-            found = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
-            wanted = np.concatenate(self.observed.rows[layer.name])  # of what is fitted on, as rows are
+            quantised = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
+            exact = np.concatenate(self.observed.rows[layer.name])  # of the fitting batches, like ``rows``
             moved = bias.tuned(
-                wanted, found.astype(np.float32), self.formats[layer.tops[0]], layer.slope, self.recipe.bias
+                exact, quantised.astype(np.float32), self.formats[layer.tops[0]], layer.slope, self.recipe.bias
             )
-            layer.blobs = [made, (layer.blobs[1] + moved).astype(np.float32)]
+            layer.blobs = [rounded, (layer.blobs[1] + moved).astype(np.float32)]
 
     def _rows(self, layer: Layer, states: list[State]) -> Array:
         assert layer.convolution
@@ -359,7 +360,7 @@ class _Fitting:
         return np.concatenate(parts, 1)
 
     def _steps(self, layer: Layer, source: Format) -> Array:
-        """As lowering takes them."""
+        """Return the step of each output channel's weights, as lowering computes them."""
         p = layer.precision
         assert p is not None
         bits = self.builder.groups.weights[layer.name]
@@ -373,7 +374,7 @@ class _Fitting:
         return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
-        """Return every channel with a code of +-high: the loader takes the step of folded weights from the largest."""
+        """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""
         codes = codes.copy()
         at = np.abs(scaled).argmax(2)[..., None]
         largest = np.take_along_axis(scaled, at, 2)

@@ -1,7 +1,6 @@
-"""What recipes cost, kept for a search that is interrupted.
+"""Record of recipe costs, from which an interrupted search resumes.
 
-A network that a recipe makes follows from the recipe; only its costs take the time. So those are all that is kept, and the
-best network is built again at the end.
+Only the costs are slow to compute, so only they are stored. The best network is rebuilt from its recipe at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
 class Known:
     """The costs of recipes by image, in a Journal or, without a ``path``, in memory.
 
-    ``run``  what they depend on, see ``run_of``. Raises UsageError for the journal of another run, unless ``restart``
+    ``run`` identifies what they depend on, see ``run_of``. Raises UsageError for the journal of another run, unless
+    ``restart`` is set.
     """
 
     def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False) -> None:
@@ -39,11 +39,11 @@ class Known:
                 self._costs[name] = np.array(record["costs"]), np.array(record["softened"])
 
     def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
-        """Return what it costs by image, float64 (N,), and softened, if that is known."""
+        """Return the stored costs and softened costs of a recipe, float64 (N,) each, or None."""
         return self._costs.get(_name(recipe))
 
     def add(self, built: Built) -> None:
-        """Keep what a recipe costs by image."""
+        """Store the costs of a recipe."""
         name = _name(built.recipe)
         self._costs[name] = built.costs, built.softened
         if self._journal is not None:
@@ -51,7 +51,7 @@ class Known:
             self._journal.add([{"recipe": name, **costs}])
 
     def close(self) -> None:
-        """Have everything on the disk."""
+        """Flush everything to disk."""
         if self._journal is not None:
             self._journal.close()
 
@@ -61,12 +61,12 @@ def _name(recipe: Recipe) -> str:
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the costs of recipes depend on, part by part: files, calibration images, options, this chai."""
+    """Return what the costs of recipes depend on: files, calibration images, options, chai's version."""
     images = sha256(str(observed.images).encode())
     for batch in observed.batches:
         for blob, array in sorted(batch.items()):
             images.update(f"{blob} {array.shape}".encode() + array.tobytes())
-    for blob in sorted(observed.batches[0]):  # of images that were not kept, the ranges count
+    for blob in sorted(observed.batches[0]):  # images that were not kept matter only through their ranges
         images.update(observed.seen[blob].counts.tobytes())
     return {
         "network prototxt": digest(prototxt),

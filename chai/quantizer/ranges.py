@@ -1,7 +1,7 @@
-"""What values a blob takes, in bounded memory, and which format loses least of them.
+"""Collect a blob's values in bounded memory and choose the format that loses least of them.
 
-Statistics stream: batches are added one by one, whatever their number. Kept are the exact extremes and a histogram whose
-width doubles when a larger value comes, so that equal data in any order of batches gives equal formats.
+Batches are added one by one, in any number. Stored are the exact extremes and a histogram whose span doubles when a larger
+value arrives, so the result does not depend on the order of the batches.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from ..blob import Array
 
 BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
-KL_BINS = 2048  # of TensorRT's method
-THRESHOLDS = (2.0**-99, 2.0**99)  # what a precision_param may say, up to 1e30, in float32
+KL_BINS = 2048  # as in TensorRT's method
+THRESHOLDS = (2.0**-99, 2.0**99)  # limits of a precision_param (1e30) as powers of two, in float32
 FRACTIONS = (-32, 64)
 
 
 class Histogram:
     """Counts of the values of one blob: positive and negative ones in ``BINS`` bins each, over -span .. span.
 
-    ``span`` is a power of two above every magnitude seen, 0 before the first that is not 0; zeros are counted apart.
+    ``span`` is a power of two above every magnitude seen, 0 before the first that is not 0; zeros are counted separately.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Histogram:
 
     @property
     def largest(self) -> float:
-        """The largest magnitude, exact."""
+        """Return the largest magnitude, exact."""
         return max(self.high, -self.low)
 
     def add(self, values: Array) -> None:
@@ -55,7 +55,7 @@ class Histogram:
         self.counts[1] += self._binned(-values[values < 0])
 
     def merge(self, other: Histogram) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another histogram."""
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.zeros += other.zeros
         self._widen(other.largest)
@@ -75,14 +75,14 @@ class Histogram:
         return np.bincount(index.reshape(-1), minlength=BINS)
 
     def cumulative(self, edges: Array) -> Array:
-        """Return how many magnitudes that are not 0 lie below each of ``edges``, evenly spread inside a bin."""
+        """Return the number of non-zero magnitudes below each of ``edges``, interpolated inside bins."""
         both = np.concatenate([[0], np.cumsum(self.counts.sum(0))])
-        found: Array = np.interp(edges, np.linspace(0, self.span, BINS + 1), both)
-        return found
+        counts: Array = np.interp(edges, np.linspace(0, self.span, BINS + 1), both)
+        return counts
 
 
 def _widened(counts: Array, old: float, new: float) -> Array:
-    """Return counts over 0 .. old as counts over 0 .. new, both powers of two; nothing was counted where old is 0."""
+    """Rebin counts over 0 .. old to 0 .. new, both powers of two; ``old`` is 0 for an empty histogram."""
     if not old or new <= old:
         return counts
     factor = min(int(min(new / old, 2.0**14)), BINS)
@@ -92,10 +92,10 @@ def _widened(counts: Array, old: float, new: float) -> Array:
 
 
 def squared_error(seen: Histogram, steps: Array, low: int, high: int) -> Array:
-    """Sum over all values of (Q(x) - x)^2 for each step; codes run from ``low`` to ``high``.
+    """Return the sum of (Q(x) - x)^2 over all values x for each step; codes run from ``low`` to ``high``.
 
-    Values are taken as evenly spread inside their bin, and the integral over a bin is exact: the error of nearest
-    rounding has the antiderivative k / 12 + (u - k)^3 / 3 at u steps, k the code of u.
+    Values are assumed uniform inside each bin, and the integral over a bin is exact: the squared error of nearest rounding
+    has the antiderivative k / 12 + (u - k)^3 / 3 at u steps, where k is the code of u.
     """
     total = np.zeros(len(steps))
     if not seen.span:
@@ -124,7 +124,7 @@ def _errors(seen: Histogram, formats: list[Format]) -> Array:
 
 
 def candidates(largest: float, bits: int, scheme: str) -> list[Format]:
-    """Return formats worth a look for values up to ``largest``, the one that covers them first."""
+    """Return candidate formats for values up to ``largest``, first the one that covers them all."""
     first = covering(largest, bits, scheme)
     if scheme == "Xilinx":
         return [_threshold(largest * 0.96**i, bits) for i in range(64)] if largest else [first]
@@ -132,24 +132,24 @@ def candidates(largest: float, bits: int, scheme: str) -> list[Format]:
 
 
 def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Format:
-    """Return the format with the least error; of a Xilinx one also its neighbours, 1 % apart, are tried."""
-    found = formats[int(np.argmin(errors(formats)))]
-    if found.scheme == "DynamicFixed" or len(formats) == 1:
-        return found
+    """Return the format with the least error; for Xilinx, refine it among thresholds 1 % apart."""
+    coarse = formats[int(np.argmin(errors(formats)))]
+    if coarse.scheme == "DynamicFixed" or len(formats) == 1:
+        return coarse
     most = formats[0].value
-    near = [_threshold(min(most, found.value * (1 + 0.01 * i)), found.bits) for i in (0, -3, -2, -1, 1, 2, 3)]
+    near = [_threshold(min(most, coarse.value * (1 + 0.01 * i)), coarse.bits) for i in (0, -3, -2, -1, 1, 2, 3)]
     return near[int(np.argmin(errors(near)))]
 
 
 def percentile(seen: Histogram, share: float, bits: int, scheme: str) -> Format:
-    """Covers all but the largest magnitudes: ``share`` of all values, zeros included."""
+    """Return the format that covers the smallest ``share`` of all values, zeros included."""
     below = seen.cumulative(np.linspace(0, seen.span, BINS + 1)) + seen.zeros
     at = float(np.interp(share * below[-1], below, np.linspace(0, seen.span, BINS + 1))) if seen.span else 0.0
     return covering(min(at, seen.largest) or seen.largest, bits, scheme)
 
 
 def least_divergence(seen: Histogram, bits: int, scheme: str) -> Format:
-    """TensorRT's threshold: the cut of a 2048-bin histogram whose quantised form has the least KL divergence from it."""
+    """Return TensorRT's threshold: the cut of a 2048-bin histogram with the least KL divergence after quantisation."""
     if not seen.span:
         return covering(0.0, bits, scheme)
     levels = 1 << (bits - 1)
@@ -163,9 +163,10 @@ def least_divergence(seen: Histogram, bits: int, scheme: str) -> Format:
 
 
 def divergence(whole: Array, cut: int, levels: int) -> float:
-    """KL(p || q) in nats: p has ``cut`` bins and all that lies beyond in the last; q has ``levels`` steps, empty bins kept.
+    """Return KL(p || q) in nats: p is the histogram clipped to ``cut`` bins (outliers in the last), q is p in ``levels``
+    steps, with empty bins kept empty.
 
-    Infinite where nothing lies below the cut.
+    Infinite if no value is below the cut.
     """
     inside = whole[:cut]
     if not inside.sum():
@@ -190,9 +191,9 @@ METHODS: dict[str, Callable[[Histogram, int, str], Format]] = {
 
 
 def fit(seen: Histogram, method: str, bits: int, scheme: str) -> Format:
-    """Return the format of a blob by a method of METHODS; one that a precision_param can say, whatever the values."""
-    found = METHODS[method](seen, bits, scheme)
-    return _threshold(found.value, bits) if scheme == "Xilinx" else _fraction(found.value, bits)
+    """Return a blob's format by a method of METHODS, within the limits of a precision_param."""
+    format = METHODS[method](seen, bits, scheme)
+    return _threshold(format.value, bits) if scheme == "Xilinx" else _fraction(format.value, bits)
 
 
 def _threshold(value: float, bits: int) -> Format:

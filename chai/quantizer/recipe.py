@@ -1,4 +1,4 @@
-"""Recipes as data: which methods make a network's formats and weights, and in which order they are tried."""
+"""Recipes as data: the methods that choose formats and weights, and the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recipe:
-    """``ranges``      how a blob's format follows from its values: a method of ranges.METHODS, or "behind" for the least
-                    squared error of what its readers make of it
-    ``weights``     thresholds of weights: "max" or "mse"
-    ``equalise``    share of equalisation that is a blob's, 0 for none
-    ``rounding``    "nearest", or weights are rounded together, on inputs that layers before have already quantised, by a
-                    method of weights.TOGETHER
-    ``bias``        "kept", or what it makes up for: a method of bias.SHARES
+    """``ranges``      method for blob formats: one of ranges.METHODS, or "behind" for the least squared error in the
+                    outputs of the layers that read the blob
+    ``weights``     method for thresholds of weights: "max" or "mse"
+    ``equalise``    blob's share of the equalisation, see equalise.factors; 0 for none
+    ``rounding``    "nearest", or a method of weights.TOGETHER that rounds a layer's weights jointly, on inputs quantised by
+                    the layers before it
+    ``bias``        "kept", or a correction method of bias.SHARES
     """
 
     ranges: str = "mse"
@@ -25,7 +25,7 @@ class Recipe:
 
     @property
     def fits(self) -> bool:
-        """Return whether weights or biases follow from what reaches the layers."""
+        """Return whether weights or biases are fitted to the layers' inputs."""
         return self.rounding != "nearest" or self.bias != "kept"
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Recipe:
         return ", ".join(words)
 
     def to_json(self) -> dict[str, Any]:
-        """Ready for json.dumps."""
+        """Return a dict that json.dumps accepts."""
         return asdict(self)
 
 
@@ -45,10 +45,10 @@ PLAIN = Recipe("max", "max")
 
 @dataclass(frozen=True)
 class Stage:
-    """Changes to the best recipe so far, each tried by itself and taken if it is clearly better.
+    """Changes to the best recipe so far, each tried separately and kept if it is clearly better.
 
-    ``trusted``  such a change is taken unless it is clearly worse on the calibration images: it repairs errors that can be
-                 measured on thousands of values, of which the outputs of a few images are a noisy witness
+    ``trusted``  keep such a change unless it is clearly worse on the calibration images: it reduces errors measured on
+                 thousands of values, for which the outputs of a few images are too noisy a measure
     """
 
     changes: tuple[dict[str, Any], ...]
@@ -61,8 +61,8 @@ MAXIMA = Stage(({"weights": "max"},))
 TOGETHER = Stage(({"rounding": "compensated"},), trusted=True)
 TUNED = Stage(({"bias": "tuned"},))
 EQUALISED = Stage(({"equalise": 0.5},))
-# Cheap stages come first, so that the dear ones start well. What tuned biases and equalised channels are worth depends on
-# the network and the scheme, and shows only once weights are rounded together.
+# Cheap stages come first, so that the expensive ones start from a good recipe. The benefit of tuned biases and equalised
+# channels depends on network and scheme, and can be judged only after the weights are rounded jointly.
 EFFORTS: dict[str, tuple[Stage, ...]] = {
     "fast": (START, RANGES, MAXIMA),
     "normal": (START, RANGES, MAXIMA, TOGETHER, TUNED, EQUALISED),
@@ -81,6 +81,6 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
 
 
 def changed(recipe: Recipe, stage: Stage) -> list[Recipe]:
-    """Return the recipes of a stage, without those that change nothing."""
-    made = (replace(recipe, **change) for change in stage.changes)
-    return [r for r in dict.fromkeys(made) if r != recipe]
+    """Return the distinct recipes of a stage that differ from ``recipe``."""
+    recipes = (replace(recipe, **change) for change in stage.changes)
+    return [r for r in dict.fromkeys(recipes) if r != recipe]

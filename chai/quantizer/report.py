@@ -1,4 +1,4 @@
-"""What a quantised network lost: layer by layer against float, and as sentences, tables and JSON."""
+"""Report the accuracy lost by quantisation, layer by layer against float, as sentences, tables and JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..net import Net
 from ..util.table import Table, floored
 from .search import Result
 
-DEAR = 5  # layers named as those that cost most
+DEAR = 5  # number of most expensive layers named
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``check``    float against the files that were written, on the calibration images
-    ``methods``  how the format of each layer's output was chosen, by layer
+    """``check``    comparison of the written files with float, on the calibration images
+    ``methods``  method by which each layer's output format was chosen
     """
 
     result: Result
@@ -27,11 +27,11 @@ class Verdict:
 
     @property
     def dearest(self) -> list[tuple[str, float]]:
-        """The layers that would cost most if each alone ran on the overlay."""
+        """Return the layers with the highest cost if each ran alone on the overlay."""
         return sorted(self.result.costs.items(), key=lambda item: -item[1])[:DEAR]
 
     def to_json(self) -> dict[str, Any]:
-        """Return numbers and names only, ready for json.dumps."""
+        """Return a dict that json.dumps accepts."""
         r, built = self.result, self.result.built
         return {
             **self.check.to_json(),
@@ -52,22 +52,22 @@ class Verdict:
         }
 
     def sentences(self) -> list[str]:
-        """Return what there is to say, most important first."""
+        """Return the results as sentences, most important first."""
         r, built = self.result, self.result.built
-        found = [
+        sentences = [
             f"chosen: {built.recipe}",
             f"cost {r.cost:.4g} on {self.check.images} calibration images, {r.plain:.4g} with plain maxima",
         ]
         for a in self.check.agreements:
             top5 = f", top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
-            found.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
+            sentences.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
         if self.dearest:
-            found.append("cost most: " + ", ".join(f"{name} ({cost:.2g})" for name, cost in self.dearest))
-        found += [f"{name} runs on the host: {reason}" for name, reason in built.refused.items()]
-        return found
+            sentences.append("cost most: " + ", ".join(f"{name} ({cost:.2g})" for name, cost in self.dearest))
+        sentences += [f"{name} runs on the host: {reason}" for name, reason in built.refused.items()]
+        return sentences
 
     def table(self) -> Table:
-        """Return a row per layer that has numbers."""
+        """Return a table with a row per measured layer."""
         costs = self.result.costs
         rows = [
             [
@@ -85,13 +85,13 @@ class Verdict:
 
 
 def verdict(result: Result, prototxt: str | Path, caffemodel: str | Path | None, **options: Any) -> Verdict:
-    """Run the files that ``quantize`` wrote against the float network. ``options`` are Net's, as given to it."""
+    """Compare the files that ``quantize`` wrote with the float network; ``options`` are the Net options it was called with."""
     overlay = options.pop("overlay", None)
     with (
         Net(prototxt, caffemodel, "float", keep="all", **options) as reference,
         Net(result.prototxt, result.caffemodel, "emulator", overlay=overlay, **options) as fixed,
     ):
-        found = compare(reference, fixed, result.batches, factors=result.built.factors)
+        report = compare(reference, fixed, result.batches, factors=result.built.factors)
     graph = result.built.graph
     methods = {x.name: result.built.chosen[x.tops[0]] for x in graph.layers if x.tops and x.precision is not None}
-    return Verdict(result, found, methods)
+    return Verdict(result, report, methods)

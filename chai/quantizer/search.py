@@ -1,4 +1,4 @@
-"""quantize: formats and weights for a network, chosen by what its outputs lose on the calibration images."""
+"""quantize: choose formats and weights for a network by the error of its outputs on the calibration images."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ log = logger("chai.quantizer")
 
 @dataclass
 class Result:
-    """What ``quantize`` wrote, and how it got there.
+    """The files that ``quantize`` wrote, and a record of the search.
 
-    ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image of class probabilities, error
-                 energy / signal energy of other outputs
-    ``plain``    the cost of formats that cover the largest values, which is what CHaiDNN's users had
-    ``images``   all that were seen; ``batches`` are those that recipes were judged by
-    ``costs``    what each layer alone would cost, all others in float; by layer, on a few of those images
-    ``seconds``  wall clock, of which ``observing`` is the float pass
-    ``how``      bits, scheme, effort and seed, as asked for
+    ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image for class probabilities, error
+                 energy / signal energy for other outputs
+    ``plain``    cost of formats that cover the largest values, the usual choice with CHaiDNN
+    ``images``   number of all calibration images; ``batches`` holds those that recipes were judged on
+    ``costs``    cost by layer if all others ran in float, on a few of those images
+    ``seconds``  wall-clock time, including ``observing`` for the float pass
+    ``how``      the options bits, scheme, effort and seed
     """
 
     prototxt: Path
@@ -55,8 +55,7 @@ class Result:
 
     @property
     def cost(self) -> float:
-        """Return what the recipe was chosen by; ``built`` has what the network that was written costs on the images it
-        is of."""
+        """Return the cost by which the recipe was chosen; ``built.cost`` is measured on the images it was fitted on."""
         return dict(self.tried)[self.built.recipe]
 
 
@@ -82,22 +81,22 @@ def quantize(
 ) -> Result:
     """Write a prototxt whose layers have formats for an overlay, and the weights that belong to it.
 
-    ``inputs``   calibration batches, float32 (N, C, H, W) or {blob: array}, already preprocessed; taken one by one. The
-                 first 64 images are kept to judge recipes by, all of them count for ranges
-    ``output``   the .prototxt to write; the .caffemodel stands beside it
-    ``bits``     8 or 6, or three of them, taken as they are: of the network's inputs, of weights, of all other blobs. With
-                 6 alone, inputs, the first layer and what no multiplier reads keep 8
+    ``inputs``   calibration batches, float32 (N, C, H, W) or {blob: array}, already preprocessed; consumed one by one.
+                 Recipes are judged on the first 64 images; ranges use all
+    ``output``   the .prototxt to write; the .caffemodel is written next to it
+    ``bits``     8 or 6, or three widths, used unchanged: of the network's inputs, weights and other blobs. With a
+                 single 6, inputs, the first layer and blobs that no multiplier reads keep 8
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
-    ``wider``    {layer: 8 or 6}: weights and input of that layer have this width
-    ``chaidnn``  write only what CHaiDNN itself reads: scores that are averages then have 8 bits, else float32
-    ``recipe``   this one, instead of a search
-    ``journal``  a file that keeps what recipes cost: the same call after an interruption goes on from there; ``restart``
-                 begins it anew
-    ``watch``    told what is being done, and the share of the work that is done
+    ``wider``    {layer: 8 or 6}: width of that layer's weights and input
+    ``chaidnn``  write only what CHaiDNN itself reads: class scores from average pools then have 8 bits, else float32
+    ``recipe``   use this recipe instead of a search
+    ``journal``  file that stores the costs of recipes: the same call resumes after an interruption; ``restart``
+                 discards it
+    ``watch``    called with the current activity and the share of the work that is done
     ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
 
     Raises what Net raises; UsageError without any input or for an unknown layer; ParseError for a prototxt in Caffe's
-    oldest form.
+    oldest form (V0).
     """
     started = monotonic()
     output = Path(output)
@@ -161,25 +160,25 @@ def _check(output: Path, prototxt: str | Path, caffemodel: str | Path | None, ef
 
 
 def _named(net: Net, batch: Any) -> Batch:
-    given = batch if isinstance(batch, Mapping) else {net.inputs[0]: batch}
-    return {blob: np.asarray(array, np.float32, order="C") for blob, array in given.items()}
+    feeds = batch if isinstance(batch, Mapping) else {net.inputs[0]: batch}
+    return {blob: np.asarray(array, np.float32, order="C") for blob, array in feeds.items()}
 
 
 def _search(
-    builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, known: Known
+    builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, journal: Known
 ) -> tuple[Built, list[tuple[Recipe, float]], float]:
     """Return the best network, every recipe tried with its cost, and the cost of plain maxima.
 
-    A network that was only judged, or whose costs were known, has no formats: it has not been built.
+    A network that was only judged, or whose costs came from the journal, was not built: it has no formats.
     """
     tried: dict[Recipe, float] = {}
 
     def attempt(recipe: Recipe) -> Built:
         progress.begin(str(recipe))
-        costs = known.costs(recipe)
+        costs = journal.costs(recipe)
         if costs is None:
             built = builder.judged(recipe)
-            known.add(built)
+            journal.add(built)
         else:
             built = Built(recipe, builder.graph, {}, *costs)
         tried[recipe] = built.cost
@@ -195,20 +194,20 @@ def _search(
         for recipe in changed(base, stage):
             if recipe not in tried:
                 built = attempt(recipe)
-                # of many recipes one always looks better on a few images: it has to be by more than chance
+                # among many recipes one always looks better on a few images: require more than chance
                 kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
                 best = built if kept else best
     return best, list(tried.items()), tried[PLAIN]
 
 
 class _Progress:
-    """Shares of the work by layers run: plain maxima, every recipe to be tried, twice where folds judge, and the last build."""
+    """Progress in layers run: plain maxima, every recipe (twice if cross-validated), and the last build."""
 
     def __init__(self, watch: Callable[[str, float], None], only: Recipe | None, effort: str, layers: int) -> None:
         networks = 2 + 2 * (only is not None)
         fitted = False
         for stage in EFFORTS[effort] if only is None else ():
-            fitted = fitted or stage is TOGETHER  # what is tried later is fitted too
+            fitted = fitted or stage is TOGETHER  # recipes of later stages are fitted too
             networks += len(stage.changes) * (2 if fitted else 1)
         self.watch = watch
         self.total = networks * layers

@@ -1,4 +1,4 @@
-"""One DynamicFixed format for every layer: what XportDNN writes in that mode. No image is looked at, no weight changed."""
+"""One DynamicFixed format for every layer, as XportDNN writes it. Uses no images and changes no weights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Three = tuple[int, int, int]
 
 
 def write_uniform(prototxt: str | Path, caffemodel: str | Path, output: Path, bits: Three, fractions: Three) -> Path:
-    """Write ``output``: the prototxt with these widths and fraction lengths, of input, weights and output, in every layer.
+    """Write the prototxt to ``output`` with these widths and fraction lengths (input, weights, output) in every layer.
 
-    Returns the caffemodel that the file belongs to. Raises UsageError and what reading the prototxt raises.
+    Returns the path of the caffemodel that belongs to it. Raises UsageError and what reading the prototxt raises.
     """
     path, weights = locate(prototxt, caffemodel)
     assert weights is not None  # it was named
@@ -35,6 +35,6 @@ def write_uniform(prototxt: str | Path, caffemodel: str | Path, output: Path, bi
 
 
 def _computes(layer: Layer) -> bool:
-    """Tell whether an overlay makes new codes for this layer; a Concat and a Slice pass on those of others."""
+    """Return whether an overlay computes new codes for this layer; Concat and Slice only pass codes on."""
     only_parts = type(layer).parts is not Layer.parts
     return type(layer).lower is not Layer.lower and not layer.merges_formats and not only_parts

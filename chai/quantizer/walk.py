@@ -1,7 +1,7 @@
-"""A network run layer by layer on several batches at once, so that a layer can be changed when its inputs are known.
+"""Run a network layer by layer on several batches at once, so that a layer can be changed once its inputs are known.
 
-The arithmetic is the executor's in float, and on an overlay that of the layers' Tasks on the emulator: what a schedule
-would run, without its conversions being planned.
+Host layers run as in the executor; overlay layers run their Tasks on the emulator. The results equal those of a compiled
+schedule, but conversions happen on demand instead of being planned.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Batch = Mapping[str, "Array"]
 
 @dataclass
 class State:
-    """One batch under way: blobs in float32 and as codes, by id."""
+    """One batch in progress: blobs in float32 and as codes, by id."""
 
     shapes: Mapping[str, Shape]
     formats: Mapping[str, Format]
@@ -50,14 +50,14 @@ class State:
         return self.codes[blob]
 
     def drop(self, blobs: Iterable[str]) -> None:
-        """Forget blobs that nobody reads any more."""
+        """Free blobs that have no more readers."""
         for blob in blobs:
             self.host.pop(blob, None)
             self.codes.pop(blob, None)
 
 
 def shapes_of(graph: Graph, feeds: Batch) -> dict[str, Shape]:
-    """Return shapes of all blobs for a batch."""
+    """Return the shapes of all blobs for a batch."""
     return infer_shapes(graph, {blob: array.shape for blob, array in feeds.items()})
 
 
@@ -82,8 +82,8 @@ def in_float(
 class Emulation:
     """A network in fixed point: ``graph`` with a precision_param on every layer that needs one.
 
-    ``placed``   names of the layers that shall run on the overlay; one whose numbers do not fit runs on the host
-    ``refused``  why, of those
+    ``placed``   names of the layers to run on the overlay; a layer whose numbers do not fit runs on the host
+    ``refused``  reason by layer, for those that do not fit
     """
 
     def __init__(self, graph: Graph, formats: Mapping[str, Format], overlay: Overlay, placed: Collection[str]) -> None:
@@ -101,10 +101,10 @@ class Emulation:
         before: Callable[[Layer, list[State]], None] | None = None,
         after: Callable[[Layer, list[State]], None] | None = None,
     ) -> list[State]:
-        """Return all batches through all layers; what is left of them are the blobs of ``keep``.
+        """Run all layers on all batches; the returned states hold the blobs of ``keep``.
 
-        ``before`` and ``after`` are shown each layer with the states it finds and leaves; ``before`` may change its
-        weights and its precision_param.
+        ``before`` and ``after`` are called around each layer with the current states; ``before`` may change the layer's
+        weights and precision_param.
         """
         states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
         for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
@@ -119,7 +119,7 @@ class Emulation:
         return states
 
     def step(self, layer: Layer, states: Sequence[State]) -> None:
-        """One layer on all batches."""
+        """Run one layer on all batches."""
         tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
         for state in states:
             if tasks is not None:
@@ -153,7 +153,7 @@ class Emulation:
         bottoms, tops = (tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
         frame = layer.frame(tuple(state.shapes[b] for b in layer.bottoms), (bottoms, tops))
         with np.errstate(all="ignore"):
-            made, _ = run_layer(
+            results, _ = run_layer(
                 layer, [state.codes[b] for b in layer.bottoms], state.shapes, 0.0, lambda *b: frame.run(b)
             )
-        state.codes.update(zip(layer.tops, made))
+        state.codes.update(zip(layer.tops, results))

@@ -1,6 +1,6 @@
-"""The quantised network as files: the user's prototxt with a precision_param in every layer, and a caffemodel.
+"""Write the quantised network: the user's prototxt with a precision_param in every layer, and a caffemodel.
 
-The text is edited where layers end; every other character of it stays as it was.
+Only precision_params are inserted or replaced; every other character of the text is preserved.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..util.source import Source
 
-_FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's for the same
+_FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's name for the same
 _WIDTH = 100
 
 
 def save(path: Path, original: Graph, quantised: Graph, note: str) -> Path:
-    """Write ``path`` and the caffemodel beside it, whose path is returned; ``note`` is put into the first line.
+    """Write ``path`` and its caffemodel in the same folder, and return the latter's path; ``note`` goes into the first line.
 
     ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. Raises ParseError for a
     file in Caffe's oldest form (V0), whose layers have no room for formats.
     """
-    given = {}
+    formats = {}
     for layer in quantised.layers:
         if layer.precision is not None:
-            given[layer.origin[0]] = layer.precision
+            formats[layer.origin[0]] = layer.precision
     weights = path.with_suffix(".caffemodel")
     blobs = unfolded(original, quantised)
     named = [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in original.layers if x.blobs]
     write_caffemodel(weights, original.name, named)
-    write_prototxt(path, original, given, weights, note)
+    write_prototxt(path, original, formats, weights, note)
     return weights
 
 
-def write_prototxt(path: Path, original: Graph, given: Mapping[str, Precision], weights: Path, note: str) -> None:
-    """Write the prototxt of ``original`` with these formats, stamped with the weights that they belong to."""
+def write_prototxt(path: Path, original: Graph, formats: Mapping[str, Precision], weights: Path, note: str) -> None:
+    """Write the prototxt of ``original`` with these formats, and a stamp that names the weights they belong to."""
     text, encoding = _decoded(Path(original.path))
-    edited = annotated(read_source(original.path), original, given)
+    edited = annotated(read_source(original.path), original, formats)
     end = "\r\n" if "\r\n" in text[:4096] else "\n"
     with complete(path) as part:
         part.write_bytes((stamp(weights.name, digest(weights), note) + end + edited).encode(encoding))
 
 
 def _decoded(path: Path) -> tuple[str, str]:
-    """Return the text as ``read_source`` has it, and the encoding that gives the same bytes again."""
+    """Return the text as ``read_source`` does, and the encoding that restores the same bytes."""
     data = path.read_bytes()
     bom = data.startswith(b"\xef\xbb\xbf")
     try:
@@ -63,9 +63,8 @@ def _decoded(path: Path) -> tuple[str, str]:
         return data.decode("latin-1"), "latin-1"
 
 
-def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> str:
-    """Return the text with a precision_param for each layer named in ``given``, in place of those that layers of
-    ``graph`` had."""
+def annotated(source: Source, graph: Graph, formats: Mapping[str, Precision]) -> str:
+    """Return the text with a precision_param for each layer in ``given``; all former ones of ``graph`` are removed."""
     tree = _tree(source)
     lines = {layer.name: layer.place for layer in graph.layers}
     edits: list[tuple[int, int, str]] = []
@@ -75,16 +74,16 @@ def annotated(source: Source, graph: Graph, given: Mapping[str, Precision]) -> s
         name = next((f.value for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)), None)
         if name is None or lines.get(name.text) != f"{source.path}:{source.where(name.start)[0]}":
             continue  # a layer of another phase
-        edits += _edits(source, field, given.get(name.text))
-    found, at = [], 0
+        edits += _edits(source, field, formats.get(name.text))
+    pieces, at = [], 0
     for start, end, new in sorted(edits):
-        found += [source.text[at:start], new]
+        pieces += [source.text[at:start], new]
         at = end
-    return STAMP.sub("", "".join(found) + source.text[at:], count=1)
+    return STAMP.sub("", "".join(pieces) + source.text[at:], count=1)
 
 
 def check_form(path: str | Path) -> None:
-    """Raise ParseError for a network in Caffe's oldest form: nothing could be written into it."""
+    """Raise ParseError for a network in Caffe's oldest form (V0), which has no field for formats."""
     _tree(read_source(path))
 
 
@@ -103,7 +102,7 @@ def _tree(source: Source) -> Block:
 
 
 def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[int, int, str]]:
-    """(from, to, text in its place): old formats go, the new ones stand before the closing brace."""
+    """Return edits (start, end, replacement) that remove old formats and insert the new one before the closing brace."""
     assert isinstance(layer.value, Block)
     text = source.text
     edits = []
@@ -117,7 +116,7 @@ def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[in
     if new is not None:
         brace = layer.value.end - 1
         line = text.rfind("\n", 0, brace) + 1
-        if text[line:brace].strip():  # fields stand on the closing brace's line
+        if text[line:brace].strip():  # fields share the closing brace's line
             before = "" if text[brace - 1].isspace() else " "
             edits.append((brace, brace, f"{before}precision_param {{ {' '.join(fields(new))} }} "))
         else:
@@ -130,7 +129,7 @@ def _edits(source: Source, layer: Field, new: Precision | None) -> list[tuple[in
 
 
 def _indent(text: str, layer: Block) -> str:
-    """Return what stands before the layer's last field that begins a line."""
+    """Return the indentation of the layer's last field that begins a line."""
     for field in reversed(layer.fields):
         before = text[text.rfind("\n", 0, field.start) + 1 : field.start]
         if not before.strip():
@@ -139,17 +138,17 @@ def _indent(text: str, layer: Block) -> str:
 
 
 def fields(p: Precision) -> list[str]:
-    """Return a precision_param's fields as text; thresholds as the shortest numbers that give the same float32."""
-    found = [f'quant_type: "{p.quant_type}"']
+    """Return a precision_param's fields as text, thresholds as the shortest decimal of the same float32."""
+    lines = [f'quant_type: "{p.quant_type}"']
     for name in ("bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params"):
         value = getattr(p, name)
-        found += [] if value is None else [f"{name}: {int(value)}"]
+        lines += [] if value is None else [f"{name}: {int(value)}"]
     for name in ("th_layer_in", "th_layer_out"):
         value = getattr(p, name)
-        found += [] if value is None else [f"{name}: {_number(value)}"]
+        lines += [] if value is None else [f"{name}: {_number(value)}"]
     if p.th_params:
-        found.append(f"th_params: [{', '.join(map(_number, p.th_params))}]")
-    return found
+        lines.append(f"th_params: [{', '.join(map(_number, p.th_params))}]")
+    return lines
 
 
 def _number(value: float) -> str:
@@ -159,14 +158,14 @@ def _number(value: float) -> str:
 
 
 def unfolded(original: Graph, quantised: Graph) -> dict[str, list[Array]]:
-    """Return blobs of the prototxt's layers that give a rewritten graph's weights again, by layer."""
-    found: dict[str, list[Array]] = {}
+    """Return by layer the blobs of the prototxt's layers that reproduce the rewritten graph's weights when folded."""
+    restored: dict[str, list[Array]] = {}
     for layer in quantised.layers:
         first = original.layer(layer.origin[0])
         affine = folded_in(original, layer)
         if not affine:
             if layer.blobs and layer.name == first.name:
-                found[first.name] = list(layer.blobs)
+                restored[first.name] = list(layer.blobs)
             continue
         factor, addend = np.ones(1), np.zeros(1)
         for part in affine:
@@ -174,26 +173,26 @@ def unfolded(original: Graph, quantised: Graph) -> dict[str, list[Array]]:
             assert own is not None
             factor, addend = factor * own[0], addend * own[0] + own[1]
         usable = np.where(factor != 0, factor, 1)
-        found[first.name] = [(layer.blobs[0] / usable[:, None, None, None]).astype(np.float32), *first.blobs[1:]]
+        restored[first.name] = [(layer.blobs[0] / usable[:, None, None, None]).astype(np.float32), *first.blobs[1:]]
         before = first.blobs[1].astype(np.float64) if first.params.bias_term else 0.0
         moved = layer.blobs[1].astype(np.float64) - (before * factor + addend)
         owner = bias_owner(original, layer)
         if owner is not None and owner.bias_blob is not None:
-            blobs, at = list(found.get(owner.name, owner.blobs)), owner.bias_blob
+            blobs, at = list(restored.get(owner.name, owner.blobs)), owner.bias_blob
             moved = moved / usable if owner is first else moved  # all affine layers come after the convolution
             blobs[at] = (blobs[at] + owner.bias_change(moved)).astype(np.float32)
-            found[owner.name] = blobs
-    return found
+            restored[owner.name] = blobs
+    return restored
 
 
 def folded_in(original: Graph, layer: Layer) -> list[Layer]:
-    """Return the BatchNorm and Scale layers that a pass has put into a convolution's weights."""
+    """Return the BatchNorm and Scale layers that a pass has folded into a convolution."""
     parts = [original.layer(name) for name in layer.origin]
     return [p for p in parts[1:] if p.per_channel] if parts[0].convolution else []
 
 
 def bias_owner(original: Graph, layer: Layer) -> Layer | None:
-    """Return the layer of the prototxt that can take up a change of a rewritten convolution's bias, if there is one."""
+    """Return the prototxt's layer whose bias can absorb a change of a rewritten convolution's bias, or None."""
     first, affine = original.layer(layer.origin[0]), folded_in(original, layer)
     if affine and affine[-1].bias_blob is not None:
         return affine[-1]

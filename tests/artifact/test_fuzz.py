@@ -1,7 +1,7 @@
 """Mutated files: each is refused by a ChaiError or runs; nothing else is raised, nothing hangs, memory stays bounded.
 
 Raw mutations must be refused or give the very same result. In structured ones a value of the header, or a word of a
-section, is another and the checksums are right again, so that everything behind them is reached; a network with
+section, is another and the checksums are corrected, so that the checks after them are reached; a network with
 another weight is another network, so these may give another result, of the right sizes.
 """
 

@@ -1,4 +1,4 @@
-"""Files that are no artifact, or no longer one: each is refused in words, before anything of it runs."""
+"""Invalid or damaged artifacts: each is refused with a clear error before anything in it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command is to write is looked at before it computes anything."""
+"""Output paths of a command are checked before it computes anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where blobs lie: none is written over before its last reader; checked by running segments on a memory that remembers."""
+"""Blob addresses: no blob is overwritten before its last reader, checked by running segments on tracked memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/architecture.md speaks of the tree as it is."""
+"""docs/architecture.md matches the tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digits network behind a custom layer that takes its time, and that some inputs are fatal to."""
+"""The digits network after a slow custom layer that kills the process on some inputs."""
 
 from __future__ import annotations
 

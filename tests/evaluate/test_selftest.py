@@ -1,4 +1,4 @@
-"""chai devices --test: it passes what is right, and what is wrong in a single bit fails with its place."""
+"""chai devices --test: a correct device passes; a single wrong bit fails and is located."""
 
 from __future__ import annotations
 

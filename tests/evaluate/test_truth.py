@@ -1,4 +1,4 @@
-"""Files of known answers, and what is wrong with them."""
+"""Ground-truth files, and errors in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""drop_identity: Dropout and Split are gone, and nobody can tell."""
+"""drop_identity: Dropout and Split are removed without any visible effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code on the disk is a pickle, so a program: it is run only from a folder that is this user's alone."""
+"""Cached machine code is a pickle, which can run any code: load it only from a folder that only this user can write."""
 
 from __future__ import annotations
 

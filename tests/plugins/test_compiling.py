@@ -1,4 +1,4 @@
-"""numba behind custom layers: its cache, parallel kernels, and life without it. Other processes are real ones."""
+"""Custom layers compiled by numba: its cache, parallel kernels, running without it. Other processes are real ones."""
 
 from __future__ import annotations
 

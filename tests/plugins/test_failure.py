@@ -1,4 +1,4 @@
-"""Custom code that goes wrong: one error that says where, a process that lives, and a next pass that is right."""
+"""Failing custom code: one error with its location, the process survives, and the next pass is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where types come from, who wins, and what is forgotten again."""
+"""Sources of layer types, their precedence, and when types are unregistered."""
 
 from __future__ import annotations
 

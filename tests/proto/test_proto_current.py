@@ -1,7 +1,7 @@
 """proto/caffe.proto: facts of the format, caffe.desc up to date, real files parse.
 
 Real files are not part of the checkout. Their folder is CHAI_TEST_DATA, else
-../shared/models beside the checkout; without it those tests skip.
+../shared/models next to the checkout; without it those tests skip.
 """
 
 from __future__ import annotations

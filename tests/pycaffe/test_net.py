@@ -1,4 +1,4 @@
-"""pycaffe's Net: blobs that stay alive, parts of a pass, sizes, constructors, errors."""
+"""pycaffe's Net: persistent blobs, parts of a pass, sizes, constructors, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that passes when somebody waits for it: no test sleeps."""
+"""A simulated clock that advances when code waits on it, so that no test sleeps."""
 
 from __future__ import annotations
 

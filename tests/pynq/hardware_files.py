@@ -1,4 +1,4 @@
-"""The two files that pynq loads, made from a manifest: a hardware handoff (.hwh), and a bitstream with an empty inside."""
+"""The two files that pynq loads, made from a manifest: a hardware handoff (.hwh), and a bitstream without content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accelerator's clock behind a download, in the processor's registers."""
+"""The accelerator's clock after a download, in the processor's registers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Faults in any order, drawn by a seed: whatever happens, an answer is right or an error of chai's, and then all is well.
+"""Faults in any order, drawn by a seed: every result is correct or a ChaiError, and the next pass works.
 
-A simulated board, on a clock that nobody waits for, is treated badly while chains run on it. The seed of a failure is
-the test's parameter.
+Faults are injected into a simulated board, on a simulated clock, while chains run on it. The seed of a failure is the
+test's parameter.
 """
 
 from __future__ import annotations

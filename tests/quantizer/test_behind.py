@@ -1,4 +1,4 @@
-"""Formats chosen by the error behind a layer, against a grid over all thresholds."""
+"""Formats chosen by the error of the reading layer's output, against a grid over all thresholds."""
 
 from __future__ import annotations
 

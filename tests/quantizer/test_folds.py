@@ -1,4 +1,4 @@
-"""Recipes that are fitted to images are judged by others."""
+"""Recipes fitted on some images are judged on others."""
 
 from __future__ import annotations
 

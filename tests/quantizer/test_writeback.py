@@ -1,4 +1,4 @@
-"""The files that come out: what survives of the text, and that they say what the quantiser meant."""
+"""The written files: unrelated text is preserved, and reading them gives the quantiser's formats and weights."""
 
 from __future__ import annotations
 

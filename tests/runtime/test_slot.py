@@ -1,4 +1,4 @@
-"""Blobs of a batch in flight: dropped after their last reader, kept where they are asked for."""
+"""Blobs of a batch in flight: dropped after their last reader, kept on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done stays done, and is nobody else's."""
+"""Records survive interruption, and a journal belongs to one run."""
 
 from __future__ import annotations
 
