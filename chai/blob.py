@@ -1,4 +1,4 @@
-"""A blob's array and shape, and how both are written for people."""
+"""Types of a blob's array and shape, and their display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shape = tuple[int, ...]
 
 
 def show(shape: Shape) -> str:
-    """Return a shape as users write it: 1x3x224x224; () is a scalar."""
+    """Return a shape as text: 1x3x224x224; () is a scalar."""
     return "x".join(map(str, shape)) if shape else "scalar"
 
 

@@ -12,10 +12,10 @@ from .errors import UsageError
 
 @dataclass(frozen=True)
 class Env:
-    """device: name of the device asked for, or ""; debug: 0..3; custom: files or folders of custom layers.
+    """device: name of the selected device, or ""; debug: 0..3; custom: files or folders of custom layers.
 
-    check: whether every Task is compared with its definition; dump: folder that every blob is written to, or None.
-    cache: folder of fetched weights; pynq_wait: how a board is waited for, "poll" or "interrupt".
+    check: whether every Task is compared with its definition; dump: folder to write every blob to, or None.
+    cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
     """
 
     device: str
@@ -30,8 +30,7 @@ class Env:
 
 @lru_cache(maxsize=1)
 def env() -> Env:
-    """CHAI_DEVICE, CHAI_DEBUG, CHAI_CUSTOM (os.pathsep between places), CHAI_LIMITS, CHAI_CHECK, CHAI_DUMP, CHAI_CACHE,
-    CHAI_PYNQ_WAIT."""
+    """Read the environment variables of ``Env``; paths in CHAI_CUSTOM are separated by os.pathsep. Raises UsageError."""
     debug = os.environ.get("CHAI_DEBUG", "0") or "0"
     if not debug.isdecimal():
         raise UsageError(f"CHAI_DEBUG is {debug!r}; expected a number from 0 to 3")
@@ -57,4 +56,4 @@ def _cache() -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (
         base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))
-    ) / "chai"  # XDG: relative ones do not count
+    ) / "chai"  # XDG: relative paths are ignored

@@ -1,15 +1,15 @@
-"""Everything chai raises on purpose.
+"""Every error that chai raises on purpose.
 
 ChaiError
-  ParseError        a file is not what it says it is (path:line:column)
-  ModelError        the network or its weights do not fit together
+  ParseError        a file is malformed (path:line:column)
+  ModelError        the network, its weights or its inputs do not fit together
     UnknownLayer    no definition for a layer type
-    ShapeError      blob sizes that cannot be
+    ShapeError      invalid blob sizes
     MissingWeights  a layer without its trained parameters
-  DeviceError       the device that was asked for cannot be used
+  DeviceError       the selected device cannot be used
   PluginError       a custom layer failed
-  FetchError        a published file that could not be had
-  UsageError        an argument or option that cannot be followed
+  FetchError        a published file that could not be downloaded
+  UsageError        an invalid argument or option
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from .util.text import visible
 
 
 class ChaiError(Exception):
-    """Base class. ``layer`` names the layer concerned, ``hint`` says what to do; either may be None."""
+    """Base class. ``layer`` names the layer with the error, ``hint`` says what to do; either may be None."""
 
     def __init__(self, message: str, *, layer: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.layer = layer
         self.hint = hint
-        self.excerpt = ""  # the place in a text, ready to print
+        self.excerpt = ""  # the source line with a marker, ready to print
 
     def __str__(self) -> str:
         return self.headline + (visible(f" (hint: {self.hint})") if self.hint else "")
 
     @property
     def headline(self) -> str:
-        """The message without its hint, one line."""
+        """Return the message without its hint, in one line."""
         return visible(self.message)
 
 
 class ParseError(ChaiError):
-    """A file that cannot be read as what it should be.
+    """A file that does not have the expected format.
 
-    ``line`` and ``column`` count from 1 and are None for binary files; ``excerpt`` is the source line
-    with a marker under the place, ready to print.
+    ``line`` and ``column`` count from 1 and are None for binary files; ``excerpt`` is the source line with a marker under
+    the error, ready to print.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class ParseError(ChaiError):
 
 
 class ModelError(ChaiError):
-    """The network disagrees with itself, its weights or its inputs."""
+    """A network that is inconsistent in itself, with its weights or with its inputs."""
 
 
 class UnknownLayer(ModelError):
-    """A layer type that has no definition here."""
+    """A layer type without a definition."""
 
 
 class ShapeError(ModelError):
@@ -80,11 +80,11 @@ class ShapeError(ModelError):
 
 
 class MissingWeights(ModelError):
-    """A layer whose trained parameters are not there."""
+    """A layer whose trained parameters are missing."""
 
 
 class DeviceError(ChaiError):
-    """A device that is unknown, absent or failed."""
+    """A device that is unknown or missing, or that failed."""
 
 
 class PluginError(ChaiError):
@@ -92,8 +92,8 @@ class PluginError(ChaiError):
 
 
 class FetchError(ChaiError):
-    """A published file that is out of reach, or is not what was published."""
+    """A published file that cannot be downloaded, or whose digest is wrong."""
 
 
 class UsageError(ChaiError):
-    """An argument or option that cannot be followed."""
+    """An invalid argument or option."""

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from .blob import Array
 
 SCHEMES = ("Xilinx", "DynamicFixed")
-ACCUMULATOR = 1 << 24  # sums stay below this in magnitude: 25-bit registers, float32 and int32 all hold them exactly
+ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float32 and int32 all hold them exactly
 
 
 @dataclass(frozen=True)
 class Format:
-    """How a blob's numbers are stored.
+    """The number format of a blob.
 
     ``scheme``  "DynamicFixed": ``value`` is the fraction length fl, step 2^-fl
                 "Xilinx": ``value`` is the threshold th (a float32), step th / (2^(bits-1) - 1)
@@ -36,41 +36,41 @@ class Format:
 
     @cached_property
     def step(self) -> float:
-        """Value of code 1."""
+        """Return the value of code 1."""
         if self.scheme == "DynamicFixed":
             return float(2.0**-self.value)
         return float(np.float32(self.value)) / self.largest
 
     @property
     def largest(self) -> int:
-        """The largest code, 127 or 31; the smallest is one further from zero."""
+        """Return the largest code, 127 or 31; the magnitude of the smallest is one more."""
         return (1 << (self.bits - 1)) - 1
 
     @cached_property
     def packed(self) -> tuple[int, int]:
-        """Codes that a Pack may leave behind: a Xilinx format clips to +-largest."""
+        """Return the range of codes that a Pack writes: a Xilinx format clips to +-largest."""
         return -self.largest - (self.scheme != "Xilinx"), self.largest
 
     @property
     def range(self) -> tuple[int, int]:
-        """Codes that a computation may leave behind."""
+        """Return the range of codes that a computation writes."""
         return -self.largest - 1, self.largest
 
     def quantize(self, x: Array) -> Array:
-        """Return codes (int8) of float values of any shape: nearest, saturated to ``packed``.
+        """Return the codes (int8) of float values of any shape: nearest, saturated to ``packed``.
 
         Raises ModelError for NaN, which has no code.
         """
         low, high = self.packed
         if not self.step and not np.isnan(x).any():
-            return np.zeros(x.shape, np.int8)  # a threshold of 0 leaves nothing
+            return np.zeros(x.shape, np.int8)  # with a threshold of 0 every code is 0
         codes = round_half_away(np.clip(_quotient(x, self.step), low - 1, high + 1))
         if np.isnan(codes).any():
             raise ModelError("a value is not a number (NaN); it has no fixed-point code")
         return np.clip(codes, low, high).astype(np.int8)
 
     def dequantize(self, codes: Array) -> Array:
-        """float32 values of codes."""
+        """Return the float32 values of codes."""
         return codes.astype(np.float32) * np.float32(self.step)
 
     def __str__(self) -> str:
@@ -79,24 +79,24 @@ class Format:
 
 
 def round_half_away(x: Array) -> Array:
-    """Nearest whole number, ties away from zero; float64 in and out."""
-    whole: Array = np.trunc(x)  # adding a half first would lift 0.5 - 2^-54 to 1
+    """Round to the nearest integer, ties away from zero; float64 in and out."""
+    whole: Array = np.trunc(x)  # adding a half before truncating would round 0.5 - 2^-54 to 1
     rounded: Array = whole + np.copysign(np.abs(x - whole) >= 0.5, x)
     return rounded
 
 
 def _quotient(x: Array, step: Array | float) -> Array:
-    """x / step as CHaiDNN takes it, in float32; float64, because half a unit is added next and must not be lost."""
+    """Return x / step, divided in float32 as in CHaiDNN, as float64, so that adding a half next loses nothing."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         return (x.astype(np.float32) / np.asarray(step, np.float32)).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Requantization:
-    """From an accumulator to a code: clamp((acc * m + R - (acc < 0)) >> shift), R = 2^(shift-1), 0 for no shift.
+    """Conversion of an accumulator to a code: clamp((acc * m + R - (acc < 0)) >> shift), R = 2^(shift-1), 0 for no shift.
 
     ``multiplier``  int64, one number or one per channel (or per window), below 2^mult_bits
-    ``negative``    multipliers where the accumulator is negative (leaky ReLU), or None
+    ``negative``    multipliers for negative accumulators (leaky ReLU), or None
     ``low, high``   the clamp; low is 0 for a plain ReLU
     """
 
@@ -108,10 +108,10 @@ class Requantization:
 
 
 def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> Array:
-    """Return codes (int8) of integer accumulators; ``add`` is added behind the multiplication.
+    """Return the codes (int8) of integer accumulators; ``add`` is added after the multiplication.
 
-    Multipliers have to broadcast over the accumulator: (M, 1, 1) for (N, M, H, W). Half away from zero: for a negative
-    value one is taken off before the arithmetic shift, which rounds down.
+    Multipliers must broadcast over the accumulator: (M, 1, 1) for (N, M, H, W). Rounds half away from zero: as the
+    arithmetic shift rounds down, 1 is subtracted from negative values before it.
     """
     wide: Array = accumulator.astype(np.int64)
     value: Array
@@ -129,7 +129,7 @@ def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> A
 def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] | None:
     """Return integers m and the one shift s with m / 2^s nearest to ``ratios`` (float64, any sign).
 
-    s is the largest at which every |m| < 2^bits, at most ``shift_max``; None when no s >= 0 is small enough.
+    s is the largest with every |m| < 2^bits, at most ``shift_max``; None if even s = 0 is too large.
     """
     largest = float(np.abs(ratios).max(initial=0.0))
     if not np.isfinite(largest):
@@ -145,10 +145,10 @@ def multipliers(ratios: Array, bits: int, shift_max: int) -> tuple[Array, int] |
 
 
 def weight_steps(weights: Array, format: Format, thresholds: Array | None, input_step: float) -> Array:
-    """Step of each output channel's weights, float64 (M,); weights (M, ...) float32.
+    """Return the step of each output channel's weights, float64 (M,), for weights (M, ...) float32.
 
     DynamicFixed: one step for all. Xilinx: threshold / largest per channel, by default the channel's own maximum,
-    never below 1/256 of the layer's largest (so that multipliers keep 8 bits or more); a layer of zeros takes the
+    never below 1/256 of the layer's largest (so that multipliers keep at least 8 bits); a layer of zeros uses the
     input's step.
     """
     count = len(weights)
@@ -162,7 +162,7 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
 
 
 def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
-    """Return codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
+    """Return the codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
     largest = (1 << (bits - 1)) - 1
     scaled = _quotient(weights, steps.reshape(-1, *(1,) * (weights.ndim - 1)))
     if not np.isfinite(scaled).all():
@@ -179,6 +179,6 @@ def quantize_bias(bias: Array, steps: Array) -> Array:
 
 
 def accumulator_bound(weights: Array, bias: Array, input_bits: int) -> int:
-    """Return the largest magnitude any accumulator of a channel can reach: sum of |qw| * 2^(bits-1) + |qb|."""
+    """Return the largest magnitude that an accumulator of any channel can reach: sum of |qw| * 2^(bits-1) + |qb|."""
     sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1)
     return int((sums * (1 << (input_bits - 1)) + np.abs(bias)).max(initial=0))

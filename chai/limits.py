@@ -1,6 +1,6 @@
-"""Bounds on what a file may ask for.
+"""Bounds on the memory and time that a file can cost.
 
-Files come from strangers, so every size in them is checked here before memory or time is spent.
+Files are untrusted, so every size in them is checked here before memory or time is spent.
 A limit is raised by name: ``CHAI_LIMITS=text_bytes=100000000,layers=50000``.
 """
 
@@ -15,7 +15,7 @@ from .errors import UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """Each bound with its unit; the reason stands beside it."""
+    """Each bound with its unit and reason."""
 
     text_bytes: int = 16 << 20  # prototxt file; scanning costs about 1 us per byte
     text_depth: int = 32  # nested messages; Caffe's own files reach 4
@@ -42,7 +42,7 @@ class Limits:
     array_bytes: int = 1 << 30  # .npy inputs
 
     def exceeded(self, name: str, found: int) -> str:
-        """Return the words of a refusal: limit, value found, and how to raise it."""
+        """Return an error message: the limit, the value found, and how to raise the limit."""
         return f"{found:,} exceeds the limit {name}={getattr(self, name):,} (raise it with CHAI_LIMITS={name}=N)"
 
 

@@ -1,6 +1,6 @@
-"""A segment as an accelerator fetches it: descriptors and constants in DDR, and where its blobs lie there.
+"""Chain: a segment's descriptors, constants and blob addresses in DDR, as an accelerator fetches them.
 
-Descriptors are made before anybody knows where the regions of memory will be; ``fix`` puts the addresses in.
+Descriptors are encoded before the addresses of the memory regions are known; ``fix`` relocates them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chain:
-    """The Tasks of one segment, ready to be put into memory.
+    """The Tasks of one segment, ready to be written to memory.
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
-    ``wanted``       what the host can ``load`` after a run: (blob, first channel, channels)
-    ``descriptors``  with addresses in regions
-    ``constants``    what lies behind them in FIXED, in order: (offset in FIXED, bytes or where they are)
+    ``wanted``       the outputs that the host can ``load`` after a run: (blob, first channel, channels)
+    ``descriptors``  with addresses relative to regions
+    ``constants``    stored after them in FIXED, in order: (offset in FIXED, bytes or their source)
     """
 
     overlay: Overlay
@@ -44,25 +44,25 @@ class Chain:
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Bytes of each region that there is."""
+        """Return the bytes of each region in use."""
         end = max((start + size_of(part) for start, part in self.constants), default=0)
         fixed = round_up(max(head_bytes(self.overlay, len(self.tasks)), end), self.overlay.layout.alignment)
         return {FIXED: fixed, **self.regions.sizes}
 
     @property
     def written(self) -> list[int]:
-        """Regions of blobs that the host writes before a run."""
+        """Return the regions that the host writes before a run."""
         return [region for region in self.regions.sizes if region in WRITTEN]
 
     @property
     def read(self) -> list[int]:
-        """Regions that the host reads after a run."""
+        """Return the regions that the host reads after a run."""
         return [region for region in self.regions.sizes if region in READ]
 
     def fix(self, base: Mapping[int, int], out: Array) -> None:
-        """Write what stands in FIXED when the regions begin at these addresses into its bytes (uint8).
+        """Write the content of FIXED, relocated to regions at these base addresses, into ``out`` (uint8).
 
-        Constants go there from where they are, with nothing in between.
+        Constants are copied directly from their source.
         """
         record = self.overlay.descriptor
         addresses = [f.name for f in record.fields if f.multiple > 1]
@@ -87,11 +87,11 @@ class Chain:
         out[end:] = 0
 
     def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
-        """Put a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
+        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
         store(codes, *self._memory(blob, memory))
 
     def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
-        """Get a blob's codes from channel ``first`` on."""
+        """Load a blob's codes into ``out``, from channel ``first``."""
         bytes, layout, start, channels = self._memory(blob, memory)
         fetch(bytes, out, layout, start + first, channels)
 
@@ -109,8 +109,10 @@ def chain(
     reads: Collection[str],
     writes: Collection[str],
 ) -> Chain:
-    """Return the Chain of a segment that is given the blobs ``reads`` and asked for ``writes``; ``places`` as
-    ``regions`` has them. Raises DeviceError for a Task that the overlay's descriptors cannot say."""
+    """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``places`` as in ``regions``.
+
+    Raises DeviceError for a Task that the overlay's descriptors cannot express.
+    """
     moves = [(task.inputs, task.output) for task in tasks]
     laid = regions(overlay.layout, shapes, places, moves, reads, writes)
     descriptors, constants = _encoded(overlay, tasks, shapes, laid)
@@ -118,20 +120,20 @@ def chain(
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:
-    """Return bytes of so many descriptors in FIXED; the constants begin behind them."""
+    """Return the bytes of ``count`` descriptors in FIXED, which is the offset of the constants."""
     return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
 
 
 def tokens(tasks: Sequence[Task]) -> Iterator[tuple[bool, bool]]:
-    """(wait, signal) of each Task: where the engine changes, the next Task waits for the last one's token."""
+    """Yield (wait, signal) of each Task: when the engine changes, the Task waits for a token of the Task before it."""
     engines = [task.engine for task in tasks]
     changes = [False, *(a != b for a, b in pairwise(engines)), False]
     return pairwise(changes) if tasks else iter(())
 
 
 def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
-    """Return what the host can ``load`` of the blobs that it asks for: (blob, first channel, channels)."""
-    filled: dict[str, list[tuple[int, int]]] = {}  # channels of a whole that the host or a Task writes
+    """Return the channels of the host's outputs that it can ``load``: (blob, first channel, channels)."""
+    filled: dict[str, list[tuple[int, int]]] = {}  # channels of each outermost blob that the host or a Task writes
     for blob in laid.given:
         whole, first = laid.whole(blob)
         filled.setdefault(whole, []).append((first, shapes[blob][1]))
@@ -147,7 +149,7 @@ def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) ->
 
 
 def _inside(filled: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Runs of filled channels within a blob, counted from its first."""
+    """Yield the runs of filled channels from ``first`` to ``end``, relative to ``first``."""
     runs: list[list[int]] = []
     for start, count in sorted(filled):
         begin, stop = max(start, first), min(start + count, end)
@@ -176,7 +178,7 @@ def _encoded(
 
 
 class Footprint(NamedTuple):
-    """Bytes in a device's memory; ``apart`` are those of activations if no two blobs shared any."""
+    """Bytes in a device's memory; ``apart`` is the size of the activations without sharing."""
 
     activations: int
     apart: int
@@ -188,7 +190,7 @@ class Footprint(NamedTuple):
 
 
 def footprint(chains: Sequence[Chain]) -> Footprint:
-    """Return what all segments of a network take, each in memory of its own."""
+    """Return the memory of all segments of a network, each in separate memory."""
     return Footprint(
         sum(sum(made.regions.sizes.values()) for made in chains),
         sum(made.regions.total for made in chains),
@@ -199,7 +201,7 @@ def footprint(chains: Sequence[Chain]) -> Footprint:
 def codes_of(
     blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
 ) -> Array:
-    """Return the codes of a blob, made where they are missing; those of a part are a view of the whole's."""
+    """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
     if blob not in blobs:
         place = places.get(blob)
         shape = shapes[blob]

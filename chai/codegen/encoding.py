@@ -1,8 +1,8 @@
-"""Tasks to what an accelerator fetches from DDR, and back: ``decode(encode(task))`` equals the Task.
+"""Encode Tasks as an accelerator fetches them from DDR, and decode them: ``decode(encode(task))`` equals the Task.
 
 A Task becomes one record of ``overlay.descriptor`` and its constants: weights, then the table of requantisation, each
-beginning at a multiple of the layout's alignment. The fields of a kind are in its file of ``chai/tasks``, blobs, windows
-and tables in ``tasks/fields.py``. Fields that a kind has no use for are zero. ``origin`` stays on the host.
+aligned by the layout's alignment. The fields of a kind are in its file of ``chai/tasks``, those of blobs, windows and
+tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``origin`` is not encoded.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ def encode(
     wait: bool = False,
     signal: bool = False,
 ) -> tuple[bytes, Sequence[Piece]]:
-    """Return the descriptor of a Task and its constants in pieces, to be stored one after the other from address
-    ``where`` on. Weights that are packed already are returned as they are, to be read when they are stored.
+    """Return the descriptor of a Task and the pieces of its constants, to be stored contiguously from address ``where``.
 
-    ``address`` and ``shapes`` know every blob of the Task and the wholes they are parts of. ``tag``, ``wait`` and
-    ``signal`` are the descriptor's place in a chain and its tokens. Raises DeviceError, with the Task and the field,
-    for a value that the field cannot hold.
+    Weights that are already packed are returned unchanged and read when they are stored. ``address`` and ``shapes`` hold
+    every blob of the Task and the parents of views. ``tag``, ``wait`` and ``signal`` are the descriptor's position in a
+    chain and its tokens. Raises DeviceError, with the Task and the field, for a value that the field cannot hold.
     """
     try:
         memory = Memory(overlay, address, shapes)
@@ -64,16 +63,15 @@ def decode(
     shapes: Mapping[str, Shape],
     where: int,
 ) -> Task:
-    """Return the Task of a descriptor; ``constants`` is the memory from address ``where`` on, of one Task or many, and
-    the Task's weights stay in it.
+    """Return the Task of a descriptor. Its weights stay in ``constants``, the memory from ``where`` of one or more Tasks.
 
-    Blobs get the names that ``address`` has for their place and size, so it must not hold two blobs that share both
-    (they are never in use at once). The Task has no origin. Raises DeviceError for whatever ``encode`` does not write.
+    Blobs are named by location and size in ``address``, so no two blobs in it may share both (such blobs are never in use
+    at once). The Task has no origin. Raises DeviceError for anything that ``encode`` does not write.
     """
     values = unpack(overlay.descriptor, descriptor)
     area = Constants(constants, where)
     task = _kind(overlay, values["opcode"]).from_fields(values, Memory(overlay, address, shapes, area))
-    # encoding is the other half of the check: nothing may be left that it would not have written
+    # encoding completes the check: it must give the same bytes
     begin = where if area.begin is None else area.begin
     wait, signal = bool(values["wait"]), bool(values["signal"])
     again, parts = encode(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
@@ -81,7 +79,7 @@ def decode(
         if values[name] != value:
             raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")
     for part in parts:
-        if isinstance(part, Packed):  # these very bytes, which it has checked
+        if isinstance(part, Packed):  # these same bytes, which it has checked
             begin, parts = begin + part.bytes, parts[1:]
     expected = joined(parts)
     if expected != area.read("constants", begin, len(expected)):
@@ -90,9 +88,9 @@ def decode(
 
 
 def equal(a: Task, b: Task) -> bool:
-    """Return whether two Tasks do the same to the same blobs: all fields but ``origin``, arrays by value.
+    """Return whether two Tasks are equal in all fields but ``origin``, arrays by value.
 
-    A Copy that requantises to the same codes equals one that does not requantise.
+    A Copy whose requantisation changes no code equals one without requantisation.
     """
     a, b = a.plain(), b.plain()
     if type(a) is not type(b):

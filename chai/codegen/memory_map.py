@@ -1,7 +1,7 @@
-"""Where the blobs of a segment lie in a device's memory.
+"""Assign the blobs of a segment to addresses in a device's memory.
 
-What the host writes, what it reads and what it never looks at lie in regions of their own, because caches are flushed
-and invalidated by whole regions. Until somebody knows where the regions are, an address is a region's number, above bit
+Blobs that the host writes, those it reads and those it never accesses are in separate regions, because caches are
+flushed and invalidated by whole regions. Until the regions are allocated, an address is a region's number, above bit
 ``REGION``, and an offset in it.
 """
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from ..blob import Shape
     from ..overlay import Layout
 
-    Moves = Sequence[tuple[Collection[str], str]]  # what each Task reads and writes, in order
+    Moves = Sequence[tuple[Collection[str], str]]  # (blobs read, blob written) of each Task, in order
 
 REGION = 40  # bits of an offset
-FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 stays the address of what a descriptor has no use for
+FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 remains the address of unused fields of a descriptor
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
 
 
 def split(address: int) -> tuple[int, int]:
-    """Region and offset of an address."""
+    """Return region and offset of an address."""
     return address >> REGION, address & (1 << REGION) - 1
 
 
@@ -34,12 +34,11 @@ def split(address: int) -> tuple[int, int]:
 class Regions:
     """The blobs of a segment, each in a region.
 
-    ``blobs``  every blob in use, at addresses as above; a part of a blob that nobody here has a use for is a blob of its
-               own
-    ``given``  those that the host has to store before every run
-    ``asked``  those it asks for after it
-    ``moves``  what the Tasks do, in order: (blobs read, blob written)
-    ``sizes``  bytes of each region that there is, FIXED aside
+    ``blobs``  every blob in use, at addresses as above; a view of a blob that the segment does not use is a separate blob
+    ``given``  those that the host must store before every run
+    ``asked``  those that it loads after every run
+    ``moves``  reads and writes of the Tasks, in order: (blobs read, blob written)
+    ``sizes``  bytes of each region in use except FIXED
     """
 
     blobs: Mapping[str, Placed]
@@ -50,16 +49,16 @@ class Regions:
 
     @property
     def offsets(self) -> dict[str, int]:
-        """Of each blob that is no part: where it begins in its region."""
+        """Return the offset in its region of each blob that is not a view."""
         return {blob: split(placed.offset)[1] for blob, placed in self.blobs.items() if placed.parent is None}
 
     @property
     def total(self) -> int:
-        """Bytes of all blobs if no two shared any."""
+        """Return the bytes of all blobs without sharing."""
         return sum(placed.bytes for placed in self.blobs.values() if placed.parent is None)
 
     def whole(self, blob: str) -> tuple[str, int]:
-        """Return the blob that a blob is a part of, itself if of none, and its first channel there."""
+        """Return the outermost blob that a blob is a view of, or itself, and its first channel there."""
         placed = self.blobs[blob]
         return placed.parent or blob, placed.first_channel
 
@@ -73,11 +72,11 @@ def regions(
     writes: Collection[str],
     offsets: Mapping[str, int] | None = None,
 ) -> Regions:
-    """Lay out a segment that is given the blobs ``reads`` and asked for ``writes``.
+    """Lay out a segment with inputs ``reads`` and outputs ``writes``.
 
-    ``places`` says which blobs are parts of others: (the other, first channel). ``offsets`` are those of a layout that
-    was made before; without them only what the host never sees shares bytes. Raises DeviceError for offsets that no
-    layout has: outside, or with a blob written over before its last reader.
+    ``places`` maps views to (parent, first channel). ``offsets`` restore an earlier layout; without them only blobs that
+    the host never accesses share bytes. Raises DeviceError for invalid offsets: out of range, or with a blob overwritten
+    before its last reader.
     """
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
     wholes = {blob: _whole(blob, places, blobs) for blob in blobs}
@@ -105,7 +104,7 @@ def regions(
 
 
 def _whole(blob: str, places: Mapping[str, tuple[str, int]], used: Collection[str]) -> tuple[str, int]:
-    """Return the outermost blob in use that a blob is a part of, and its first channel there."""
+    """Return the outermost blob in use that a blob is a view of, and its first channel there."""
     found, first = (blob, 0), 0
     while blob in places:
         blob, start = places[blob]
@@ -116,14 +115,14 @@ def _whole(blob: str, places: Mapping[str, tuple[str, int]], used: Collection[st
 
 
 def _regions(wholes: Mapping[str, tuple[str, int]], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
-    """Return the region of each blob that is no part."""
+    """Return the region of each blob that is not a view."""
     written, read = ({wholes[blob][0] for blob in blobs} for blobs in (given, writes))
     kinds = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}
     return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
 
 
 def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves) -> dict[str, int]:
-    """Return offsets: those in WORK share bytes, the others lie one behind the other."""
+    """Return the offset of each blob: those in WORK share bytes, the others are contiguous."""
     lives: dict[str, tuple[int, int]] = {}
     for moment, (sources, target) in enumerate(moves):
         for whole in (*sources, target):
@@ -141,7 +140,7 @@ def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves
 def _check_offsets(
     offsets: Mapping[str, int], regions: Mapping[str, int], lengths: Mapping[str, int], layout: Layout
 ) -> None:
-    """Offsets from elsewhere: one for each blob, none in the middle of a word or beyond what any layout needs."""
+    """Check offsets from a file: one for each blob, aligned to words and within the size that any layout could need."""
     if offsets.keys() != regions.keys():
         wrong = min(offsets.keys() ^ regions.keys())
         raise DeviceError(f"blob {wrong!r} {'has a place and no use' if wrong in offsets else 'has no place'}")
@@ -155,7 +154,7 @@ def _check_offsets(
 
 
 def _check_order(made: Regions) -> None:
-    """Nothing is read whose bytes another blob has been written to. Raises DeviceError."""
+    """Check that no blob is read after another blob has overwritten it. Raises DeviceError."""
     there: dict[str, Placed] = {}
     lost: set[str] = set()
     for sources, target in _moments(made):
@@ -181,7 +180,7 @@ def _check_order(made: Regions) -> None:
 
 
 def _moments(made: Regions) -> Iterator[tuple[Collection[str], str | None]]:
-    """Yield all reading and writing of a run: the host's before the Tasks, the Tasks', and the host's behind them."""
+    """Yield every read and write of a run, in order: host inputs, Tasks, host outputs."""
     yield from (((), blob) for blob in made.given)
     yield from made.moves
     written = {made.whole(blob)[0] for blob in (*made.given, *(target for _, target in made.moves))}

@@ -1,4 +1,4 @@
-"""The devices a network can run on: one file or folder each, this folder is the list."""
+"""The devices that a network can run on: each file or folder here is one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import DeviceError
 from .base import Device
 
-DEFAULT = "emulator"  # where neither a caller nor CHAI_DEVICE names one
+DEFAULT = "emulator"  # if neither the caller nor CHAI_DEVICE names one
 
 
 def names() -> list[str]:
@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 
 def open(name: str | Device) -> Device:
-    """Return the device of that name, or the Device itself. Raises DeviceError if there is none of that name."""
+    """Return the device of that name, or a Device unchanged. Raises DeviceError if the name is unknown."""
     if isinstance(name, Device):
         return name
     if name not in names():

@@ -1,4 +1,4 @@
-"""Device: what a network can run on, and what it is given to run."""
+"""Device: the interface of anything that runs a network's segments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Work:
-    """What a device is given: Tasks in order, and the blobs they work on.
+    """The input of a device: Tasks in order, and the blobs they use.
 
-    ``shapes``  of every blob of the Tasks, and of the wholes they are parts of
-    ``places``  blobs that are parts of another: (blob, first channel)
-    ``reads``   blobs that are there before a run
-    ``writes``  blobs that are asked for; a device that works in the host's memory need not know either
-    ``chain``   the same Tasks as descriptors, where they were read from a file
+    ``shapes``  of every blob of the Tasks, and of the parents of views
+    ``places``  blobs that are views of another: (parent, first channel)
+    ``reads``   the inputs, which exist before a run
+    ``writes``  the outputs; a device that works in the host's memory needs neither reads nor writes
+    ``chain``   the same Tasks as descriptors, if they were read from a file
     """
 
     overlay: Overlay
@@ -34,8 +34,8 @@ class Work:
 
 
 class Ran(NamedTuple):
-    """Milliseconds of a run: of each Task, or None where only the whole can be timed; and of the device at work, by a clock
-    of its own, or None where it has none."""
+    """Milliseconds of a run: of each Task, or None if only the whole is timed; and of the device by its own clock, or None
+    if it has none."""
 
     tasks: list[float] | None = None
     device: float | None = None
@@ -45,29 +45,29 @@ class Program:
     """Tasks compiled for a device, for blobs of certain shapes."""
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        """Run every Task: codes (int8, NCHW) of its reads are in ``blobs``, those of its writes are added."""
+        """Run every Task: ``blobs`` holds the codes (int8, NCHW) of the inputs, and those of the outputs are added."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what it holds on the device; a run after that takes it anew."""
+        """Release its resources on the device; a later run acquires them again."""
 
 
 @dataclass(frozen=True)
 class Device:
     """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point.
 
-    How to add a device: one file (or folder) in ``chai/devices`` that carries its name and ends with
-    ``device = Mine("mine", "one line about it")``. There is no list to keep; it is imported when somebody asks for it.
+    How to add a device: add a file (or folder) of its name to ``chai/devices`` that ends with
+    ``device = Mine("mine", "one line about it")``. It needs no registration and is imported on first use.
 
-    1. ``status`` says whether it can be used here, without starting it.
-    2. ``compile`` takes a Work, the Tasks of one segment with shapes, views and the blobs that go in and out, and returns a
-       Program. ``codegen.chain.chain(...)`` turns the same into descriptors and a memory map for real hardware.
-    3. ``Program.run`` is given codes (int8, NCHW) and adds those it is asked for, bit for bit as ``Task.define`` has them;
-       ``close`` gives back what it holds.
+    1. ``status`` returns whether it can be used here, without starting it.
+    2. ``compile`` takes a Work (the Tasks of one segment with shapes, views, inputs and outputs) and returns a Program.
+       ``codegen.chain.chain(...)`` turns the same into descriptors and a memory map for real hardware.
+    3. ``Program.run`` reads the inputs' codes (int8, NCHW) and adds the outputs' codes, bit for bit as ``Task.define``;
+       ``close`` releases its resources.
     4. ``chai devices --test --device mine`` compares it with the definitions.
 
-    ``hidden``  its Programs add only the blobs they are asked for: the others stay in a memory of its own
-    ``alone``   one process at a time can have it
+    ``hidden``  its Programs add only the outputs: other blobs stay in its own memory
+    ``alone``   only one process at a time can use it
     """
 
     name: str
@@ -77,7 +77,7 @@ class Device:
     alone: ClassVar[bool] = False
 
     def status(self) -> tuple[bool, str]:
-        """Return whether it can be used here, and on what or why not."""
+        """Return whether it can be used here, and on which hardware or why not."""
         raise NotImplementedError
 
     def compile(self, work: Work) -> Program:
@@ -85,4 +85,4 @@ class Device:
         raise NotImplementedError(self.name)
 
     def leave(self) -> None:
-        """Let other processes have it, unless a Program that is not closed is still on it. Most have nothing to leave."""
+        """Release it for other processes, unless a Program on it is still open. Most devices have nothing to release."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class EmulatedProgram(Program):
-    """One kernel per Task; blobs that are parts of another are views of it, and are dropped with it after its last use.
+    """One kernel per Task; views share their parent's memory and are dropped with it after its last use.
 
     Without ``writes`` none is dropped.
     """

@@ -1,4 +1,4 @@
-"""float: everything on the host in float32, the reference that equals Caffe."""
+"""float: runs everything on the host in float32, as Caffe does; the reference."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import Device
 
 
 class FloatDevice(Device):
-    """Needs numpy alone."""
+    """Needs only numpy."""
 
     def status(self) -> tuple[bool, str]:
         import numpy as np

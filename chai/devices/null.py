@@ -1,4 +1,4 @@
-"""null: plans everything, computes nothing; its blobs are zeros."""
+"""null: plans everything but computes nothing; its blobs are zeros."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NullProgram(Program):
-    """Gives every output of its Tasks as zeros, and what that is a part of."""
+    """Returns zeros for every output of its Tasks, and for the parents of views."""
 
     def __init__(self, work: Work) -> None:
         self.outputs = {}
@@ -29,7 +29,7 @@ class NullProgram(Program):
 
 
 class NullDevice(Device):
-    """For tests and for looking at a schedule."""
+    """For tests and for inspecting a schedule."""
 
     fixed = True
 

@@ -1,4 +1,4 @@
-"""Trained parameters for networks that come without them: random, but the same on every run."""
+"""Random parameters for networks without a caffemodel, the same on every run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .params import Filler
 if TYPE_CHECKING:
     from ..blob import Array, Shape
 
-EXACT = "exact"  # for a layer's own use: a constant that random weights may not stand for, as a variance
+EXACT = "exact"  # internal filler type: a constant that must not be random, such as a variance
 
 
 def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ...]) -> list[Array]:
     """Return one float32 blob per shape.
 
-    Weights (two axes or more) are drawn as Caffe's xavier does, uniform in +-sqrt(3 / fan_in), so that signals keep
-    their size from layer to layer; a bilinear filler is obeyed; everything else, and what has a filler of the type
-    EXACT, gets its filler's constant, or 0.
+    Weights (two axes or more) are drawn like Caffe's xavier, uniform in +-sqrt(3 / fan_in), so that signals keep their
+    magnitude from layer to layer, unless they have a bilinear filler, which is applied. Everything else, and blobs with
+    a filler of type EXACT, get the filler's constant, or 0.
     """
     random = np.random.default_rng(crc32(layer.encode()))
     blobs = []

@@ -1,9 +1,9 @@
 """Graph: the layers of a network and the blobs between them.
 
-Blobs are known by two names. A *Caffe name* is what the prototxt says; several layers may write it (in place).
-A *blob id* is written once: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
-Layers, shapes and the executor use ids; ``Graph.latest`` leads from a Caffe name to its last id. Several names
-may lead to one id: after a pass has dropped a Split, the names of its tops are names of its bottom.
+A blob has two names. A *Caffe name* is the one in the prototxt; several layers may write it (in place).
+A *blob id* has one writer: the Caffe name for its first writer, ``name@layer`` for a layer that overwrites it.
+Layers, shapes and the executor use ids; ``Graph.latest`` maps a Caffe name to its last id. Several names may map to
+one id: after a pass has dropped a Split, the names of its tops are names of its bottom.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def last_readers(layers: list[Layer]) -> list[list[str]]:
-    """Return, for each layer, the blobs that no later layer reads."""
+    """Return, for each layer, the blobs that it is the last to read."""
     done: set[str] = set()
     ends: list[list[str]] = []
     for layer in reversed(layers):
@@ -31,9 +31,9 @@ def last_readers(layers: list[Layer]) -> list[list[str]]:
 class Graph:
     """A network for one phase: layers in the order of the prototxt, which is topological.
 
-    ``inputs`` maps each input blob to its shape, None where the file does not say it. ``outputs`` are Caffe names, as
-    two names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that
-    a pass folded it into. ``notes`` are things a reader should know, one sentence each.
+    ``inputs`` maps each input blob to its shape, None if the file does not give it. ``outputs`` are Caffe names, as two
+    names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that a
+    pass folded it into. ``notes`` are remarks for the user, one sentence each.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Graph:
 
     @property
     def output_blobs(self) -> list[str]:
-        """Ids of the outputs, each once."""
+        """Return the ids of the outputs without duplicates."""
         return list(dict.fromkeys(self.latest[name] for name in self.outputs))
 
     def layer(self, name: str) -> Layer:
-        """Return the layer of that name; KeyError if there is none."""
+        """Return the layer of that name. Raises KeyError if there is none."""
         for layer in self.layers:
             if layer.name == name:
                 return layer

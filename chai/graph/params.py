@@ -1,8 +1,8 @@
-"""How a layer declares its parameters.
+"""Declare a layer's parameters.
 
-A layer's ``Params`` is a frozen dataclass whose fields carry the names of Caffe's ``*_param`` message and whose
-defaults are Caffe's. None means "not set" where Caffe asks ``has_...``; repeated fields are tuples. The parser
-fills it by reflection and checks the declared ranges, so a layer never meets a value it cannot work with.
+A layer's ``Params`` is a frozen dataclass with the field names of Caffe's ``*_param`` message and Caffe's defaults.
+None means "not set" where Caffe checks ``has_...``; repeated fields are tuples. The parser fills it by reflection and
+checks the declared ranges, so a layer never sees a value outside them.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ SIZE = 65_535  # largest kernel, stride, dilation, group or pad that is accepted
 
 
 def within(low: float, high: float, default: Any = None) -> Any:
-    """Return a number, or a repeated one (default ``()``), from ``low`` to ``high``."""
+    """Declare a number, or repeated numbers (default ``()``), from ``low`` to ``high``."""
     return field(default=default, metadata={"within": (low, high)})
 
 
 def size(default: Any = None) -> Any:
-    """Return a length in elements, at least 1."""
+    """Declare a length in elements, at least 1."""
     return within(1, SIZE, default)
 
 
 def margin(default: Any = None) -> Any:
-    """Return a padding in elements, at least 0."""
+    """Declare a padding in elements, at least 0."""
     return within(0, SIZE, default)
 
 
 def axis_index(default: int | None) -> Any:
-    """Return an axis; negative counts from the last."""
+    """Declare an axis; negative values count from the last."""
     return within(-32, 31, default)
 
 
 def choice(*allowed: str, default: str) -> Any:
-    """Return an enum value that this layer implements; the schema's others are refused by name."""
+    """Declare an enum with the values that this layer implements; others in the schema are refused by name."""
     return field(default=default, metadata={"choice": allowed})
 
 
 def nested(cls: type, *, repeated: bool = False) -> Any:
-    """Return a message inside the message, filled into ``cls``."""
+    """Declare a nested message, filled into ``cls``."""
     return field(default=() if repeated else None, metadata={"nested": cls})
 
 
 @dataclass(frozen=True)
 class NoParams:
-    """For layer types without parameters."""
+    """Parameters of layer types that have none."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class BlobShape:
     dim: tuple[int, ...] = within(-1, 2**31 - 1, ())
 
 
-SINGLE = "SinglePrecision"  # the type that CHaiDNN itself gives to layers which its host computes in float
+SINGLE = "SinglePrecision"  # the type that CHaiDNN assigns to layers computed on the host in float
 
 
 @dataclass(frozen=True)
 class Precision:
     """CHaiDNN's precision_param: formats of a layer's input, output and weights. None: not set.
 
-    A ``quant_type`` of SINGLE asks for the host and float32. CHaiDNN has the type, but lets no file ask for it.
+    A ``quant_type`` of SINGLE selects the host and float32. CHaiDNN has the type, but no file can select it.
 
-    ``quant_type_out`` is no field of the prototxt: it says the type of the output where a pass has put two layers of
-    different types together.
+    ``quant_type_out`` is not a field of the prototxt: it is the output's type if a pass has merged two layers of
+    different types.
     """
 
     quant_type: str = "DynamicFixed"
@@ -81,7 +81,7 @@ class Precision:
     quant_type_out: str | None = None
 
     def side(self, side: str) -> tuple[str, int, float] | None:
-        """Scheme, bits and value of the format of the "in" or "out" side; None where it is not complete."""
+        """Return scheme, bits and value of the format on the "in" or "out" side; None if it is incomplete."""
         scheme = self.quant_type_out if side == "out" and self.quant_type_out else self.quant_type
         bits = getattr(self, f"bw_layer_{side}")
         value = getattr(self, f"{'th' if scheme == 'Xilinx' else 'fl'}_layer_{side}")
@@ -90,7 +90,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class Filler:
-    """Caffe's FillerParameter, as far as drawing random weights needs it."""
+    """The fields of Caffe's FillerParameter that are needed to draw random weights."""
 
     type: str = "constant"
     value: float = 0.0

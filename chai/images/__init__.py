@@ -1,1 +1,1 @@
-"""Turn image files into network inputs, and answers into pictures."""
+"""Turn image files into network inputs, and results into pictures."""

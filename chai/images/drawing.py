@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from ..blob import Array
 
 Colour = tuple[int, int, int]  # red, green, blue, 0..255
-FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # that pictures are written in
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # supported for writing
 
-LOW, HIGH = (0, 32, 77), (255, 234, 70)  # ends of a scale from dark blue to yellow, told apart by every eye
+LOW, HIGH = (0, 32, 77), (255, 234, 70)  # ends of a colour-blind safe scale from dark blue to yellow
 
 _NEAREST = 0  # PIL.Image.NEAREST, which moved to Resampling in Pillow 9.1
 _CELL, _CAPTION, _GAP = 96, 34, 12
-_RIGHT, _WRONG = "#0072B2", "#D55E00"  # Okabe-Ito: told apart by every eye; the caption says it too
+_RIGHT, _WRONG = "#0072B2", "#D55E00"  # Okabe-Ito: colour-blind safe; the caption says it too
 
 
 def contact_sheet(path: Path, items: Sequence[tuple[Image, str, bool]], columns: int, title: str) -> None:
-    """A PNG of small images, each over its caption: ``items`` are (image, caption, whether it is right).
+    """Write a PNG of small images with captions: ``items`` are (image, caption, whether it is right).
 
     The file appears complete or not at all.
     """
@@ -57,10 +57,9 @@ def save(image: Image, path: Path, format: str) -> None:
 
 
 def class_colour(index: int) -> Colour:
-    """Return the colour that PASCAL VOC gives a class: the bits of its number, dealt out to red, green and blue in
-    turn.
+    """Return PASCAL VOC's colour of a class: the bits of its index go to red, green and blue in turn.
 
-    The lowest three become the highest bits of the channels, the next three the second highest; class 0 is black.
+    The lowest three are the highest bits of the channels, the next three the second highest; class 0 is black.
     """
     red, green, blue = (sum((index >> 3 * i + channel & 1) << 7 - i for i in range(8)) for channel in range(3))
     return red, green, blue
@@ -68,7 +67,7 @@ def class_colour(index: int) -> Colour:
 
 @dataclass(frozen=True)
 class Box:
-    """Left, top, right and bottom in pixels, which may lie outside the picture, and what stands above."""
+    """Left, top, right and bottom in pixels, which may be outside the picture, and a label drawn above."""
 
     corners: tuple[float, float, float, float]
     text: str
@@ -76,9 +75,9 @@ class Box:
 
 
 def with_boxes(image: Image, boxes: Sequence[Box]) -> Image:
-    """Return a copy with a frame and a tag for each box; of frames that overlap the first lies on top.
+    """Return a copy with a frame and a tag for each box; the first of overlapping frames is drawn on top.
 
-    Frames are clipped to the picture; a box wholly outside it, or without an inside, is left out.
+    Frames are clipped to the picture; a box that is empty or entirely outside is left out.
     """
     from PIL import ImageDraw
 
@@ -103,8 +102,7 @@ def with_boxes(image: Image, boxes: Sequence[Box]) -> Image:
 
 
 def with_classes(image: Image, classes: Array, window: tuple[float, float, float, float]) -> Image:
-    """Return a copy half in the colours of ``classes``, int (H, W), which cover the ``window`` (left, top, right,
-    bottom)."""
+    """Return a copy blended with the colours of ``classes``, int (H, W), stretched over ``window`` (see ``_covered``)."""
     from PIL import Image as Images
 
     indices, places = np.unique(classes, return_inverse=True)
@@ -113,9 +111,9 @@ def with_classes(image: Image, classes: Array, window: tuple[float, float, float
 
 
 def with_values(image: Image, values: Array, window: tuple[float, float, float, float]) -> Image:
-    """Return a copy half in the colours of ``values`` (H, W), from the least (LOW) to the largest (HIGH), in a window.
+    """Return a copy blended with the colours of ``values`` (H, W), from least (LOW) to largest (HIGH), over a window.
 
-    Values that are not finite take the colour of the least.
+    Values that are not finite have the colour of the least.
     """
     from PIL import Image as Images
 
@@ -127,7 +125,7 @@ def with_values(image: Image, values: Array, window: tuple[float, float, float, 
 
 
 def _covered(image: Image, colours: Image, window: tuple[float, float, float, float]) -> Image:
-    """Return a copy half in these colours, which cover the window (left, top, right, bottom)."""
+    """Return a copy blended 1:1 with ``colours``, stretched over the window (left, top, right, bottom) in pixels."""
     from PIL import Image as Images
 
     image = image.convert("RGB")
@@ -142,8 +140,7 @@ def _covered(image: Image, colours: Image, window: tuple[float, float, float, fl
 
 
 def with_lines(image: Image, lines: Sequence[tuple[str, Colour | None]]) -> Image:
-    """Return a copy on a taller canvas with lines of text below the picture, each after a square of its colour if it
-    has one."""
+    """Return a taller copy with lines of text below the picture, each after a square of its colour if it has one."""
     from PIL import Image as Images, ImageDraw
 
     font = _font(image)
@@ -162,8 +159,7 @@ def with_lines(image: Image, lines: Sequence[tuple[str, Colour | None]]) -> Imag
 
 
 def _pixels(corners: tuple[float, float, float, float], size: tuple[int, int]) -> tuple[int, int, int, int] | None:
-    """Return first and last column and row (left, top, right, bottom) of a box, inside an image of ``size``; None if
-    empty."""
+    """Return a box clipped to an image of ``size``: its outermost pixels (left, top, right, bottom), None if empty."""
     if not all(map(isfinite, corners)):
         return None
     left, top, right, bottom = corners
@@ -173,7 +169,7 @@ def _pixels(corners: tuple[float, float, float, float], size: tuple[int, int]) -
 
 
 def _font(image: Image) -> Any:
-    """Pillow's own font, in a size to be read in the picture where this Pillow can scale it."""
+    """Return Pillow's built-in font, in a readable size if this version of Pillow can scale it."""
     from PIL import ImageFont
 
     try:
@@ -183,8 +179,8 @@ def _font(image: Image) -> Any:
 
 
 def _drawable(text: str) -> str:
-    """Return one line of bounded length in ASCII, which is all that Pillow's own fonts can be trusted to hold."""
-    bare = (c for c in normalize("NFKD", text[:80]) if not combining(c))  # an accent is a character of its own now
+    """Return one line of bounded length in ASCII, the only characters that all of Pillow's built-in fonts have."""
+    bare = (c for c in normalize("NFKD", text[:80]) if not combining(c))  # NFKD makes accents separate characters
     return "".join(c if " " <= c <= "~" else "?" for c in bare)[:80]
 
 
@@ -195,6 +191,6 @@ def _extent(text: str, font: Any) -> tuple[int, int]:
 
 
 def _contrast(colour: Colour) -> Colour:
-    """Black or white, whichever stands out: by the luma of ITU-R BT.601."""
+    """Return black or white, whichever has more contrast by the luma of ITU-R BT.601."""
     red, green, blue = colour
     return (0, 0, 0) if 299 * red + 587 * green + 114 * blue > 128_000 else (255, 255, 255)

@@ -1,4 +1,4 @@
-"""From pictures to input blobs, the way Caffe does it."""
+"""Turn pictures into input blobs, as Caffe does."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
 CHANNELS = ("BGR", "RGB", "gray")
 _TABLE = re.compile(r"\s*\[\s*preprocess\s*\]")
-LARGEST = 1e9  # a mean or a scale; three of them do not overflow float32
-DEPTH = 32  # parts of a dotted key; TOML's reader takes quadratic time in them
+LARGEST = 1e9  # of a mean or a scale; the product of three does not overflow float32
+DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
 _DEEP = re.compile(rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}""")
 _KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What happens to an image before it is an input blob, in this order.
+    """Steps from an image to an input blob, in this order.
 
     ``resize``     (height, width) in pixels, bilinear without smoothing, as Caffe's; None: the network's input size
     ``crop``       (height, width) cut from the centre; None: the network's input size if that is smaller
-    ``channels``   "BGR", "RGB" or "gray"; None: what Caffe does, BGR for three channels and gray for one
-    ``raw_scale``  pixels run from 0 to this (pycaffe's name; default 255)
-    ``mean``       taken away: one number, one per channel in that order, or an array (C, H, W)
-    ``scale``      multiplies what is left
-    ``given``      False while nothing but defaults is in force: then an unsure answer deserves a hint
+    ``channels``   "BGR", "RGB" or "gray"; None: as in Caffe, BGR for three channels and gray for one
+    ``raw_scale``  pixels range from 0 to this (pycaffe's name; default 255)
+    ``mean``       is subtracted: one number, one per channel in that order, or an array (C, H, W)
+    ``scale``      multiplies the result
+    ``given``      False if everything is default: uncertain results then come with a hint
     """
 
     resize: tuple[int, int] | None = None
@@ -53,13 +53,13 @@ class Preprocess:
     given: bool = False
 
     def __post_init__(self) -> None:
-        """Raise UsageError for numbers that no float32 is left of."""
+        """Raise UsageError for numbers that overflow float32."""
         for name in ("mean", "raw_scale", "scale"):
             if not _within(getattr(self, name)):
                 raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}")
 
     def with_options(self, **options: Any) -> Preprocess:
-        """Return a copy with the options that are not None. Raises UsageError for values that make no sense."""
+        """Return a copy with the options that are not None. Raises UsageError for invalid values."""
         chosen = {k: v for k, v in options.items() if v is not None}
         if not chosen:
             return self
@@ -114,7 +114,7 @@ class Preprocess:
         return np.ascontiguousarray(item, np.float32)
 
     def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom, in pixels of an image of ``size`` (width, height), of what becomes the input."""
+        """Return left, top, right, bottom, in pixels of an image of ``size`` (width, height), of the input's window."""
         resize, crop = self._sizes(shape)
         across, down = size[0] / resize[1], size[1] / resize[0]
         left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
@@ -151,23 +151,22 @@ class Preprocess:
 
 
 def _within(value: Any) -> bool:
-    """Return whether a number, or each in a sequence or array, is finite and not larger than ``LARGEST``."""
+    """Return whether all numbers of a value, sequence or array are finite and at most ``LARGEST`` in magnitude."""
     if isinstance(value, (tuple, list)):
         return all(map(_within, value))
     return bool(abs(value) <= LARGEST) if isinstance(value, (int, float)) else bool((abs(value) <= LARGEST).all())
 
 
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:
-    """Return pixels (H, W) or (H, W, C) at another size, rounded to whole values as cv::resize(INTER_LINEAR) rounds
-    bytes."""
+    """Resize pixels (H, W) or (H, W, C), rounding to integers as cv::resize(INTER_LINEAR) does for bytes."""
     return np.rint(interpolate(pixels, size))
 
 
 def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
-    """Return values (H, W) or (H, W, C) at another size, bilinear, float32 for float32.
+    """Resize values (H, W) or (H, W, C) bilinearly; float32 stays float32.
 
-    Half-pixel centres and no smoothing when shrinking: what Caffe's cv::resize(INTER_LINEAR) does, and what published
-    networks were evaluated with. Beyond the outermost centres the edge is repeated.
+    Half-pixel centres, no smoothing when shrinking, and repeated edges: as Caffe's cv::resize(INTER_LINEAR), with which
+    published networks were evaluated.
     """
     for axis, new in enumerate(size):
         old = pixels.shape[axis]
@@ -182,7 +181,7 @@ def interpolate(pixels: Array, size: tuple[int, int]) -> Array:
 
 
 def read(path: str | Path) -> Image:
-    """Return a picture, turned upright, of bounded size. Raises ParseError for what is no JPEG, PNG, BMP or PPM."""
+    """Return an upright picture of bounded size. Raises ParseError unless it is a JPEG, PNG, BMP or PPM."""
     from PIL import Image, ImageOps
 
     with _opened(path, sorted(set(FORMATS.values()))) as image:
@@ -210,7 +209,7 @@ def read_classes(path: str | Path) -> Array:
 
 @contextmanager
 def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
-    """Open an image of bounded size; what Pillow raises meanwhile becomes a ParseError."""
+    """Open an image of bounded size; errors that Pillow raises in the block become ParseErrors."""
     import warnings
 
     from PIL import Image
@@ -220,7 +219,7 @@ def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
         raise ParseError("this is no readable image: the file is empty", path=str(path))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit follows
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # chai checks its own limit below
             with Image.open(BytesIO(data), formats=formats) as image:
                 if image.width * image.height > limits().image_pixels:
                     raise ParseError(
@@ -255,10 +254,10 @@ def read_mean(path: str | Path) -> Array:
 
 
 def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
-    """Find image and .npy files: those named, and those in the folders named, in order of their names.
+    """Return the named image and .npy files, and those in the named folders, sorted by name.
 
-    Raises UsageError for a name that does not exist, a folder without images, and a pipe unless ``pipes`` may be named:
-    they can be read once only.
+    Raises UsageError for a name that does not exist, a folder without images, and unless ``pipes`` for a pipe, which can
+    be read only once.
     """
     found: list[Path] = []
     for place in map(Path, places):
@@ -280,7 +279,7 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
 
 @dataclass(frozen=True)
 class Card:
-    """What a TOML file beside a prototxt says of the network: title, labels, preprocessing, published weights."""
+    """The TOML file next to a prototxt: title, labels, preprocessing, published weights."""
 
     title: str = ""
     labels: tuple[str, ...] = ()
@@ -307,13 +306,12 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
         if _DEEP.search(text):
             raise ValueError(f"a key of more than {DEPTH} parts")
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError: a number of more digits than Python reads, too
+    except (ValueError, RecursionError) as error:  # ValueError: also a number with more digits than Python reads
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
 
 
 def read_card(prototxt: str | Path) -> Card:
-    """Return the card of a network, from NAME.toml beside NAME.prototxt; an empty one if there is none. Raises
-    ParseError."""
+    """Return the card NAME.toml next to NAME.prototxt, an empty one if there is none. Raises ParseError."""
     path = Path(prototxt).with_suffix(".toml")
     return parse_card(card_text(path), path)
 
@@ -340,7 +338,7 @@ def parse_card(text: str, path: Path) -> Card:
 def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -> str:
     """Replace the [preprocess] table of a card; every other line of ``text`` stays. Raises ParseError if it cannot be done.
 
-    A mean image has no place in a card and is left out; ``comment`` may say where it is.
+    A card cannot hold a mean image, so it is left out; ``comment`` may say where it is.
     """
     block = [f"# {comment}\n"] * bool(comment) + [f"{key} = {value}\n" for key, value in _values(how)]
     lines = text.splitlines(keepends=True)
@@ -363,7 +361,7 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
 
 
 def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a card and their values as TOML, of what is not the default."""
+    """Yield (key, value as TOML) of every setting that is not the default."""
     for key in _KEYS:
         value = getattr(how, key)
         if key in ("resize", "crop") and value is not None:
@@ -403,7 +401,7 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
 
 
 def from_transform(transform: Any) -> Preprocess:
-    """Preprocessing from a data layer's transform_param. A mean_file is not opened: it has to be named by the user."""
+    """Return the Preprocess of a data layer's transform_param. A mean_file is not opened: the user must name it."""
     return Preprocess(
         resize=transform.resize,
         crop=transform.crop,
@@ -415,7 +413,7 @@ def from_transform(transform: Any) -> Preprocess:
 
 
 def prepared(pictures: Iterable[str | Path | Image], card: Card, transform: Any, shape: Shape) -> list[Array]:
-    """Preprocess pictures, or their files, for an input blob: as the card says, else as its data layer's ``transform``."""
+    """Preprocess pictures or their files for an input blob, by the card, or else by its data layer's ``transform``."""
     how = card.preprocess
     if transform is not None and not how.given:
         how = from_transform(transform)

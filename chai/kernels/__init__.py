@@ -1,1 +1,1 @@
-"""Fast forms of the arithmetic that layers share."""
+"""Fast implementations of the arithmetic that layers share."""

@@ -1,7 +1,7 @@
-"""Fast forms of requantisation: what ``fixed.requantize`` defines, bit for bit, in one pass over memory.
+"""Fast requantisation: bit for bit as ``fixed.requantize``, in one pass over memory.
 
-In numpy, on ``BLOCK`` elements at a time, which stay in the cache. Where there is numba its loops (codes_numba.py) are
-faster still, but loading numba takes as long as converting ``PAYS`` elements saves: it is loaded when these are done.
+numpy works on ``BLOCK`` elements at a time, which stay in the cache. The numba loops (codes_numba.py) are faster, but
+loading numba costs as much time as they save on ``PAYS`` elements: it is loaded after so many.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
-PAYS = 100_000_000  # elements; numpy takes 1.5 to 2.5 ns longer for one, numba 250 ms to load
-_done = 0  # elements
+PAYS = 100_000_000  # elements; numpy takes 1.5 to 2.5 ns longer for each, numba 250 ms to load
+_done = 0  # elements converted so far
 
 
 def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> None:
-    """out (N, M, H, W) int8 from whole float32 sums (N, M, H, W), bias (M,) int64 and multipliers (M, 1, 1)."""
+    """Write out (N, M, H, W) int8 from integer float32 sums (N, M, H, W), bias (M,) int64 and multipliers (M, 1, 1)."""
     compiled = _loops(sums.size)
     if compiled is None:
         size = sums.shape[2] * sums.shape[3]
@@ -37,7 +37,7 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
 
 
 def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Array) -> None:
-    """out = requantised a * factors[0] + b * factors[1]; int8 arrays of one shape."""
+    """Write a * factors[0] + b * factors[1], requantised, to ``out``; all are int8 arrays of one shape."""
     compiled = _loops(a.size)
     if compiled is None:
         for x, y, result in zip(a, b, out):
@@ -50,7 +50,7 @@ def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Ar
 
 
 def pack(x: Array, format: Format) -> Array:
-    """Return codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
+    """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
     compiled = _loops(x.size)
     if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
@@ -64,7 +64,7 @@ def pack(x: Array, format: Format) -> Array:
 
 
 def unpack(codes: Array, format: Format) -> Array:
-    """float32 values of codes: ``format.dequantize`` in one pass."""
+    """Return the float32 values of codes: ``format.dequantize`` in one pass."""
     compiled = _loops(codes.size)
     if compiled is None or not codes.flags.c_contiguous:
         return format.dequantize(codes)
@@ -74,15 +74,15 @@ def unpack(codes: Array, format: Format) -> Array:
 
 
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:
-    """out = ``requantize(sums + add)``, in float64 where that is exact; ``sums`` (C, H, W) are whole floats."""
+    """Write ``requantize(sums + add)`` to ``out``, in float64 if that is exact; ``sums`` (C, H, W) are integer floats."""
     most = max((int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None), default=0)
     if most >= 1 << 24 or r.shift > 50:  # a product of 2^49 at most, and a half of its last place, are exact
         out[...] = requantize(sums.astype(np.int64) + add, r)
         return
     step = 0.5**r.shift
-    half = 0.5 if r.low >= 0 else 0.0  # cutting off the fraction behind a half rounds half away from zero;
-    if r.negative is None:  # with a clamp at 0 there is nothing below to be rounded
-        value = sums.astype(np.float64)  # numpy takes several times as long for a product of two types
+    half = 0.5 if r.low >= 0 else 0.0  # adding a half and truncating rounds half away from zero;
+    if r.negative is None:  # with a clamp at 0 no negative value is rounded
+        value = sums.astype(np.float64)  # numpy is several times slower for a product of mixed types
         value *= r.multiplier * step
         value += r.multiplier * step * add + half
     else:
@@ -96,7 +96,7 @@ def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> N
 
 
 def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
-    """codes_numba.floats_to_codes, ``BLOCK`` elements at a time."""
+    """Do the work of codes_numba.floats_to_codes in numpy, ``BLOCK`` elements at a time."""
     low, high = format.packed
     half = np.float32(0.5 - 2.0**-25)
     for first in range(0, x.size, BLOCK):
@@ -111,34 +111,34 @@ def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
 
 
 def _parts(channels: int, size: int) -> Iterator[slice]:
-    """Return channels of ``size`` elements, ``BLOCK`` elements at a time."""
+    """Yield slices of channels of ``size`` elements, with about ``BLOCK`` elements each."""
     step = max(1, BLOCK // max(1, size))
     return (slice(first, min(first + step, channels)) for first in range(0, channels, step))
 
 
 def _of(part: slice, r: Requantization) -> Requantization:
-    """Return the multipliers of some channels."""
+    """Return ``r`` with the multipliers of some channels."""
     m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
     return Requantization(np.asarray(m), r.shift, r.low, r.high, negative)
 
 
 @lru_cache(maxsize=1)
 def warm_up() -> None:
-    """Load or compile every loop now, for somebody who measures."""
+    """Load or compile every loop now, ahead of time measurements."""
     global _done
     _done = PAYS
     one = Requantization(np.ones((1, 1, 1), np.int64), 1, -128, 127)
     format = Format("DynamicFixed", 8, 0)
     codes = pack(np.zeros((2, 1, 2, 2), np.float32), format)
     unpack(codes, format)
-    part = np.empty((2, 3, 2, 2), np.int8)[:, :1]  # of a concat: not contiguous, compiled apart
+    part = np.empty((2, 3, 2, 2), np.int8)[:, :1]  # as in a concat: a non-contiguous array, compiled separately
     for out in (np.empty_like(codes), part):
         add(codes, codes, (1, 1), one, out)
         requantize_sums(np.zeros(codes.shape, np.float32), np.zeros(1, np.int64), one, out)
 
 
 def _loops(elements: int) -> Any:
-    """Return the module of compiled loops for so many elements more, or None."""
+    """Count ``elements`` more; return the module of compiled loops once it pays, else None."""
     global _done
     _done += elements
     return _compiled() if _done >= PAYS else None

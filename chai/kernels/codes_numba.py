@@ -1,4 +1,4 @@
-"""The compiled loops of codes.py; their machine code is kept in numba's cache folder."""
+"""The compiled loops of codes.py; their machine code is cached in numba's cache folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 @numba.njit(nogil=True, cache=True)
 def sums_to_codes(sums, bias, m, negative, shift, low, high, out):  # type: ignore[no-untyped-def]
-    """out[n, c] = clamp((sums[n, c] + bias[c]) * multiplier >> shift), half away from zero."""
+    """Compute out[n, c] = clamp((sums[n, c] + bias[c]) * multiplier >> shift), rounding half away from zero."""
     half = (np.int64(1) << shift) >> 1
     carry = np.int64(1) if shift > 0 else np.int64(0)
     for n in range(sums.shape[0]):
@@ -24,7 +24,7 @@ def sums_to_codes(sums, bias, m, negative, shift, low, high, out):  # type: igno
 
 @numba.njit(nogil=True, cache=True)
 def add_codes(a, b, first, second, shift, low, high, out):  # type: ignore[no-untyped-def]
-    """out = clamp((a * first + b * second) >> shift), half away from zero."""
+    """Compute out = clamp((a * first + b * second) >> shift), rounding half away from zero."""
     half = (np.int64(1) << shift) >> 1
     carry = np.int64(1) if shift > 0 else np.int64(0)
     for n in range(a.shape[0]):
@@ -38,11 +38,11 @@ def add_codes(a, b, first, second, shift, low, high, out):  # type: ignore[no-un
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def floats_to_codes(x, step, low, high, out):  # type: ignore[no-untyped-def]
-    """out[i] = nearest code of x[i] / step, taken in float32, saturated; returns whether every x was a number. Flat arrays.
+    """Compute out[i] = saturated nearest code of x[i] / step in float32, for flat arrays; return whether no x was NaN.
 
-    One pass without a branch, which compilers turn into vectors: the clamp comes first, where it cannot change a code,
-    and cutting off the fraction behind the largest float32 below a half rounds half away (0.5 itself would lift the
-    number below 0.5 to 1). A step of 0 divides as IEEE says.
+    One pass without a branch, which compilers vectorise. The clamp comes first, where it cannot change a code. Adding the
+    largest float32 below 0.5 and truncating rounds half away from zero (adding 0.5 would round that number itself to 1).
+    A step of 0 divides as in IEEE 754.
     """
     numbers = True
     divisor = np.float32(step)
@@ -58,7 +58,7 @@ def floats_to_codes(x, step, low, high, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def codes_to_floats(codes, step, out):  # type: ignore[no-untyped-def]
-    """out[i] = codes[i] * step, taken in float32. Flat arrays."""
+    """Compute out[i] = codes[i] * step in float32, for flat arrays."""
     factor = np.float32(step)
     for i in range(codes.size):
         out[i] = np.float32(codes[i]) * factor

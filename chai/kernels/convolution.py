@@ -1,7 +1,7 @@
 """Convolution on BLAS.
 
-Every form below is one or a few float32 matrix products; the im2col buffer is cut into bands of output rows so that it
-stays within ``COLUMNS`` bytes whatever the blob's size.
+Every function is one or a few float32 matrix products; the im2col buffer is split into bands of output rows so that it
+stays within ``COLUMNS`` bytes for any blob size.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ..blob import Array
     from .scratch import Scratch
 
-COLUMNS = 4 << 20  # bytes of im2col buffer: larger falls out of the cache, smaller makes thin products
+COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
 def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
-    """Caffe's Convolution: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
+    """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
@@ -43,7 +43,7 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: 
 
 
 def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
-    """Caffe's Deconvolution: x (N, C, H, W), weights (C, M/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
+    """Deconvolve as Caffe: x (N, C, H, W), weights (C, M/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
     n, c, h, w = x.shape
     mg = weights.shape[1]
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = window
@@ -68,10 +68,9 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
 def columns(
     image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None
 ) -> Iterator[tuple[slice, Array]]:
-    """Yield output rows and their columns, float32 (group, K, pixels), for an image (C, H, W) of any type; K = C/group
-    * kh * kw.
+    """Yield bands of output rows with their columns, float32 (group, K, pixels), of an image (C, H, W) of any type.
 
-    As many rows at a time as ``most`` bytes have room for. The buffer is the same for all bands.
+    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes. All bands share one buffer.
     """
     padded = _padded(image, window.pad)
     cg = len(image) // group
@@ -102,7 +101,7 @@ def _padded(image: Array, pad: tuple[int, int]) -> Array:
 
 
 def _depthwise(x: Array, weights: Array, y: Array, window: Window) -> None:
-    """One input channel per output channel: a product per tap over whole maps, no columns."""
+    """Convolve one input channel per output channel: a product of whole maps per tap, without columns."""
     (kh, kw), (sh, sw), _, (dh, dw) = window
     oh, ow = y.shape[2:]
     taps = weights.reshape(-1, kh, kw, 1, 1)

@@ -1,4 +1,4 @@
-"""Float32 pooling windows, one axis after the other."""
+"""Pooling windows, one axis after the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def max_pool(x: Array, window: Window, out: Shape) -> Array:
-    """Maximum of each window clipped to the image; x (N, C, H, W) float32 or int8 -> (N, C, *out).
+    """Return the maximum of each window clipped to the image; x (N, C, H, W) float32 or int8 -> (N, C, *out).
 
     An empty window gives the least value of the type (-FLT_MAX).
     """
@@ -26,7 +26,7 @@ def sum_pool(x: Array, window: Window, out: Shape) -> Array:
 
 
 def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Array]:
-    """``max_pool``, and for each maximum row * W + column of the first pixel that has it; -1 for an empty window."""
+    """Return ``max_pool``, and row * W + column of each maximum's first pixel; -1 for an empty window."""
     n, c, h, w = x.shape
     best = np.full((n, c, *out), np.finfo(np.float32).min, np.float32)
     place = np.full((n, c, *out), -1, np.float32)
@@ -44,9 +44,9 @@ def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Arr
 
 
 def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
-    """Return elements of each window clipped to the rows and columns that count: from ``first`` to before ``last``.
+    """Return the area of each window clipped to rows and columns from ``first`` up to, not including, ``last``.
 
-    float32 (OH, OW); a window outside of them counts as 1, its sum being 0.
+    float32 (OH, OW); a window outside them has area 1, as its sum is 0.
     """
     sides = []
     for i in range(2):

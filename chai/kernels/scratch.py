@@ -1,4 +1,4 @@
-"""Memory that kernels use one after the other."""
+"""Scratch memory that kernels reuse."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from ..blob import Array
 
-LEAST = 4 << 20  # bytes of a map: pages that nobody writes to cost nothing, and a new map has its pages to come by anew
+LEAST = 4 << 20  # bytes of a mapping: untouched pages are free, but a new mapping must fault every page in again
 
 
 class Scratch:
-    """float32 arrays that are overwritten by the next who asks by the same name.
+    """float32 arrays by name; each is overwritten by the next use of the same name.
 
-    Mapped, not allocated: a map that has grown too small, and all of them in the end, go back to the system, where
-    ``malloc`` would keep pieces of every size that a network's layers have asked for.
+    They are mapped, not allocated: mappings that are too small are returned to the system, and all are at the end, while
+    ``malloc`` would keep blocks of every size that a network's layers need.
     """
 
     def __init__(self) -> None:
         self._buffers: dict[str, Array] = {}
 
     def take(self, name: str, *shape: int) -> Array:
-        """Return an array of this shape, with anything in it."""
+        """Return an uninitialised array of this shape."""
         size = prod(shape)
         if name not in self._buffers or self._buffers[name].size < size:
             self._buffers.pop(name, None)

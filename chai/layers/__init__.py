@@ -1,7 +1,7 @@
-"""The layer types: one file each, imported when a network uses it.
+"""The layer types: one file each, imported on first use.
 
-A type's file carries its name: ``InnerProduct`` is in ``inner_product.py``. There is no table to keep: adding a file
-adds the type. Files that begin with an underscore hold what several types share.
+Files are named after their type: ``InnerProduct`` is in ``inner_product.py``. Adding a file adds the type; nothing has
+to be registered. Files with a leading underscore hold code that several types share.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ def _files() -> dict[str, str]:
 
 
 def find(name: str) -> type[Layer] | None:
-    """Return the class of a layer type, exact spelling, or None if there is none."""
+    """Return the class of a layer type (case-sensitive), or None if there is none."""
     stem = _files().get(name.lower())
     return _defined(stem).get(name) if stem else None
 
 
 def types() -> list[str]:
-    """Return every layer type there is, in alphabetical order."""
+    """Return the names of all layer types in alphabetical order."""
     return sorted((name for stem in _files().values() for name in _defined(stem)), key=str.lower)
 
 

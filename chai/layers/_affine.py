@@ -1,4 +1,4 @@
-"""What BatchNorm and Scale share on an overlay: one factor and one addend per channel."""
+"""Layers that an overlay runs as one factor and one addend per channel: BatchNorm, Scale, BN."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AffineLayer(Layer):
             raise ModelError("a factor is not a finite number; it has no fixed-point code")
         source = target.formats[self.bottoms[0]]
         largest = np.abs(factor).max(initial=0)
-        # a channel's step is never below 1/256 of the largest, so that multipliers keep 8 bits or more
+        # no channel's step is below 1/256 of the largest, so that multipliers keep at least 8 bits
         steps = np.maximum(np.abs(factor) / 127, largest / 127 / 256) if largest else np.full(len(factor), source.step)
         codes = round_half_away(factor / steps).astype(np.int8).reshape(-1, 1, 1, 1)
         codes, added, steps = target.checked(codes, addend, steps * source.step, source)

@@ -1,4 +1,4 @@
-"""Bilinear resizing that keeps corners on corners, as DeepLab's Interp does it."""
+"""Bilinear resizing with aligned corners, as in DeepLab's Interp."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def resize(x: Array, out: Shape) -> Array:
-    """x (N, C, H, W) -> (N, C, *out): pixel i lies at i * (size - 1) / (new size - 1), at 0 if there is one."""
+    """Resize x (N, C, H, W) to (N, C, *out): pixel i samples i * (size - 1) / (new size - 1), or 0 if new size is 1."""
     for axis, new in ((2, out[0]), (3, out[1])):
         old = x.shape[axis]
         place = np.arange(new, dtype=np.float32) * np.float32((old - 1) / (new - 1) if new > 1 else 0)

@@ -1,4 +1,4 @@
-"""Non-maximum suppression, once for all detection layers."""
+"""Non-maximum suppression, shared by all detection layers."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def suppress(
     eta: float = 1.0,
     most: int | None = None,
 ) -> list[int]:
-    """Return numbers of the boxes that stay, in the given order: the best first.
+    """Return the indices of the boxes to keep, in the order of ``area``, which must be best first.
 
-    A box goes when its overlap (intersection over union) with one that stays ``exceeds`` the threshold. ``low`` and
-    ``high`` (boxes, 2) are corners, ``area`` (boxes,); sides are ``high - low + edge``: 1 where both corners are pixels of
-    the box. Corners apart never overlap, nor do boxes without area. eta < 1 multiplies a threshold above 0.5 after every
-    box that stays; ``most`` ends the search.
+    A box is dropped if its overlap (intersection over union) with a kept one ``exceeds`` the threshold. ``low`` and
+    ``high`` (boxes, 2) are corners, ``area`` is (boxes,); sides are ``high - low + edge``, where edge is 1 if both corners
+    are pixels of the box. Disjoint boxes never overlap, nor do boxes without area. While the threshold is above 0.5, every
+    kept box multiplies it by eta if eta < 1. The search stops at ``most`` boxes.
     """
     limit = np.float32(threshold)
-    worst = np.full(len(area), -1, np.float32)  # largest overlap with a box that stays
+    worst = np.full(len(area), -1, np.float32)  # largest overlap with a kept box
     kept: list[int] = []
     for i in range(len(area)):
         if exceeds(worst[i], limit):

@@ -1,4 +1,4 @@
-"""What Scale and Bias share: a small blob laid over the axes of a large one. What Add and Mul share: numpy's rule."""
+"""Broadcasting: over some axes of the first bottom (Scale, Bias), and by numpy's rule (Add, Mul)."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class BroadcastLayer(Layer):
         return bottoms[:1]
 
     def operand(self, *bottoms: Shape) -> Shape:
-        """Return shape of the trained operand."""
+        """Return the shape of the trained operand."""
         first = self.axis(self.params.axis, bottoms[0])
         axes = self.params.num_axes
         return bottoms[0][first:] if axes == -1 else bottoms[0][first : first + axes]
 
     def laid_over(self, shape: Shape, operand: Shape) -> Shape:
-        """``operand`` with trailing ones, ready to broadcast over ``shape``."""
+        """Return the shape ``operand`` with trailing ones, ready to broadcast over ``shape``."""
         if not operand:
             return ()
         return operand + (1,) * (len(shape) - self.axis(self.params.axis, shape) - len(operand))
 
 
 class PairLayer(Layer):
-    """Two bottoms; their last axes face each other, and an axis of length 1 or none is repeated."""
+    """Two bottoms, aligned at their last axes; a missing axis, or one of length 1, is repeated."""
 
     bottoms_allowed = (2, 2)
 

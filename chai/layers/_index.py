@@ -1,4 +1,4 @@
-"""What layers share that pick rows by number."""
+"""Row indices, for layers that select rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def rows(layer: Layer, index: Array, count: int) -> Array:
-    """``index`` as integers, as C converts them. Raises ModelError when one is outside 0 .. count - 1."""
+    """Convert ``index`` to integers as C does. Raises ModelError if one is outside 0 .. count - 1."""
     low, high = index.min(initial=0), index.max(initial=0)
     if not (low > -1 and high < count):  # written so that nan is refused too
         found = low if low <= -1 else high

@@ -1,4 +1,4 @@
-"""What LSTM and RNN share: steps in time, and a state that is carried along."""
+"""Base of LSTM and RNN: steps in time with a state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logger("chai.layers")
 
 @dataclass(frozen=True)
 class RecurrentParams:
-    """expose_hidden: the state is given as last bottoms, and returned as last tops."""
+    """With expose_hidden the last bottoms are the initial state and the last tops the final state."""
 
     num_output: int = within(0, 2**31 - 1, 0)
     weight_filler: Filler | None = nested(Filler)
@@ -29,11 +29,11 @@ class RecurrentParams:
 
 
 class RecurrentLayer(Layer):
-    """Bottoms: x (T, N, ...), cont (T, N), perhaps one input for all steps (N, ...), and with expose_hidden the state.
+    """Bottoms: x (T, N, ...), cont (T, N), optionally an input for all steps (N, ...), and with expose_hidden the state.
 
-    cont is 0 where a sequence begins, else 1: it multiplies the state of the step before. The state, blobs of
-    (1, N, num_output), begins at 0. Caffe carries it to the next forward pass as well; here a pass depends on its inputs
-    alone. ``resumed`` and expose_hidden let a caller carry the state.
+    cont is 0 at the start of a sequence, else 1: it multiplies the previous step's state. The state, blobs of
+    (1, N, num_output), starts at 0. Caffe carries it over to the next forward pass; here a pass depends only on its inputs.
+    ``resumed`` and expose_hidden let the caller carry the state.
     """
 
     message = "recurrent_param"
@@ -43,7 +43,7 @@ class RecurrentLayer(Layer):
 
     carries_state = True
     gates: ClassVar[int]  # rows of the weights per output
-    states: ClassVar[int]  # blobs of state
+    states: ClassVar[int]  # number of state blobs
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p, (x, cont) = self.params, bottoms[:2]
@@ -98,10 +98,10 @@ class RecurrentLayer(Layer):
     def resumed(
         self, bottoms: Sequence[Array], state: tuple[Array, ...] | None = None
     ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-        """Return the tops, and the state after the last step, to be given with the next bottoms.
+        """Return the tops, and the state after the last step, to pass with the next bottoms.
 
-        ``state`` is one array (N, num_output) each, or None to begin at 0, as it does after a pass over another number of
-        sequences; with expose_hidden the bottoms have it.
+        ``state`` is one array (N, num_output) per state blob. None starts at 0, as does a state for another number of
+        sequences. With expose_hidden the bottoms hold the state.
         """
         x, cont = bottoms[:2]
         steps, n = cont.shape
@@ -124,5 +124,5 @@ class RecurrentLayer(Layer):
     def step(
         self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
     ) -> tuple[Array, tuple[Array, ...]]:
-        """Return output and state of a step from the sum of its inputs (N, gates * num_output)."""
+        """Return a step's output and state from the sum of its inputs (N, gates * num_output)."""
         raise NotImplementedError(self.type)

@@ -1,4 +1,4 @@
-"""What the layers share that pool regions of interest."""
+"""Base of layers that pool regions of interest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RegionLayer(Layer):
         return regions[0]
 
     def cells(self, maps: Array, regions: Array) -> list[tuple[int, Array, Array]]:
-        """For each region its image, and the first and last pixels of its parts: ``bounds`` of rows and columns."""
+        """Return for each region its image, and the ``bounds`` of its parts in rows and columns, clipped to the map."""
         images = rows(self, regions.reshape(len(regions), 5)[:, 0], len(maps))
         found = []
         for image, corners in zip(images, regions.reshape(len(regions), 5)[:, 1:]):
@@ -38,17 +38,17 @@ class RegionLayer(Layer):
         return found
 
     def bounds(self, start: float, end: float, i: int) -> Array:
-        """Start and end (parts, 2) of the parts along axis ``i`` of a region from ``start`` to ``end``, not clipped."""
+        """Return start and end (parts, 2), not clipped, of the parts of a region from ``start`` to ``end`` on axis ``i``."""
         raise NotImplementedError(self.type)
 
 
 def half_away(x: float) -> float:
-    """C's round."""
+    """Round to the nearest integer, halves away from zero, as C's round."""
     return float(np.copysign(np.floor(np.abs(x) + 0.5), x))
 
 
 def cut(start: float, size: float, parts: int) -> Array:
-    """``parts`` parts of [start, start + size), whole pixels: from floor(p * size / parts) to ceil((p + 1) * ...)."""
+    """Cut [start, start + size) into ``parts`` parts of whole pixels: floor(p * size / parts) to ceil((p + 1) * ...)."""
     step, first = np.float32(size) / np.float32(parts), np.float32(start)
     p = np.arange(parts, dtype=np.float32)
     return np.stack([np.floor(p * step + first), np.ceil((p + 1) * step + first)], 1)

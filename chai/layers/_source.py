@@ -1,4 +1,4 @@
-"""What input and data layers share: their tops are fed by the caller, so they only know a shape."""
+"""Base of input and data layers: the caller feeds their tops, so they only declare shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..graph.params import SIZE, nested, within
 
 @dataclass(frozen=True)
 class Resize:
-    """SSD's resize_param, as far as a network's input size depends on it."""
+    """The fields of SSD's resize_param that set a network's input size."""
 
     height: int = within(0, SIZE, 0)
     width: int = within(0, SIZE, 0)
@@ -34,20 +34,20 @@ class Transform:
 
     @property
     def crop(self) -> tuple[int, int] | None:
-        """Height and width of the crop."""
+        """Return height and width of the crop, None without one."""
         if self.crop_size:
             return self.crop_size, self.crop_size
         return (self.crop_h, self.crop_w) if self.crop_h and self.crop_w else None
 
     @property
     def resize(self) -> tuple[int, int] | None:
-        """Height and width that images are resized to; None too when training draws them from several."""
+        """Return height and width that images are resized to; None if not resized, or if training draws from several."""
         sizes = {(r.height, r.width) for r in self.resize_param}
         return next(iter(sizes)) if len(sizes) == 1 and all(next(iter(sizes))) else None
 
 
 class Source(Layer):
-    """A layer without bottoms. ``declared`` gives the shape of each top as the file says it, None where it does not."""
+    """A layer without bottoms. ``declared`` holds the shape of each top in the file, None if the file has none."""
 
     source = True
     bottoms_allowed = (0, 0)
@@ -66,16 +66,16 @@ class Source(Layer):
 
 
 class DataSource(Source):
-    """A training net's data layer: ``data`` and perhaps ``label``. The data base itself is never opened."""
+    """A training net's data layer: ``data`` and optionally ``label``. The database itself is never opened."""
 
     tops_allowed = (1, None)
 
     def size(self) -> tuple[int, int] | None:
-        """Return height and width of an item before cropping, where the layer's messages say them."""
+        """Return height and width of an item before cropping, None if the layer's messages do not give them."""
         return self.transform.resize if self.transform else None
 
     def batch(self) -> int:
-        """Items in one batch."""
+        """Return the number of items in a batch."""
         return int(getattr(self.params, "batch_size", None) or 1)
 
     def declared(self) -> list[Shape | None]:

@@ -1,4 +1,4 @@
-"""Layers of training nets that have no meaning at TEST: losses, measures and writers."""
+"""Layers of training nets that have no meaning at TEST: losses, metrics and writers."""
 
 from __future__ import annotations
 

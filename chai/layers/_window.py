@@ -1,4 +1,4 @@
-"""What convolution and deconvolution share: parameters and the window they describe; and padding by sides."""
+"""Base of convolution and deconvolution: parameters, the window they describe, and asymmetric padding."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConvolutionParams:
-    """kernel_size, stride, pad and dilation take one value or (h, w); kernel_h, kernel_w ... say the same.
+    """kernel_size, stride, pad and dilation take one value or (h, w), as alternatives to kernel_h, kernel_w ...
 
-    pad_l, pad_r, pad_t and pad_b are the Synopsys fork's: a padding for each side.
+    pad_l, pad_r, pad_t and pad_b are the Synopsys fork's padding for each side.
     """
 
     num_output: int = within(0, 2**31 - 1, 0)
@@ -46,12 +46,11 @@ class ConvolutionParams:
     axis: int = within(-32, 31, 1)
 
 
-FEW = 8  # zeros that any kernel may get beside it; larger ones as many as they have rows, so that weights stay few
+FEW = 8  # zeros that may be added to any kernel; larger kernels may get as many as they have rows, which bounds the weights
 
 
 def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
-    """Return the paddings (top, left) and (bottom, right): pad_t and so on where the layer has them, else ``pad``
-    twice."""
+    """Return the paddings (top, left) and (bottom, right): pad_t etc. if the layer has them, else ``pad`` twice."""
     p = layer.params
     given = (p.pad_t, p.pad_l), (p.pad_b, p.pad_r)
     if given == ((0, 0), (0, 0)):
@@ -62,10 +61,10 @@ def sides(layer: Layer, pad: Pair) -> tuple[Pair, Pair]:
 
 
 class WindowLayer(Layer):
-    """Reads the window; the subclass knows which side of the weights is which.
+    """Reads the window; the subclass defines the order of the weights' axes.
 
-    A padding that is not the same on both sides is an even one under a larger kernel: rows and columns of zeros
-    (``_zeros``) stand where less is padded. So an overlay, which pads evenly, runs these layers too.
+    An asymmetric padding becomes a symmetric one with a larger kernel: rows and columns of zeros (``_zeros``) are added to
+    the kernel on the side with less padding. So an overlay, which pads symmetrically, can run these layers too.
     """
 
     message = "convolution_param"
@@ -75,7 +74,7 @@ class WindowLayer(Layer):
 
     @property
     def window(self) -> Window:
-        """The window of this layer. Raises ShapeError when it is given twice, by half or not at all."""
+        """Return the window of this layer. Raises ShapeError if a size is given twice, only in part or not at all."""
         (h, w), (rows, columns), (before, after) = self.kernel, self._zeros, self._sides
         return Window(
             (h + sum(rows), w + sum(columns)),
@@ -86,7 +85,7 @@ class WindowLayer(Layer):
 
     @property
     def kernel(self) -> Pair:
-        """Height and width of the trained kernel."""
+        """Return height and width of the trained kernel."""
         p = self.params
         return self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
 
@@ -106,7 +105,7 @@ class WindowLayer(Layer):
 
     @property
     def _zeros(self) -> tuple[Pair, Pair]:
-        """Zeros before and after the trained kernel's rows, and its columns."""
+        """Return the zeros (before, after) to add to the trained kernel's rows, and to its columns."""
         before, after = self._sides
         found = []
         for i, dilation in enumerate(self._dilation):
@@ -123,7 +122,7 @@ class WindowLayer(Layer):
         return found[0], found[1]
 
     def evened(self, weights: Array) -> Array:
-        """Return trained weights as the kernel of ``window``."""
+        """Return trained weights with zeros added, as the kernel of ``window``."""
         zeros = self._zeros
         return weights if zeros == ((0, 0), (0, 0)) else np.pad(weights, ((0, 0), (0, 0), *zeros))
 
@@ -151,7 +150,7 @@ class WindowLayer(Layer):
         return default, default
 
     def check(self, bottoms: tuple[Shape, ...]) -> None:
-        """The rules that hold for both directions."""
+        """Check the rules common to convolution and deconvolution. Raises ShapeError."""
         p = self.params
         if len(bottoms) != len(self.tops):
             raise self.wrong(f"{len(bottoms)} bottoms but {len(self.tops)} tops; each bottom has its top")
@@ -166,13 +165,12 @@ class WindowLayer(Layer):
                 raise self.wrong(f"{what} {number} cannot be divided into {p.group} groups")
 
     def check_axis(self) -> None:
-        """Channels are axis 1. Raises ShapeError."""
+        """Check that channels are axis 1. Raises ShapeError."""
         if self.params.axis not in (1, -3):
             raise self.wrong(f"axis {self.params.axis}: only the channel axis 1 is supported")
 
     def places(self, window: Window, size: tuple[int, ...]) -> Pair:
-        """Return how often ``window`` fits into an image (height, width), down and across. Raises ShapeError when it
-        does not."""
+        """Return how often ``window`` fits into an image (height, width), down and across. Raises ShapeError if never."""
         found = window.sizes(size)
         if min(found) < 1:
             kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"

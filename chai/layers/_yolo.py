@@ -1,4 +1,4 @@
-"""What the YOLO detection layers share: boxes of grids, and their suppression over all classes."""
+"""Base of the YOLO detection layers: boxes of grids, and their suppression over all classes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class YoloLayer(Layer):
     """Bottoms: per grid (N, boxes of a cell * (5 + classes), S, S): x, y, w, h, objectness and classes.
 
-    Top: (1, 1, found, 7), a row per box: image, label from 1 on, score, xmin, ymin, xmax, ymax; by image, then falling
-    score. Nothing found gives one row per image: its number and six times -1. The number of rows is known only at run
-    time; the shape rule says 1. (The forks mix the boxes of a batch and call them all image 0; here every image is
-    searched on its own, which for one image is the same.)
+    Top: (1, 1, found, 7), a row per box: image, label (from 1), score, xmin, ymin, xmax, ymax; sorted by image, then by
+    descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
+    known only at run time; the shape rule gives 1. (The forks mix the boxes of a batch and call them all image 0; here
+    every image is searched separately, which is the same for a batch of one.)
     """
 
     fork = "eric612/MobileNet-YOLO"
@@ -55,7 +55,7 @@ class YoloLayer(Layer):
         return x.reshape(n, self.params.num_box, -1, side, side).transpose(0, 1, 3, 4, 2), cells, cells.reshape(-1, 1)
 
     def found(self, boxes: Array, scores: Array, labels: Array, image: int) -> list[tuple[float, ...]]:
-        """Return rows of one image from its candidates: centre, size (boxes, 4), score and label."""
+        """Return the rows of one image from its candidates: centre and size (boxes, 4), score and label."""
         order = np.argsort(-scores, kind="stable")
         boxes, scores, labels = boxes[order], scores[order], labels[order]
         half = boxes[:, 2:] / 2
@@ -71,11 +71,11 @@ class YoloLayer(Layer):
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), without overflow."""
+    """Return 1 / (1 + exp(-x)), without overflow."""
     found: Array = 0.5 * np.tanh(0.5 * x) + np.float32(0.5)
     return found
 
 
 def by_cell(values: Array) -> Array:
-    """(N, boxes of a cell, S, S, k) as (N, S * S * boxes of a cell, k)."""
+    """Reorder (N, boxes of a cell, S, S, k) to (N, S * S * boxes of a cell, k)."""
     return values.transpose(0, 2, 3, 1, 4).reshape(len(values), -1, values.shape[-1])

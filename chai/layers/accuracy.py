@@ -1,4 +1,4 @@
-"""Accuracy: share of right labels."""
+"""Accuracy: fraction of correct labels."""
 
 from __future__ import annotations
 

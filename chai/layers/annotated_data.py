@@ -7,7 +7,7 @@ from .data import DataParams
 
 
 class AnnotatedData(DataSource):
-    """Like Data; SSD resizes to resize_param, which stands for the size when it is given."""
+    """Like Data, but resize_param sets the size if it is given, as SSD resizes to it."""
 
     message = "data_param"
     Params = DataParams

@@ -1,4 +1,4 @@
-"""ArgMax: where the largest values are."""
+"""ArgMax: indices of the largest values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ArgMaxParams:
 
 
 class ArgMax(Layer):
-    """Indices as float32, largest value first; of equal values the last one comes first, as in Caffe.
+    """Indices as float32, largest value first; among equal values the highest index comes first, as in Caffe.
 
-    With ``axis``: that axis becomes top_k long, holding indices, or values if out_max_val.
+    With ``axis``: that axis gets length top_k and holds indices, or values if out_max_val.
     Without: (N, 1, top_k) of indices, or (N, 2, top_k) of indices and values if out_max_val.
     """
 

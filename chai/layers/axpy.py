@@ -1,4 +1,4 @@
-"""Axpy: a * x + y with one a per image and channel."""
+"""Axpy: a * x + y, with one factor a per image and channel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Axpy(Layer):
-    """Bottoms: a (N, C) or (N, C, 1, 1), x and y of one shape (N, C, ...)."""
+    """Bottoms: a (N, C) or (N, C, 1, 1), x and y of the same shape (N, C, ...)."""
 
     fork = "hujie-frank/SENet"
     bottoms_allowed = (3, 3)

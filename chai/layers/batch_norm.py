@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchNormParams:
-    """use_global_stats follows the phase when it is not given: true at TEST.
+    """use_global_stats defaults to true at TEST.
 
-    add_eps_before_sqrt: false, of the Synopsys fork, divides by sqrt(variance) + eps.
+    With the Synopsys fork's add_eps_before_sqrt: false, the divisor is sqrt(variance) + eps.
     """
 
     use_global_stats: bool | None = None
@@ -27,7 +27,7 @@ class BatchNormParams:
 
 
 class BatchNorm(AffineLayer):
-    """Blobs: sum of means (C,), sum of variances (C,), and their common divisor (1,); a divisor of 0 gives 0.
+    """Blobs: sum of means (C,), sum of variances (C,), and their common divisor (1,). A divisor of 0 makes both 0.
 
     With use_global_stats: false the batch's own mean and variance are used instead.
     """
@@ -48,7 +48,7 @@ class BatchNorm(AffineLayer):
         return None, Filler(value=1.0), Filler(value=1.0)
 
     def statistics(self) -> tuple[Array, Array]:
-        """Return mean and variance of each channel, float32 (C,)."""
+        """Return mean and variance per channel, float32 (C,)."""
         total, squares, divisor = self.blobs
         factor = np.float32(0 if divisor[0] == 0 else 1 / divisor[0])
         return total * factor, squares * factor
@@ -69,7 +69,7 @@ class BatchNorm(AffineLayer):
         return 0
 
     def bias_change(self, moved: Array) -> Array:
-        """Return its mean is subtracted, and stored multiplied by the third blob."""
+        """Return the change of the stored mean, which is multiplied by the third blob and subtracted."""
         own = self.affine()
         assert own is not None
         return -moved / own[0] * float(self.blobs[2].reshape(-1)[0])

@@ -1,4 +1,4 @@
-"""BatchReindex: the images of a batch in another order, some more than once or not at all."""
+"""BatchReindex: images of a batch selected by index; they may be repeated or left out."""
 
 from __future__ import annotations
 

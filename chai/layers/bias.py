@@ -1,4 +1,4 @@
-"""Bias: y = x + b, b laid over some axes."""
+"""Bias: y = x + b, with b broadcast over some axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BiasParams:
-    """num_axes -1 takes every axis from ``axis`` on."""
+    """num_axes -1 means all axes from ``axis``."""
 
     axis: int = axis_index(1)
     num_axes: int = within(-1, 32, 1)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BNParams:
-    """SegNet gives bn_mode, scale_filler and shift_filler, PSPNet the others."""
+    """bn_mode, scale_filler and shift_filler are SegNet's, the others PSPNet's."""
 
     scale_filler: Filler | None = nested(Filler)
     shift_filler: Filler | None = nested(Filler)
@@ -32,9 +32,9 @@ class BNParams:
 class BN(AffineLayer):
     """Two forks have a type of this name. All blobs are (1, C, 1, 1).
 
-    SegNet (also ENet): scale and shift. INFERENCE: y = scale * x + shift; LEARN: of (x - mean) / sqrt(variance + 1e-9)
-    with the batch's own mean and variance.
-    PSPNet, known by slope_filler, bias_filler, momentum or frozen: slope, bias, mean and variance;
+    SegNet (also ENet): scale and shift. INFERENCE: y = scale * x + shift; LEARN: x is first normalised to
+    (x - mean) / sqrt(variance + 1e-9) with the batch's own mean and variance.
+    PSPNet, recognised by slope_filler, bias_filler, momentum or frozen: slope, bias, mean and variance;
     y = slope * (x - mean) / sqrt(variance + eps) + bias.
     """
 

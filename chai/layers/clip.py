@@ -1,4 +1,4 @@
-"""Clip: x, but not below min and not above max."""
+"""Clip: x limited to the range from min to max."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClipParams:
-    """Both must be given."""
+    """Both limits are required."""
 
     min: float | None = None
     max: float | None = None
 
 
 class Clip(Layer):
-    """Element by element; min wins over a max below it."""
+    """Element by element; if max < min, the result is min."""
 
     message = "clip_param"
     Params = ClipParams

@@ -1,4 +1,4 @@
-"""Concat: blobs one after the other along an axis."""
+"""Concat: blobs joined along an axis."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Concat(Layer):
     merges_formats = True
 
     def along(self, shape: Shape) -> int:
-        """Return the axis that grows."""
+        """Return the axis along which blobs are joined."""
         legacy = self.params.concat_dim
         return self.axis(self.params.axis if legacy is None else legacy, shape)
 

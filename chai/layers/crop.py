@@ -1,4 +1,4 @@
-"""Crop: a window of the first bottom, as large as the second from ``axis`` on."""
+"""Crop: a window of the first bottom with the second's size in all axes from ``axis``."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CropParams:
-    """offset: where the window begins, one for all cropped axes or one each."""
+    """offset: the start of the window, one value for all cropped axes or one each."""
 
     axis: int = axis_index(2)
     offset: tuple[int, ...] = within(0, 2**31 - 1, ())
 
 
 class Crop(Layer):
-    """The second bottom only gives sizes."""
+    """Only the size of the second bottom is used."""
 
     message = "crop_param"
     Params = CropParams

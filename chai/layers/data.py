@@ -10,13 +10,13 @@ from ._source import DataSource
 
 @dataclass(frozen=True)
 class DataParams:
-    """The batch of a training net; at run time the batch is what the caller passes."""
+    """The batch size of a training net; at run time the caller's array sets it."""
 
     batch_size: int | None = within(1, 2**31 - 1)
 
 
 class Data(DataSource):
-    """Its first top becomes an input; crop_size, where given, is its height and width."""
+    """Its first top becomes an input; crop_size, if given, is its height and width."""
 
     message = "data_param"
     Params = DataParams

@@ -1,4 +1,4 @@
-"""Deconvolution: the transpose of Convolution; every input pixel spreads its kernel over the output."""
+"""Deconvolution: transposed convolution; every input pixel adds its multiple of the kernel to the output."""
 
 from __future__ import annotations
 

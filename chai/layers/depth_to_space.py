@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DepthToSpaceParams:
-    """Side of a block; data_format NHWC, NCHW or DCR (the same), or CRD."""
+    """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
 
     block_size: int | None = size()
     data_format: str = "NHWC"
@@ -24,7 +24,7 @@ class DepthToSpaceParams:
 class DepthToSpace(Layer):
     """With block b, pixel (i, j) of a block of channel d comes from channel (i * b + j) * D + d of D * b * b.
 
-    CRD: from channel (d * b + i) * b + j, as PyTorch's PixelShuffle has it.
+    CRD: from channel (d * b + i) * b + j, as in PyTorch's PixelShuffle.
     """
 
     message = "depth_to_space_param"

@@ -6,6 +6,6 @@ from .convolution import Convolution
 
 
 class DepthwiseConvolution(Convolution):
-    """Named so by forks that had a faster kernel for it; parameters and results are Convolution's."""
+    """Type of forks that have a faster kernel for it; parameters and results are Convolution's."""
 
     fork = "yonghenglh6/DepthwiseConvolution"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NonMaximumSuppression:
-    """Of two boxes that overlap more than nms_threshold the weaker goes; eta < 1 lowers the threshold as it works."""
+    """Drop the weaker of two boxes that overlap by more than nms_threshold; eta < 1 lowers the threshold step by step."""
 
     nms_threshold: float = within(0, 1e6, 0.3)
     top_k: int | None = within(-1, 2**31 - 1)
@@ -29,7 +29,7 @@ class NonMaximumSuppression:
 class DetectionOutputParams:
     """keep_top_k: boxes kept per image over all classes, -1 for all.
 
-    no_permute and nbottom, the number of feature maps, are the Synopsys fork's.
+    no_permute and nbottom (the number of feature maps) are the Synopsys fork's.
     """
 
     num_classes: int = within(0, SIZE, 0)
@@ -47,12 +47,12 @@ class DetectionOutputParams:
 class DetectionOutput(Layer):
     """Bottoms: locations (N, boxes * 4), scores (N, boxes * classes), priors (1, 2, boxes * 4).
 
-    Top: (1, 1, found, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; by image, then label, then
-    falling score. Nothing found gives one row per image: its number and six times -1. The number of rows is known
-    only at run time; the shape rule says 1, as SSD does.
+    Top: (1, 1, found, 7), a row per box: image, label, score, xmin, ymin, xmax, ymax; sorted by image, then label, then
+    descending score. If no box is found, there is one row per image: its number and six times -1. The number of rows is
+    known only at run time; the shape rule gives 1, as in SSD.
 
-    With no_permute the bottoms are, per feature map, scores (N, classes, boxes of a pixel, H * W), then as many locations
-    (N, boxes of a pixel * 4, H, W), then the priors; boxes go by map, box of a pixel, and pixel.
+    With no_permute the bottoms are the scores of each feature map (N, classes, boxes of a pixel, H * W), then its locations
+    (N, boxes of a pixel * 4, H, W) likewise, then the priors; boxes are ordered by map, box of a pixel, and pixel.
     """
 
     message = "detection_output_param"
@@ -91,7 +91,7 @@ class DetectionOutput(Layer):
         return ((1, 1, 1, 7),) if images else ((1, 1, 0, 7),)
 
     def _together(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        """Return shapes of the usual bottoms that those of no_permute make."""
+        """Return the shapes of the usual bottoms from those of no_permute."""
         maps, p = self.params.nbottom, self.params
         if len(bottoms) != 2 * maps + 1:
             raise self.wrong(f"{len(bottoms)} bottoms for {maps} feature maps; expected {2 * maps + 1}")
@@ -146,7 +146,7 @@ class DetectionOutput(Layer):
         return (np.array(rows, np.float32).reshape(1, 1, -1, 7),)
 
     def _decode(self, location: Array, priors: Array, variances: Array) -> Array:
-        """Return corners (boxes, 4) of the boxes that ``location`` describes relative to the priors."""
+        """Return the corners (boxes, 4) of the boxes that ``location`` describes relative to the priors."""
         if not self.params.variance_encoded_in_target:
             location = location * variances
         size: Array = priors[:, 2:] - priors[:, :2]
@@ -162,7 +162,7 @@ class DetectionOutput(Layer):
         return corners
 
     def _suppress(self, boxes: Array, scores: Array) -> list[int]:
-        """Return boxes kept for one class, best first."""
+        """Return the indices of the boxes kept for one class, best first."""
         nms = self.params.nms_param or NonMaximumSuppression()
         threshold = self.params.confidence_threshold
         candidates = np.arange(len(scores)) if threshold is None else np.flatnonzero(scores > threshold)

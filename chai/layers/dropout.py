@@ -1,4 +1,4 @@
-"""Dropout: the identity once training is over."""
+"""Dropout: the identity at TEST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Dropout(Layer):
-    """Caffe scales while it trains, so nothing is left to do at TEST."""
+    """Caffe scales during training, so nothing is left to do at TEST."""
 
     @property
     def relays(self) -> bool:

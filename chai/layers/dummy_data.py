@@ -21,7 +21,7 @@ class DummyDataParams:
 
 
 class DummyData(Source):
-    """Its tops become inputs: the caller's data stand for the fillers'."""
+    """Its tops become inputs: the caller's data replace the fillers'."""
 
     message = "dummy_data_param"
     Params = DummyDataParams
@@ -38,7 +38,7 @@ class DummyData(Source):
         return shapes
 
     def _legacy(self) -> list[Shape | None]:
-        """Return each of the four is given once for all tops, or once per top."""
+        """Return the shapes that num, channels, height and width give: each once for all tops, or once per top."""
         p, tops = self.params, len(self.tops)
         columns = [p.num, p.channels, p.height, p.width]
         if not any(columns):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EltwiseParams:
-    """coeff belongs to SUM: one per bottom, 1 when not given."""
+    """coeff applies to SUM: one per bottom, default 1."""
 
     operation: str = choice("PROD", "SUM", "MAX", default="SUM")
     coeff: tuple[float, ...] = ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ELUParams:
-    """The slope of the negative side at 0."""
+    """alpha is the slope at 0 from the negative side."""
 
     alpha: float = 1.0
 

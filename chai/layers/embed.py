@@ -1,4 +1,4 @@
-"""Embed: a trained row for each number."""
+"""Embed: a trained row for each index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EmbedParams:
 
 
 class Embed(Layer):
-    """The bottom holds whole numbers from 0 to input_dim - 1; the top has an axis more, of length num_output."""
+    """The bottom holds integers from 0 to input_dim - 1; the top has one more axis, of length num_output."""
 
     message = "embed_param"
     Params = EmbedParams

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExpParams:
-    """Base -1 stands for e."""
+    """Base -1 means e."""
 
     base: float = -1.0
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Filter: the images of a batch that a selector marks."""
+"""Filter: the images of a batch that a selector picks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Filter(Layer):
-    """The last bottom is the selector, one number per image; a top per other bottom, with the images not marked 0.
+    """The last bottom is the selector, one number per image: each top has the images of its bottom with a number not 0.
 
-    The shape rule says that all images pass, since how many do is known only at run time.
+    The shape rule assumes that all images pass, as their number is known only at run time.
     """
 
     bottoms_allowed = (2, None)

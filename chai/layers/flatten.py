@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlattenParams:
-    """Both ends are included; negative counts from the last."""
+    """Both ends are included; negative values count from the last axis."""
 
     axis: int = axis_index(1)
     end_axis: int = axis_index(-1)
 
 
 class Flatten(Layer):
-    """A view; nothing is moved."""
+    """The top is a view of the bottom."""
 
     message = "flatten_param"
 

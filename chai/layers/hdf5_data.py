@@ -7,7 +7,7 @@ from .data import DataParams
 
 
 class HDF5Data(DataSource):
-    """Its tops become inputs; the file says nothing of their sizes. The HDF5 files are never opened."""
+    """Its tops become inputs of unknown size. The HDF5 files are never opened."""
 
     message = "hdf5_data_param"
     Params = DataParams

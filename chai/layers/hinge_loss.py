@@ -1,4 +1,4 @@
-"""HingeLoss: one against all hinge loss."""
+"""HingeLoss: one-vs-all hinge loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ICNetSubgraph: the pyramid of averages in ICNet, as one layer."""
+"""ICNetSubgraph: ICNet's pyramid pooling as one layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS = (
 
 
 class ICNetSubgraph(Layer):
-    """x + four averages of it over windows of these fixed sizes, each resized to the size of x (bilinear)."""
+    """x plus four average poolings of it with these fixed windows, each resized bilinearly to the size of x."""
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 

@@ -1,4 +1,4 @@
-"""Im2col: the pixels under each place of a window, as channels."""
+"""Im2col: the pixels under each position of a window, as channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Im2col(WindowLayer):
     """Channel (c * kh + i) * kw + j is pixel (i, j) of the window in channel c; padding is zero.
 
-    Only the window of convolution_param counts.
+    Only the window is read from convolution_param.
     """
 
     bottoms_allowed = (1, 1)
@@ -33,7 +33,7 @@ class Im2col(WindowLayer):
 
     @property
     def _inside(self) -> Window:
-        """The window over an image that has its padding, which sides of their own may leave uneven."""
+        """Return the window over an image that is already padded, perhaps asymmetrically."""
         return Window(self.kernel, self._stride, (0, 0), self._dilation)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""InnerProduct: y = x W' + b over everything from ``axis`` on."""
+"""InnerProduct: y = x W' + b over all axes from ``axis``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InnerProductParams:
-    """``transpose`` says that the weights are stored as (K, num_output)."""
+    """With ``transpose`` the weights are stored as (K, num_output)."""
 
     num_output: int = within(0, 2**31 - 1, 0)
     bias_term: bool = True

@@ -1,4 +1,4 @@
-"""Input: blobs that the caller fills."""
+"""Input: blobs that the caller feeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class InputParams:
 
 
 class Input(Source):
-    """The tops are the network's inputs, of the shapes given; ``forward`` may be handed others."""
+    """The tops are the network's inputs in the given shapes; ``forward`` accepts other shapes."""
 
     message = "input_param"
     Params = InputParams

@@ -1,4 +1,4 @@
-"""Interp: a map of another size, bilinear."""
+"""Interp: bilinear resizing of a map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InterpParams:
-    """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop."""
+    """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
 
     height: int | None = within(1, SIZE)
     width: int | None = within(1, SIZE)
@@ -28,10 +28,10 @@ class InterpParams:
 
 
 class Interp(Layer):
-    """Corners stay corners: a factor z makes (size - 1) * z + 1 of size, and a shrinking by s (size - 1) / s + 1.
+    """Corners are aligned: zoom_factor z turns size into (size - 1) * z + 1, shrink_factor s into (size - 1) / s + 1.
 
-    One factor alone comes before height and width, those before both factors; full_zoom_factor (Synopsys) is last and
-    makes size * z.
+    A single factor has priority over height and width, and these over both factors; full_zoom_factor (Synopsys) comes last
+    and gives size * z.
     """
 
     message = "interp_param"

@@ -1,4 +1,4 @@
-"""Local: a convolution with weights of its own at every place."""
+"""Local: a convolution with separate weights at every position."""
 
 from __future__ import annotations
 

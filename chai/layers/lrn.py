@@ -1,4 +1,4 @@
-"""LRN: y = x / (k + alpha * mean of squares nearby) ^ beta, nearby in channels or in space."""
+"""LRN: y = x / (k + alpha * mean of squares nearby) ^ beta, over neighbouring channels or pixels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from ..blob import Array
 
-BAND = 1 << 15  # elements at a time: five arrays of them are in the cache together
+BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
 
 @dataclass(frozen=True)
 class LRNParams:
-    """local_size is odd: channels of a window, or the side of a square of pixels."""
+    """local_size is odd: the number of channels of a window, or the side of a square of pixels."""
 
     local_size: int = within(1, SIZE, 5)
     alpha: float = 1.0
@@ -45,7 +45,7 @@ class LRN(Layer):
 
     @property
     def error_sensitive(self) -> bool:
-        """Large values are squashed."""
+        """Return True: large values are compressed, and so are their errors."""
         return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
@@ -62,13 +62,13 @@ class LRN(Layer):
         y = np.empty_like(x)
         rows = max(1, BAND // max(1, x.shape[1] * x.shape[3]))
         for image, result in zip(x, y):
-            for first in range(0, x.shape[2], rows):  # no pixel needs another
+            for first in range(0, x.shape[2], rows):  # pixels are independent
                 band = image[:, first : first + rows]
                 np.multiply(band, _negative_power(self._scale(band), p.beta), out=result[:, first : first + rows])
         return (y,)
 
     def _scale(self, image: Array) -> Array:
-        """k + alpha / local_size * sum of squares over local_size channels around each, (C, H, W)."""
+        """Return k + alpha / local_size * sum of squares over the local_size channels around each, (C, H, W)."""
         p = self.params
         square = image * image
         total = square.copy()

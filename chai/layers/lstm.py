@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class LSTM(RecurrentLayer):
     """c = cont * f * c_before + i * g, h = o * tanh(c), with gates i, f, o by sigmoid and g by tanh, in this order.
 
-    Blobs: weights of x (4 * D, I) and their bias (4 * D,), weights of the input for all steps if there is one, weights of
-    h (4 * D, D). State: h, c.
+    Blobs: weights of x (4 * D, I) and their bias (4 * D,), weights of the input for all steps if there is one,
+    weights of h (4 * D, D). State: h, c.
     """
 
     gates = 4

@@ -1,4 +1,4 @@
-"""MemoryData: arrays handed over in memory."""
+"""MemoryData: arrays passed in memory."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Mul(PairLayer):
-    """The smaller is repeated along the axes it lacks, as in TensorFlow, from which its networks come."""
+    """The smaller blob is repeated along missing axes, as in TensorFlow, the origin of networks with this type."""
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 

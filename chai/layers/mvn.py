@@ -1,4 +1,4 @@
-"""MVN: x minus its mean, over its standard deviation."""
+"""MVN: x minus its mean, divided by its standard deviation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MVNParams:
 
 
 class MVN(Layer):
-    """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance the mean only."""
+    """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance y = x - mean."""
 
     message = "mvn_param"
     Params = MVNParams

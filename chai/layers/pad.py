@@ -1,4 +1,4 @@
-"""Pad: a constant around a blob."""
+"""Pad: a blob with a constant border."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameter: a trained blob as it is."""
+"""Parameter: a trained blob."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ParameterParams:
 
 
 class Parameter(Layer):
-    """Reads nothing; the top is the blob."""
+    """Has no bottom; the top is the blob."""
 
     message = "parameter_param"
     Params = ParameterParams

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PermuteParams:
-    """order[i] is the bottom's axis that becomes axis i; axes not named follow in their own order."""
+    """order[i] is the bottom's axis that becomes axis i; the other axes follow in their original order."""
 
     order: tuple[int, ...] = within(0, 31, ())
 
 
 class Permute(Layer):
-    """0, 2, 3, 1 makes NCHW into NHWC."""
+    """0, 2, 3, 1 turns NCHW into NHWC."""
 
     message = "permute_param"
     Params = PermuteParams

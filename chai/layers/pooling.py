@@ -1,4 +1,4 @@
-"""Pooling: maximum or average of a window, or what stochastic pooling expects of it."""
+"""Pooling: maximum, average, or expected value of stochastic pooling in a window."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class PoolingParams:
     """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
 
-    The Synopsys fork has AVE_EXC_PAD, a padding for each side, and ceil_mode, which is another round_mode.
+    The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.
     """
 
     pool: str = choice("MAX", "AVE", "STOCHASTIC", "AVE_EXC_PAD", default="MAX")
@@ -49,11 +49,11 @@ class PoolingParams:
 
 
 class Pooling(Layer):
-    """Sizes round up; with padding, a last window that would begin behind the padded image is dropped.
+    """Sizes round up; with padding, a last window that would start in the padding after the image is dropped.
 
-    MAX never sees the padding; its second top, if there is one, says where in the map each maximum lies. AVE divides by
-    the window clipped at size + pad, so padding inside it counts; AVE_EXC_PAD by the pixels. STOCHASTIC at TEST is the
-    mean of a pixel drawn with a probability equal to its share of the sum: sum of squares / sum.
+    MAX ignores the padding; its second top, if there is one, holds the index of each maximum in the map. AVE divides by the
+    area of the window clipped at size + pad, so padding inside it counts; AVE_EXC_PAD by the number of pixels. STOCHASTIC
+    at TEST is the expected value of a pixel drawn with a probability proportional to it: sum of squares / sum.
     """
 
     message = "pooling_param"
@@ -99,7 +99,7 @@ class Pooling(Layer):
         for i in range(2):
             span = size[i] + before[i] + after[i] - window.kernel[i]
             steps = span // window.stride[i] if down else ceil_div(span, window.stride[i])
-            # Caffe rounds up, then drops a window that starts in the padding behind the image
+            # Caffe rounds up, then drops a window that starts in the padding after the image
             if any(before + after) and steps * window.stride[i] >= size[i] + window.pad[i]:
                 steps -= 1
             if steps < 0:
@@ -146,7 +146,7 @@ class Pooling(Layer):
 
     @property
     def error_sensitive(self) -> bool:
-        """In an average rounding errors cancel, while values that were cut off do not."""
+        """Return whether it averages: rounding errors cancel in an average, errors from clipping do not."""
         return bool(self.params.pool == "AVE")
 
     def channels_from(self, bottom: str, shapes: Mapping[str, Shape]) -> int | None:
@@ -161,12 +161,12 @@ class Pooling(Layer):
         if self.params.pool == "MAX":
             return (pooling.max_pool(x, window, out),)
         total = pooling.sum_pool(x, window, out)
-        if self.params.pool == "STOCHASTIC":  # Caffe adds FLT_MIN, so that nothing is divided by 0
+        if self.params.pool == "STOCHASTIC":  # as in Caffe, FLT_MIN avoids a division by 0
             return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
         return (total / self._areas(x.shape, window, out),)
 
     def _areas(self, shape: Shape, window: Window, out: Shape) -> Array:
-        """Return what an average divides by, for each window."""
+        """Return the divisor of the average for each window."""
         if self.params.pool == "AVE_EXC_PAD":
             return pooling.areas(window, out, (0, 0), shape[2:])
         before, after = self._sides

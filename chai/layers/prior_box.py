@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PriorBoxParams:
-    """Sizes in pixels of the image; step is the distance of neighbouring boxes, 0: image size / map size."""
+    """Sizes in pixels of the image; step is the distance between neighbouring boxes, 0 means image size / map size."""
 
     min_size: tuple[float, ...] = within(1e-6, 1e6, ())
     max_size: tuple[float, ...] = within(1e-6, 1e6, ())

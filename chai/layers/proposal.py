@@ -1,4 +1,4 @@
-"""Proposal: the regions that a Faster R-CNN looks at, from its scores and box deltas at every pixel of a map."""
+"""Proposal: the regions of interest of a Faster R-CNN, from scores and box deltas at every pixel of a map."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProposalParams:
-    """Pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
+    """In pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
 
-    pre_nms_topn regions are searched for overlaps, post_nms_topn stay at most.
+    The best pre_nms_topn regions enter suppression, at most post_nms_topn are kept.
     """
 
     feat_stride: int = size(16)
@@ -34,15 +34,15 @@ class ProposalParams:
 
 
 class Proposal(Layer):
-    """Bottoms: scores (1, 2 * A, H, W), those of objects last; deltas (1, 4 * A, H, W); image (1, 3) or (1, 4).
+    """Bottoms: scores (1, 2 * A, H, W), background first, then objects; deltas (1, 4 * A, H, W); image (1, 3) or (1, 4).
 
-    A = ratios * scales. The image's numbers are height, width, and the scale it was resized by (height, then width, if
-    there are two), which min_size is multiplied with. Tops: regions (K, 5), best first: 0, x1, y1, x2, y2; and, if asked
-    for, their scores (K,). The shape rule says the most that K can be.
+    A = ratios * scales. The image's numbers are its height, its width, and the scale it was resized by (height's, then
+    width's, if there are two), which multiplies min_size. Tops: regions (K, 5), best first: 0, x1, y1, x2, y2; and
+    optionally their scores (K,). The shape rule gives the maximum of K.
 
     An anchor of ratio r and scale s is round(sqrt(base_size^2 / r)) * s wide and round(width before s * r) * s high, both
-    corners included. A region below min_size is not left out: its score becomes 0. Of equal scores the pixel that comes
-    first is better, then the anchor; the fork's quicksort leaves their order open.
+    corners included. A region below min_size is kept, with score 0. Equal scores are ordered by pixel, then anchor; in the
+    fork, whose quicksort is not stable, their order is undefined.
     """
 
     message = "proposal_param"
@@ -91,7 +91,7 @@ class Proposal(Layer):
         return (regions, scores[kept])[: len(self.tops)]
 
     def _anchors(self) -> tuple[Array, float]:
-        """Widths and heights (A, 2), scales running fastest; and the centre of them all, across and down."""
+        """Return widths and heights (A, 2), with scales varying fastest, and their common centre, x and y in one number."""
         p = self.params
         base, ratio = np.float32(p.base_size), np.array(p.ratio, np.float32)
         wide = np.floor(np.sqrt(base * base / ratio) + np.float32(0.5))
@@ -100,7 +100,7 @@ class Proposal(Layer):
         return sides.reshape(-1, 2), p.base_size / 2
 
     def _moved(self, deltas: Array) -> Array:
-        """Return corners (H * W * A, 4) of the anchors at every pixel, moved and stretched by the deltas."""
+        """Return the corners (H * W * A, 4) of the anchors at every pixel, moved and scaled by the deltas."""
         h, w = deltas.shape[2:]
         sides, middle = self._anchors()
         by = deltas.reshape(len(sides), 4, h, w).transpose(2, 3, 0, 1)  # (H, W, A, 4)

@@ -1,4 +1,4 @@
-"""PSROIPooling: each region's averages in a grid, every part of which has channels of its own."""
+"""PSROIPooling: each region's averages in a grid of parts, each part from separate channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PSROIPoolingParams:
-    """All three must be given: group_size x group_size parts, output_dim channels of the top."""
+    """All three are required: group_size x group_size parts, output_dim channels of the top."""
 
     spatial_scale: float | None = None
     output_dim: int | None = size()
@@ -24,9 +24,9 @@ class PSROIPoolingParams:
 
 
 class PSROIPooling(RegionLayer):
-    """Part (i, j) of channel c averages channel (c * group_size + i) * group_size + j; without a pixel it gives 0.
+    """Part (i, j) of channel c averages channel (c * group_size + i) * group_size + j; a part without pixels gives 0.
 
-    A region runs from round(corner) to round(other corner) + 1, times spatial_scale, and is at least 0.1 long.
+    A region extends from round(corner) to round(other corner) + 1, times spatial_scale, and at least 0.1 in each axis.
     """
 
     message = "psroi_pooling_param"

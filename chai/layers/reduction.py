@@ -1,4 +1,4 @@
-"""Reduction: one number from everything behind an axis."""
+"""Reduction: the sum or mean over all axes from ``axis``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReductionParams:
-    """ASUM adds sizes, SUMSQ squares."""
+    """ASUM sums magnitudes, SUMSQ squares."""
 
     operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", default="SUM")
     axis: int = axis_index(0)
@@ -24,7 +24,7 @@ class ReductionParams:
 
 
 class Reduction(Layer):
-    """coeff times the sum, sum of sizes, sum of squares or mean over ``axis`` and every axis behind it."""
+    """coeff times the sum, sum of magnitudes, sum of squares or mean over ``axis`` and all axes after it."""
 
     message = "reduction_param"
     Params = ReductionParams

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReLUParams:
-    """negative_slope 0 is the plain ReLU; relu6, of the Synopsys fork, cuts off at 6."""
+    """negative_slope 0 is the plain ReLU; the Synopsys fork's relu6 clamps at 6."""
 
     negative_slope: float = 0.0
     relu6: bool = False
@@ -29,7 +29,7 @@ class ReLU(Layer):
 
     @property
     def most(self) -> float | None:
-        """The value at which it is cut off."""
+        """Return the upper limit of its values, None if there is none."""
         return 6.0 if self.params.relu6 else None
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:

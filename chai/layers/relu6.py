@@ -15,7 +15,7 @@ class ReLU6Params:
 
 
 class ReLU6(ReLU):
-    """As a type of its own in MobileNet-YOLO."""
+    """A separate type in MobileNet-YOLO."""
 
     message = "relu6_param"
     Params = ReLU6Params

@@ -24,9 +24,9 @@ class ReorgParams:
 class Reorg(Layer):
     """(N, C, H, W) to (N, C * s * s, H / s, W / s); reverse: (N, C / (s * s), H * s, W * s).
 
-    Darknet's order is not that of a space-to-depth: the numbers of a map are read as if it had C / (s * s) channels of
-    (H * s, W * s), and the pixels (i, j) of its squares fill channels (i * s + j) * C / (s * s) and on of a blob
-    (C, H, W), whose numbers in turn are read as the top. (The fork swaps height and width; its maps are square.)
+    Darknet's order differs from space-to-depth: the map is reshaped to C / (s * s) channels of (H * s, W * s); pixel (i, j)
+    of each square goes to the C / (s * s) channels from (i * s + j) * C / (s * s) of a blob (C, H, W), which is reshaped to
+    the top. (The fork swaps height and width; its maps are square.)
     """
 
     message = "reorg_param"

@@ -1,4 +1,4 @@
-"""Reshape: other sizes, same numbers in the same order."""
+"""Reshape: the same numbers in the same order in another shape."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReshapeParams:
-    """shape replaces ``num_axes`` axes (-1: all) from ``axis`` on.
+    """shape replaces ``num_axes`` axes (-1: all) from ``axis``.
 
-    pixelshuffler is the Synopsys fork's: another operation, which the other fields do not concern.
+    The Synopsys fork's pixelshuffler is another operation, which ignores the other fields.
     """
 
     shape: BlobShape | None = nested(BlobShape)
@@ -27,7 +27,7 @@ class ReshapeParams:
 
 
 class Reshape(Layer):
-    """A dim of 0 copies the bottom's, one dim of -1 takes what is left. A view; nothing is moved.
+    """A dim of 0 copies the bottom's, one dim of -1 is inferred. The top is a view of the bottom.
 
     pixelshuffler r above 1: channel (c * r + i) * r + j becomes pixel (i, j) of the r x r squares of channel c.
     """

@@ -1,4 +1,4 @@
-"""ResizeNearestNeighbor: a map of another size, each pixel from the nearest one."""
+"""ResizeNearestNeighbor: nearest-neighbour resizing of a map."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ResizeNearestNeighborParams:
 
 
 class ResizeNearestNeighbor(Layer):
-    """Pixel i comes from i * size / new size, rounded down; half_pixel_centers: from (i + 0.5) * size / new size.
+    """Pixel i copies i * size / new size, rounded down; half_pixel_centers: (i + 0.5) * size / new size, rounded down.
 
-    align_corners: from i * (size - 1) / (new size - 1), rounded half up, so that corners stay corners.
+    align_corners: i * (size - 1) / (new size - 1), rounded half up, so that corners map to corners.
     """
 
     message = "resize_nearest_neighbor_param"
@@ -39,7 +39,7 @@ class ResizeNearestNeighbor(Layer):
 
     @property
     def _first(self) -> int:
-        """The axis of rows."""
+        """Return the axis of rows."""
         return 1 if self.params.data_format == "NHWC" else 2
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -63,13 +63,13 @@ class ResizeNearestNeighbor(Layer):
         return (x,)
 
     def _from(self, old: int, new: int) -> Array:
-        """Return which pixel each new one comes from; in float32, whose rounding decides on edges."""
+        """Return the source pixel of each new one; computed in float32, whose rounding decides ties."""
         p, i = self.params, np.arange(new, dtype=np.float32)
         if p.align_corners and new > 1:
             place = np.floor(i * np.float32((old - 1) / np.float32(new - 1)) + np.float32(0.5))
         else:
             step = np.float32(old / np.float32(new))
-            # with align_corners a single pixel is number 0, which either way gives
+            # with align_corners a single pixel copies pixel 0, and so it does by this formula
             place = np.floor((i + np.float32(0.5 if p.half_pixel_centers else 0)) * step)
         found: Array = np.minimum(place.astype(np.intp), old - 1)
         return found

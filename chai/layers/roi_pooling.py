@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ROIPoolingParams:
-    """Parts down and across, and pixels of the map per pixel of the image."""
+    """Number of parts down and across, and pixels of the map per pixel of the image."""
 
     pooled_h: int = within(0, SIZE, 0)
     pooled_w: int = within(0, SIZE, 0)
@@ -24,7 +24,7 @@ class ROIPoolingParams:
 
 
 class ROIPooling(RegionLayer):
-    """Corners are rounded to pixels of the map, both included; parts without a pixel give 0. Top: (regions, C, h, w)."""
+    """Corners are rounded to pixels of the map, both included; parts without pixels give 0. Top: (regions, C, h, w)."""
 
     message = "roi_pooling_param"
     Params = ROIPoolingParams
@@ -38,7 +38,7 @@ class ROIPooling(RegionLayer):
 
     def bounds(self, start: float, end: float, i: int) -> Array:
         first, last = (half_away(float(np.float32(c) * np.float32(self.params.spatial_scale))) for c in (start, end))
-        # cut at 0, then moved: the parts are those of the region, whatever its place
+        # cut at 0, then moved, so that the parts do not depend on the region's position
         return cut(0, max(last - first + 1, 1), (self.params.pooled_h, self.params.pooled_w)[i]) + first
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

@@ -1,4 +1,4 @@
-"""Scale: y = s * x (+ b), s and b laid over some axes; usually one pair per channel, behind a BatchNorm."""
+"""Scale: y = s * x (+ b), with s and b broadcast over some axes; usually per channel, after a BatchNorm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScaleParams:
-    """num_axes -1 takes every axis from ``axis`` on. Without a caffemodel s is 1 and b is 0."""
+    """num_axes -1 means all axes from ``axis``. Without a caffemodel s is 1 and b is 0."""
 
     axis: int = axis_index(1)
     num_axes: int = within(-1, 32, 1)

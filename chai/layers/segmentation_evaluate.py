@@ -1,4 +1,4 @@
-"""SegmentationEvaluate: how well areas agree."""
+"""SegmentationEvaluate: agreement of segmented areas."""
 
 from __future__ import annotations
 

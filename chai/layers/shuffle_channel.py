@@ -1,4 +1,4 @@
-"""ShuffleChannel: channels dealt out to groups in turn."""
+"""ShuffleChannel: channels interleaved across groups."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShuffleChannelParams:
-    """Groups that the channels come in."""
+    """The number of groups of channels in the bottom."""
 
     group: int = size(1)
 
 
 class ShuffleChannel(Layer):
-    """Channels as a table of ``group`` rows, read column by column: of 6 in 3 groups 0 2 4 1 3 5."""
+    """Channels form a table of ``group`` rows, read column by column: 6 channels in 3 groups give 0 2 4 1 3 5."""
 
     message = "shuffle_channel_param"
     Params = ShuffleChannelParams

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SliceParams:
-    """slice_point: where each piece but the first begins; without it the pieces are equal. slice_dim: old name of axis."""
+    """slice_point: start of each piece but the first; without it the pieces are equal. slice_dim: old name of axis."""
 
     axis: int = axis_index(1)
     slice_point: tuple[int, ...] = within(0, 2**31 - 1, ())
@@ -35,7 +35,7 @@ class Slice(Layer):
     tops_allowed = (1, None)
 
     def _cuts(self, shape: Shape) -> tuple[int, list[int]]:
-        """Return the axis, and where each piece begins and the last one ends."""
+        """Return the axis, and the start of each piece followed by the end of the last."""
         legacy = self.params.slice_dim
         along = self.axis(self.params.axis if legacy is None else legacy, shape)
         size, pieces = shape[along], len(self.tops)

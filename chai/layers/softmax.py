@@ -22,7 +22,7 @@ class SoftmaxParams:
 
 
 class Softmax(Layer):
-    """The maximum is taken away first, so nothing overflows."""
+    """The maximum is subtracted first, so nothing overflows."""
 
     message = "softmax_param"
     Params = SoftmaxParams

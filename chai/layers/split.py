@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Split(Layer):
-    """Caffe inserts these where a blob has several readers; here any number may read a blob, so none is needed."""
+    """Caffe inserts these for blobs with several readers; chai does not need them."""
 
     tops_allowed = (1, None)
 

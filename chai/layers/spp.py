@@ -1,4 +1,4 @@
-"""SPP: poolings into 1, 2x2, 4x4, ... parts of the map, one after the other in a vector."""
+"""SPP: poolings of the map into 1, 2x2, 4x4, ... parts, concatenated."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SPPParams:
-    """How many poolings, and of which kind."""
+    """Number of poolings, and their method."""
 
     pyramid_height: int = within(0, 16, 0)
     pool: str = choice("MAX", "AVE", "STOCHASTIC", default="MAX")
 
 
 class SPP(Layer):
-    """Pooling i has a kernel and stride of size / 2^i, rounded up, and half of what is too much as padding.
+    """Pooling i has kernel and stride size / 2^i, rounded up, and half the excess as padding.
 
-    Of one pooling the top is its map, of several (N, C * all their pixels).
+    The top is the map of a single pooling, or (N, C * all their pixels) for several.
     """
 
     message = "spp_param"

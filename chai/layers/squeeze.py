@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SqueezeParams:
-    """The axes that go; none: all of length 1."""
+    """The axes to remove; all axes of length 1 if none are given."""
 
     axis: tuple[int, ...] = within(-32, 31, ())
 
 
 class Squeeze(Layer):
-    """A view; nothing is moved."""
+    """The top is a view of the bottom."""
 
     message = "squeeze_param"
     Params = SqueezeParams

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ThresholdParams:
-    """Equal is not above."""
+    """A value equal to threshold gives 0."""
 
     threshold: float = 0.0
 

@@ -1,4 +1,4 @@
-"""Tile: a blob several times along an axis."""
+"""Tile: a blob repeated along an axis."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TileParams:
-    """tiles must be given."""
+    """tiles is required."""
 
     axis: int = axis_index(1)
     tiles: int | None = within(1, 2**31 - 1)
 
 
 class Tile(Layer):
-    """1 2 twice is 1 2 1 2."""
+    """Two tiles of 1 2 are 1 2 1 2."""
 
     message = "tile_param"
     Params = TileParams

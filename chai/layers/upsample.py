@@ -1,4 +1,4 @@
-"""Upsample: pixels back to where a max pooling found them, or every pixel as a square."""
+"""Upsample: pixels moved back to the positions of a max pooling's maxima, or every pixel repeated as a square."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class UpsampleParams:
     """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
 
-    pad_out_h and pad_out_w take one row or column away again (scale 2 only).
+    pad_out_h and pad_out_w remove one row or column again (scale 2 only).
     """
 
     scale: int | None = size()
@@ -32,10 +32,11 @@ class UpsampleParams:
 
 
 class Upsample(Layer):
-    """Two forks have a type of this name, and the number of bottoms tells them apart.
+    """Two forks have a type of this name; they differ in the number of bottoms.
 
-    SegNet: bottoms x and the second top of a Pooling; x goes to the places that it names, 0 elsewhere; the factor is
-    2 unless given. MobileNet-YOLO: one bottom; every pixel becomes a square of scale x scale, scale being 1 unless given.
+    SegNet: the bottoms are x and the second top of a Pooling, which holds the index of each element of x in the top; all
+    others are 0; the default factor is 2. MobileNet-YOLO: one bottom; every pixel becomes a square of scale x scale; the
+    default scale is 1.
     """
 
     message = "upsample_param"
@@ -75,6 +76,6 @@ class Upsample(Layer):
                 )
             )
         y = np.zeros((n * c, h * w), np.float32)
-        # row by row, so that of two pixels for one place the last one stays, as in a loop
+        # row by row, so that the last of several pixels with one index wins, as in a loop
         y[np.arange(n * c).reshape(-1, 1), places] = x.reshape(n * c, -1)
         return (y.reshape(n, c, h, w),)

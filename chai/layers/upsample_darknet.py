@@ -1,4 +1,4 @@
-"""UpsampleDarknet: every pixel becomes a square of itself."""
+"""UpsampleDarknet: every pixel repeated as a square."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from .data import DataParams
 
 
 class WindowData(DataSource):
-    """Its first top becomes an input; crop_size, where given, is its height and width."""
+    """Its first top becomes an input; crop_size, if given, is its height and width."""
 
     message = "window_data_param"
     Params = DataParams

@@ -29,8 +29,8 @@ class YoloDetectionOutputParams:
 class YoloDetectionOutput(YoloLayer):
     """A box's centre is (cell + sigmoid(x, y)) / S, its size exp(w, h) * anchor / S.
 
-    Its label is the likeliest class, its score sigmoid(objectness) * softmax(class); a candidate if that reaches
-    confidence_threshold. A second bottom is another grid with the same anchors.
+    Its label is the most likely class, its score sigmoid(objectness) * softmax(class); it is a candidate if the score
+    reaches confidence_threshold. A second bottom is another grid with the same anchors.
     """
 
     message = "yolo_detection_output_param"

@@ -1,4 +1,4 @@
-"""YoloSeg: a loss of segmentation."""
+"""YoloSeg: a segmentation loss."""
 
 from __future__ import annotations
 

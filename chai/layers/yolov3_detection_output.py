@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Yolov3DetectionOutputParams:
-    """biases are the anchors' widths and heights in pixels; mask says which of them each grid has, grid by grid.
+    """biases are the anchors' widths and heights in pixels; mask holds the anchors' indices, grid by grid.
 
     anchors_scale: pixels per cell, one number per grid.
     """
@@ -67,13 +67,13 @@ class Yolov3DetectionOutput(YoloLayer):
             boxes[..., 1] = (rows + sigmoid(values[..., 1])) / side
             boxes[..., 2:] = np.exp(values[..., 2:4]) * anchors[mask].reshape(-1, 1, 1, 2) / np.float32(side * scale)
             scores = sigmoid(values[..., 4:5]) * sigmoid(values[..., 5:])
-            # by cell, then box of the cell, as candidates of equal scores are ordered
+            # by cell, then box of the cell: the order of candidates with equal scores
             grids.append((by_cell(boxes), by_cell(scores)))
         lines: list[tuple[float, ...]] = []
         for image in range(len(bottoms[0])):
             boxes = np.concatenate([b[image] for b, _ in grids])
             scores = np.concatenate([s[image] for _, s in grids])
-            if p.nms_threshold < 0.99:  # a box suppresses itself: its best class is the only one that can stay
+            if p.nms_threshold < 0.99:  # a box suppresses its own copies: only its best class can be kept
                 best = scores.argmax(1)
                 scores = np.where(np.arange(scores.shape[1]) == best.reshape(-1, 1), scores, -np.inf)
             box, label = np.nonzero(scores > np.float32(p.confidence_threshold))

@@ -1,4 +1,4 @@
-"""What an accelerator is: its manifest, the layout of blobs and weights in its memory, and its records of bit fields."""
+"""Description of an accelerator: manifest, memory layout of blobs and weights, and records of bit fields."""
 
 from .manifest import (
     Buffer,

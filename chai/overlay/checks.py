@@ -1,4 +1,4 @@
-"""What a manifest's schema cannot say: fields that overlap, numbers that contradict each other."""
+"""Checks that a manifest's schema cannot express: overlapping fields and contradictory numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..util.jsonfile import Document, Pointer
 
 
 def check(document: Document) -> None:
-    """Check a manifest that its schema accepts. Raises ParseError, with the line."""
+    """Check a manifest that is valid by its schema. Raises ParseError, with the line."""
     for section in ("descriptor", "table"):
         _check_record(document, section)
     _check_registers(document)
@@ -74,7 +74,7 @@ def _check_array(document: Document) -> None:
     if array["inputs"] % array["chain"]:
         message = f"array.chain: {array['inputs']} inputs are not whole chains of {array['chain']}"
         raise document.error(message, ("array", "chain"))
-    # the lower sum must not reach into the upper: weights are within +-127, codes within -128..127
+    # the lower sum must not overflow into the upper: weights are within +-127, codes within -128..127
     if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
         message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
         raise document.error(message, ("array", "chain"))
@@ -98,7 +98,7 @@ def _check_names(document: Document, place: Pointer) -> None:
 
 
 def _check_overlap(document: Document, what: str, spans: Iterable[tuple[int, int, str, Pointer]]) -> None:
-    """Spans are (start, length, name, place)."""
+    """Refuse overlapping spans (start, length, name, pointer). Raises ParseError."""
     end, last = 0, ""
     for start, length, name, place in sorted(spans, key=lambda s: s[0]):
         if start < end:

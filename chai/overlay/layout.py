@@ -1,7 +1,7 @@
-"""How blobs lie in the memory of an overlay: how many bytes, which of them share some, and where each code is.
+"""Layout of blobs in an overlay's memory: their sizes, the sharing of memory, and the position of each code.
 
-Layout ``planes``: a word is ``channels_per_word`` codes of one pixel; a plane is one such group of channels, row by row;
-an image is its planes, a blob its images. Channels beyond the last are zero. Nothing above the devices looks inside.
+Layout ``planes``: a word is ``channels_per_word`` codes of one pixel; a plane is such a group of channels, row by row; an
+image is its planes, a blob its images. Channels after the last are zero. Only devices depend on this.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where a blob lies, in bytes.
+    """Location of a blob, in bytes.
 
-    ``offset``         of the whole blob from the start of the buffer; a part has that of the whole
-    ``bytes``          of all its images, rounded up to the alignment; of a part: what its planes alone would take
-    ``parent``         the outermost blob that it is a part of, or None
-    ``first_channel``  of a part in that blob; its planes lie apart, one run per image
+    ``offset``         of the blob from the start of the buffer; a view has the offset of its parent
+    ``bytes``          of all its images, rounded up to the alignment; for a view, the size of its own planes
+    ``parent``         the outermost blob that it is a view of, or None
+    ``first_channel``  of a view in its parent; its planes are not contiguous, but one run per image
     """
 
     offset: int
@@ -37,15 +37,14 @@ class Placed:
 
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:
-    """Return bytes of a blob (N, C, ...) on the device: whole words of channels and images, rounded up to the
-    alignment."""
+    """Return the bytes of a blob (N, C, ...) on the device: whole words of channels, rounded up to the alignment."""
     n, c, *size = (*shape, 1, 1)
     words = ceil_div(n, layout.images_per_word) * planes(c, layout) * prod(size)
     return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
 
 
 def planes(channels: int, layout: Layout) -> int:
-    """Planes (groups of channels that share a word) that hold so many channels."""
+    """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
     return ceil_div(channels, layout.channels_per_word)
 
 
@@ -58,9 +57,8 @@ def overlap(a: Placed, b: Placed) -> bool:
 
 
 def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
-    """Return offsets of blobs that are alive from a first to a last moment, and the bytes of all: those that are never
-    alive together share bytes."""
-    # no greedy order is best for every network, and both take little time: the smaller buffer wins
+    """Return offsets of blobs and the total size; blobs with disjoint lifetimes (first, last) may share bytes."""
+    # neither greedy order is best for every network, and both are fast: take the smaller buffer
     crowds = _crowds(lives, sizes)
     largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
     crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
@@ -70,14 +68,14 @@ def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tup
 
 
 def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """For each blob, the most bytes that are alive at any one moment of its life."""
+    """Return, for each blob, the maximum of live bytes at any moment of its lifetime."""
     end = max((last for _, last in lives.values()), default=-1)
     alive = [sum(sizes[b] for b, (first, last) in lives.items() if first <= t <= last) for t in range(end + 1)]
     return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
 
 
 def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return each blob in turn into the smallest gap that holds it, between those that are alive with it."""
+    """Return offsets: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
     offsets: dict[str, int] = {}
     for blob in order:
         first, last = lives[blob]
@@ -96,9 +94,9 @@ def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Map
 
 
 def store(codes: Array, memory: Array, layout: Layout, first: int, channels: int) -> None:
-    """Write codes (int8, NCHW) into the memory (uint8) of a blob of so many ``channels``, from channel ``first`` on.
+    """Write codes (int8, NCHW) into the memory (uint8) of a blob with ``channels`` channels, from channel ``first``.
 
-    Only the planes of these codes are written. ``first`` is a plane's first channel.
+    Only the planes of these codes are written. ``first`` must be the first channel of a plane.
     """
     step = layout.channels_per_word
     n, c, h, w = codes.shape
@@ -111,7 +109,7 @@ def store(codes: Array, memory: Array, layout: Layout, first: int, channels: int
 
 
 def fetch(memory: Array, out: Array, layout: Layout, first: int, channels: int) -> None:
-    """Read codes ``out`` (int8, NCHW) from the memory of a blob of so many ``channels``, from channel ``first`` on."""
+    """Read codes ``out`` (int8, NCHW) from the memory of a blob with ``channels`` channels, from channel ``first``."""
     step = layout.channels_per_word
     n, c, h, w = out.shape
     words = _words(memory, (n, channels, h, w), layout)[:, first // step : first // step + planes(c, layout)]
@@ -121,7 +119,7 @@ def fetch(memory: Array, out: Array, layout: Layout, first: int, channels: int) 
 
 
 def _words(memory: Array, shape: Shape, layout: Layout) -> Array:
-    """Return the memory of a blob as codes (N, planes, H, W, channels of a word)."""
+    """Return a blob's memory as codes (N, planes, H, W, channels of a word)."""
     if layout.images_per_word != 1:
         raise DeviceError(f"layout of {layout.images_per_word} images per word: none but 1 is known here")
     n, c, h, w = shape

@@ -1,7 +1,7 @@
-"""Overlays: what an accelerator is made of and what it can do, read from its ``overlay.json``.
+"""Overlays: the structure and limits of an accelerator, read from its ``overlay.json``.
 
-The manifest is the one source for partitioning, the emulator, the cycle model, the RTL and the driver: no other file
-knows an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` says what each number means.
+The manifest is the single source for partitioning, the emulator, the cycle model, the RTL and the driver: no other file
+contains an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` explains each number.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .checks import check
 
 default = "pynq-z2"
 
-# a bitstream and a compiled network stay valid when these change
+# changing these does not invalidate a bitstream or a compiled network
 _PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
 
 
 @dataclass(frozen=True)
 class Board:
-    """A board by its usual name, and its chip by Vivado's."""
+    """The usual name of a board, and Vivado's name of its chip."""
 
     name: str
     part: str
@@ -37,7 +37,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the part has: DSP slices, RAMB36, URAM288."""
+    """Resources of the part: DSP slices, RAMB36, URAM288."""
 
     dsp: int
     block_ram: int
@@ -48,8 +48,8 @@ class Resources:
 class Array:
     """``inputs`` x ``outputs`` channels for ``lanes`` pixels in each cycle.
 
-    A DSP multiplies one input by two weights that stand ``pack_shift`` bits apart; ``chain`` of them add up before
-    the two sums are parted.
+    A DSP multiplies one input by two weights that are ``pack_shift`` bits apart; ``chain`` DSPs are summed before the two
+    sums are separated.
     """
 
     inputs: int
@@ -60,7 +60,7 @@ class Array:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates per cycle."""
+        """Return the multiply-accumulates per cycle."""
         return self.inputs * self.outputs * self.lanes
 
 
@@ -83,7 +83,7 @@ class Requant:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Cycles that are not work."""
+    """Cycles that are spent without computing."""
 
     task_cycles: int
     tile_cycles: int
@@ -91,10 +91,10 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Host:
-    """What the board's processor does in a microsecond of one thread, and what starting a segment takes it.
+    """Speed of the board's processor (one thread), and its time to start a segment.
 
-    ``macs_per_us`` of matrix products, ``elements_per_us`` that any other layer reads, ``convert_bytes_per_us`` of
-    float32 packed or unpacked, ``call_us`` from the first register written to the end being seen.
+    ``macs_per_us`` of matrix products, ``elements_per_us`` read by any other layer, ``convert_bytes_per_us`` of float32
+    packed or unpacked, ``call_us`` from writing the first register to seeing the end.
     """
 
     macs_per_us: float
@@ -105,7 +105,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A memory on the chip: ``copies`` times ``banks`` times ``depth`` words of ``word_bits``."""
+    """An on-chip memory: ``copies`` times ``banks`` times ``depth`` words of ``word_bits``."""
 
     word_bits: int
     depth: int
@@ -115,13 +115,13 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """All copies and banks together."""
+        """Return the bytes of all copies and banks."""
         return self.word_bits * self.depth * self.banks * self.copies // 8
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Rows of the input, weights, accumulators, and unfinished windows of a pooling."""
+    """Buffers for input rows, weights, accumulators, and unfinished pooling windows."""
 
     input: Buffer
     weights: Buffer
@@ -131,9 +131,9 @@ class Buffers:
 
 @dataclass(frozen=True)
 class Limits:
-    """What every kind of Task is limited by; each kind adds its own. Sizes are heights and widths in pixels.
+    """The limits of every kind of Task; each kind adds its own. Sizes are heights and widths in pixels.
 
-    ``channel_step``  the first channel of a slice, in a blob that is read or written, is a multiple of it
+    ``channel_step``  the first channel of a view that is read or written is a multiple of it
     """
 
     opcode: int
@@ -147,7 +147,7 @@ L = TypeVar("L", bound=Limits)
 
 @dataclass(frozen=True)
 class Section:
-    """What the manifest says of one kind of Task: the names and values of its ``Limits``."""
+    """The manifest's section of one kind of Task: the names and values of its ``Limits``."""
 
     kind: str
     limits: tuple[tuple[str, Any], ...]
@@ -155,7 +155,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Layout:
-    """How blobs lie in DDR. Only devices look inside; ``alignment`` is in bytes."""
+    """Layout of blobs in DDR, which only devices depend on; ``alignment`` is in bytes."""
 
     kind: str
     channels_per_word: int
@@ -174,7 +174,7 @@ class Bits:
 
 @dataclass(frozen=True)
 class Register:
-    """32 bits at ``offset`` bytes. ``access`` is r, w, rw or w1c; ``value`` what a constant reads as, or None."""
+    """32 bits at ``offset`` bytes. ``access`` is r, w, rw or w1c; ``value`` is a constant's value, or None."""
 
     name: str
     offset: int
@@ -184,7 +184,7 @@ class Register:
     bits: tuple[Bits, ...] = ()
 
     def mask(self, name: str) -> int:
-        """Return the bits of that name, set. KeyError if there are none."""
+        """Return a mask of the bits of that name. Raises KeyError if there are none."""
         for bits in self.bits:
             if bits.name == name:
                 return ((1 << bits.width) - 1) << bits.bit
@@ -193,7 +193,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Registers:
-    """The AXI-Lite window, in bytes; what the causes of an error mean; the registers by name."""
+    """Size of the AXI-Lite window in bytes, descriptions of the error causes, and the registers by name."""
 
     window: int
     errors: tuple[str, ...]
@@ -208,9 +208,9 @@ class Registers:
 
 @dataclass(frozen=True)
 class Field:
-    """``width`` bits from ``bit`` of 32-bit ``word`` on; more than 32 go on into the next word.
+    """``width`` bits from ``bit`` of 32-bit ``word``; a field may extend into the next words.
 
-    ``multiple``  every value is a multiple of it (an alignment); values are stored as they are
+    ``multiple``  every value is a multiple of it (an alignment); values are not divided by it
     """
 
     name: str
@@ -223,17 +223,17 @@ class Field:
 
     @cached_property
     def position(self) -> int:
-        """The lowest bit, counted from the start of the record."""
+        """Return the lowest bit, counted from the start of the record."""
         return 32 * self.word + self.bit
 
     @cached_property
     def mask(self) -> int:
-        """As many ones as it has bits."""
+        """Return a mask of ``width`` ones, not shifted."""
         return (1 << self.width) - 1
 
     @cached_property
     def range(self) -> tuple[int, int]:
-        """Smallest and largest value."""
+        """Return the smallest and largest value."""
         if self.signed:
             return -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
         return 0, (1 << self.width) - 1
@@ -241,7 +241,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """The layout of ``bytes`` bytes in DDR: little-endian 32-bit words, bits that no field has are zero."""
+    """The layout of ``bytes`` bytes in DDR: little-endian 32-bit words; unused bits are zero."""
 
     name: str
     version: int
@@ -251,13 +251,13 @@ class Record:
 
     @cached_property
     def unused(self) -> int:
-        """Ones where no field has a bit."""
+        """Return a mask of the bits that belong to no field."""
         return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """One manifest. ``assumed`` names the figures that nobody has measured: times made of them must say so."""
+    """One manifest. ``assumed`` names figures that were never measured; times derived from them must be marked."""
 
     path: Path
     name: str
@@ -285,43 +285,43 @@ class Overlay:
     registers: Registers
     descriptor: Record
     table: Record
-    digest: str  # sha256 of all that a bitstream or a compiled network depends on, hexadecimal
-    host: Host | None = None  # None: nobody has said, and no layer is moved for its cost
+    digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
+    host: Host | None = None  # None: unknown, so no layer is moved because of its cost
 
     @property
     def build(self) -> int:
-        """Return what the register BUILD reads: the first 32 bits of the digest."""
+        """Return the value of the register BUILD: the first 32 bits of the digest."""
         return int(self.digest[:8], 16)
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates per clock cycle."""
+        """Return the multiply-accumulates per clock cycle."""
         return self.array.inputs * self.array.outputs * self.array.lanes
 
     @property
     def accumulator_bound(self) -> int:
-        """Sums stay below this in magnitude."""
+        """Return the bound that the magnitude of sums must stay below."""
         return 1 << (self.accumulator_bits - 1)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of Task it runs."""
+        """Return the kinds of Task it runs."""
         return tuple(section.kind for section in self.tasks)
 
     def limits(self, kind: str, cls: type[L]) -> L | None:
-        """Return the limits of a kind of Task, whose class says which there are; None if the overlay lacks it."""
+        """Return the limits of a kind of Task as an instance of ``cls``; None if the overlay lacks it."""
         return next((cls(**dict(section.limits)) for section in self.tasks if section.kind == kind), None)
 
 
 def names() -> list[str]:
-    """Return the names of the shipped overlays: the folders that have a manifest."""
+    """Return the names of the shipped overlays, the folders with a manifest."""
     return sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
 
 
 def load(name_or_path: str | Path = default) -> Overlay:
     """Return the shipped overlay of that name, or the manifest at a path (a Path, or text with a slash or ``.json``).
 
-    Raises DeviceError for an unknown name, ParseError (with line) for a wrong manifest; OSError passes.
+    Raises DeviceError for an unknown name, ParseError (with line) for an invalid manifest, OSError if it cannot be read.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.endswith(".json"):
@@ -347,7 +347,7 @@ def _schema() -> Mapping[str, Any]:
     return schema
 
 
-# -- from JSON to dataclasses; the schema has checked keys and types
+# -- from JSON to dataclasses, after the schema has checked keys and types
 
 
 def _build(path: Path, value: Mapping[str, Any]) -> Overlay:

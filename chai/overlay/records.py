@@ -1,4 +1,4 @@
-"""Descriptors: named values to bytes and back, by the field tables of a manifest alone.
+"""Convert records, such as descriptors, from named values to bytes and back by a manifest's field tables.
 
 The same two functions serve every record of an overlay: ``overlay.descriptor`` (one Task) and ``overlay.table``
 (requantisation of one channel). A field named ``version`` is not a value: packing writes it, unpacking compares it.
@@ -35,18 +35,18 @@ def pack(record: Record, values: Mapping[str, int]) -> bytes:
 
 
 def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, int]:
-    """Return the values in the bytes of a record. Raises DeviceError unless packing them gives the same bytes."""
+    """Return the values in a record's bytes. Raises DeviceError unless packing them gives the same bytes."""
     if len(data) != record.bytes:
         raise DeviceError(f"{record.name}: expected {record.bytes} bytes, found {len(data)}")
     total = int.from_bytes(data, "little")
-    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 4)]  # and the word behind each
+    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 4)]  # each word with the next one
     values: dict[str, int] = {}
     for field in record.fields:
         value = words[field.word] >> field.bit & field.mask
         if field.signed and value >> (field.width - 1):
             value -= 1 << field.width
         if field.name != _VERSION:
-            if value % field.multiple:  # any other value of so many bits can be
+            if value % field.multiple:  # any other value fits if its bits do
                 _check_value(record, field, value)
             values[field.name] = value
         elif value != record.version:
@@ -68,7 +68,7 @@ def value(record: Record, data: bytes, name: str) -> int:
 
 
 def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
-    """Many records at once: int64 columns (n,), one per field. The same bytes and errors as ``pack`` for each row."""
+    """Pack many records at once: one int64 column (n,) per field. Bytes and errors equal those of ``pack`` per row."""
     _check_names(record, columns)
     count = len(next(iter(columns.values())))
     words = np.zeros((count, record.bytes // 4), np.uint64)
@@ -85,7 +85,7 @@ def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
 
 
 def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
-    """int64 columns (n,) of many records. The same checks as ``unpack`` for each row."""
+    """Unpack many records at once into int64 columns (n,), with the checks of ``unpack`` per row."""
     if len(data) % record.bytes:
         raise DeviceError(f"{record.name}: {len(data)} bytes are no whole number of records of {record.bytes}")
     words = np.frombuffer(data, "<u4").reshape(-1, record.bytes // 4).astype(np.uint64)
@@ -116,7 +116,7 @@ def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
 
 
 def _words(field: Field) -> list[tuple[int, int]]:
-    """(word, shift) of the words that a field lies in: its value has their bits from ``shift`` on, up if negative."""
+    """Return (word, shift) for each word of a field: shift it right, or left if negative, to align it with the value."""
     last = (field.position + field.width - 1) // 32
     return [(word, field.position - 32 * word) for word in range(field.word, last + 1)]
 

@@ -1,7 +1,7 @@
-"""Weights in the order in which an overlay reads them from DDR: how codes get there, and what stays in that order.
+"""Weights in the order in which an overlay reads them from DDR.
 
-``Packed`` weights are those of a file or of a board's memory. They stay there: whoever computes with them reads them when
-it does, into memory of its own, so a network's weights exist once however many stand in line to be used.
+``Packed`` weights stay in a file or in a board's memory and are read for each use, so that a network's weights are not
+held in memory twice.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
 
-WEIGHT = 127  # -128 breaks the sums of two products in one DSP
+WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
 
 
 class Source(Protocol):
-    """Bytes that can be read again and again."""
+    """Bytes that can be read repeatedly."""
 
     def __len__(self) -> int: ...
 
     def read(self, offset: int, out: Array) -> None:
-        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset`` on."""
+        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
 
 
 class Held:
@@ -46,10 +46,10 @@ class Held:
 
 
 class Packed:
-    """Weights (M, C/group, kh, kw) int8 that lie in ``source`` from ``offset`` on, as ``pack_weights`` writes them.
+    """Weights (M, C/group, kh, kw) int8, stored at ``offset`` of ``source`` in the order of ``pack_weights``.
 
-    numpy sees the array they stand for, which is made anew each time. Raises DeviceError for bytes that ``pack_weights``
-    does not write: a code of -128, or padding that is not zero.
+    ``np.asarray`` unpacks them on every call. Raises DeviceError for bytes that ``pack_weights`` does not write: a code of
+    -128, or padding that is not zero.
     """
 
     dtype = "int8"
@@ -69,15 +69,15 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Number of weights, without padding."""
+        """Return the number of weights, without padding."""
         return prod(self.shape)
 
     def read(self, out: Array) -> None:
-        """All bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
+        """Read all bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
         self._source.read(self._offset, out)
 
     def blocks(self, out: Array) -> Array:
-        """``read``, as int8 with the axes of ``pack_weights``."""
+        """Read all bytes into ``out`` and return them as int8 with the axes of ``pack_weights``."""
         self.read(out)
         return out.view(np.int8).reshape(self.axes)
 
@@ -93,7 +93,7 @@ class Packed:
 
 
 class Unpacked:
-    """Weights (M, C/group, kh, kw) int8 as they are, that become bytes when these are asked for: nobody holds both.
+    """Weights (M, C/group, kh, kw) int8 that are packed on demand, so that both forms are never in memory at once.
 
     Raises DeviceError for a code of -128.
     """
@@ -104,7 +104,7 @@ class Unpacked:
         self._given = weights, group, array
 
     def read(self, out: Array) -> None:
-        """All bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
+        """Read all bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
         out.view(np.uint8)[...] = np.frombuffer(pack_weights(*self._given), np.uint8)
 
 
@@ -115,7 +115,7 @@ def _check_codes(weights: Array) -> None:
 
 
 def _padded(blocks: Array, shape: Shape, group: int) -> bool:
-    """Return whether something stands where a block is not full."""
+    """Return whether the padding of partial blocks contains a byte that is not zero."""
     m, c = shape[:2]
     if blocks.ndim == 4:
         return bool(m % blocks.shape[3] and blocks[-1, ..., m % blocks.shape[3] :].any())
@@ -124,16 +124,16 @@ def _padded(blocks: Array, shape: Shape, group: int) -> bool:
     return bool(beyond or (inputs and blocks[:, :, -1, :, :, inputs:].any()))
 
 
-Piece = bytes | Packed | Unpacked | Source  # of a Task's constants
+Piece = bytes | Packed | Unpacked | Source  # a piece of a Task's constants
 
 
 def size_of(piece: Piece) -> int:
-    """Return bytes of a piece of constants."""
+    """Return the size of a piece of constants in bytes."""
     return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
 
 
 def put(piece: Piece, out: Array) -> None:
-    """Write a piece of constants into uint8 of its size."""
+    """Write a piece of constants into a uint8 array of its size."""
     if isinstance(piece, bytes):
         out[...] = np.frombuffer(piece, np.uint8)
     elif isinstance(piece, (Packed, Unpacked)):
@@ -143,7 +143,7 @@ def put(piece: Piece, out: Array) -> None:
 
 
 def joined(pieces: Iterable[Piece]) -> bytes:
-    """Return pieces of constants, one behind the other."""
+    """Return pieces of constants joined into one bytes object."""
     listed = list(pieces)
     out = np.empty(sum(map(size_of, listed)), np.uint8)
     end = 0
@@ -154,15 +154,15 @@ def joined(pieces: Iterable[Piece]) -> bytes:
 
 
 def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
-    """Return weights (M, C/group, kh, kw) in the order of DDR, one byte each, zeros where a block is not full.
+    """Return weights (M, C/group, kh, kw) in the order of DDR, one byte each; partial blocks are padded with zeros.
 
     From the outermost to the innermost: group; block of ``array.outputs`` output channels of the group; block of
     ``array.inputs`` input channels of the group; row and column of the kernel; input channel of the block; output
-    channel of the block. So ``array.outputs`` bytes in a row are one word of the weight buffer, and ``array.inputs``
-    such words are what the array holds while the pixels of one tap pass.
+    channel of the block. So ``array.outputs`` consecutive bytes are one word of the weight buffer, and the array holds
+    ``array.inputs`` such words during one pass of a kernel tap.
 
-    With one input and one output channel in each group (depthwise) blocks like these would be empty but for one
-    weight. Then: block of ``array.inputs`` channels; row and column; channel of the block.
+    With one input and one output channel per group (depthwise) such blocks would contain a single weight. The order then
+    is: block of ``array.inputs`` channels; row and column; channel of the block.
 
     Raises DeviceError for a code of -128.
     """
@@ -182,9 +182,9 @@ def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
 
 
 def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) -> Array:
-    """float32 (group, M/group, K), K being (C/group, kh, kw): what a matrix product wants.
+    """Return weights for a matrix product: float32 (group, M/group, K), where K is (C/group, kh, kw) flattened.
 
-    It lies in ``take("weights", *shape)``, and bytes on their way in ``take("bytes", size)``, float32 arrays both.
+    The result is in ``take("weights", *shape)``; ``take("bytes", size)`` is a temporary buffer. Both are float32 arrays.
     """
     m, c, kh, kw = weights.shape
     if not isinstance(weights, Packed) or len(weights.axes) == 4:
@@ -194,18 +194,18 @@ def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) ->
     blocks = weights.blocks(take("bytes", ceil_div(weights.bytes, 4)).view(np.int8)[: weights.bytes])
     _, mb, cb, _, _, ci, mo = weights.axes
     wide = take("weights", group, cb, ci, kh, kw, mb, mo)
-    np.copyto(wide, blocks.transpose(0, 2, 5, 3, 4, 1, 6))  # runs of ``mo`` bytes stay together
+    np.copyto(wide, blocks.transpose(0, 2, 5, 3, 4, 1, 6))  # copies runs of ``mo`` bytes
     rows = wide.reshape(group, cb * ci * kh * kw, mb * mo)[:, : c * kh * kw, : m // group]
     return rows.transpose(0, 2, 1)
 
 
 def weight_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
-    """Return bytes of packed weights."""
+    """Return the size of packed weights in bytes."""
     return prod(_blocks(shape, group, array))
 
 
 def is_depthwise(shape: Shape, group: int) -> bool:
-    """Return whether each channel has weights of its own and nobody else's."""
+    """Return whether each group has one input and one output channel."""
     return shape[0] == group and shape[1] == 1
 
 

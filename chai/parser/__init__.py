@@ -1,4 +1,4 @@
-"""Reading networks: text -> tree -> messages -> Graph, and caffemodels."""
+"""Read networks (text -> tree -> messages -> Graph) and caffemodels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load_graph(
 def unknown_fields(net: Message, custom: Registry) -> list[str]:
     """Return fields outside the schema, as ``name (lines 3, 8)``, in order of appearance.
 
-    A message that a custom layer takes a named argument from is none of them.
+    A message from which a custom layer takes a named argument does not count.
     """
     found: dict[str, list[int]] = {}
     for field, _ in _unknown(net, custom):
@@ -64,7 +64,7 @@ def unknown_fields(net: Message, custom: Registry) -> list[str]:
 
 
 def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
-    """Yield each of them, with the name of the layer that it stands in."""
+    """Yield each unknown field with the name of its layer."""
     taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)

@@ -1,4 +1,4 @@
-"""From layer messages to a Graph: phase rules, wiring, parameters."""
+"""Build a Graph from layer messages: phase rules, wiring, parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PHASES = ("TRAIN", "TEST")
 
 
 class State:
-    """What include and exclude rules are asked about: phase, level and stages."""
+    """Phase, level and stages, which include and exclude rules test."""
 
     def __init__(self, phase: str = "TEST", level: int = 0, stages: Sequence[str] = ()) -> None:
         if phase not in PHASES:
@@ -141,7 +141,7 @@ def _near(type: str) -> str:
 
 
 class _Wiring:
-    """Gives every top an id of its own and follows who reads what."""
+    """Gives every top a unique id and resolves which blob each bottom reads."""
 
     def __init__(self, graph: Graph, state: State) -> None:
         self.graph = graph
@@ -149,7 +149,7 @@ class _Wiring:
         self.written: dict[str, Layer] = {}
         self.read: set[str] = set()
         self.dropped: dict[str, str] = {}  # Caffe name of a dropped top -> its layer
-        self.left_out: dict[str, str] = {}  # the same for layers whose include and exclude rules do not hold
+        self.left_out: dict[str, str] = {}  # the same for layers that their include and exclude rules remove
         self.names: set[str] = set()
 
     def add(self, message: Message, layer: Layer) -> None:
@@ -210,7 +210,7 @@ class _Wiring:
         graph = self.graph
         unread = [b for b in self.written if b not in self.read]
         for blob in unread:
-            if self.written[blob].source:  # labels, once the losses are gone
+            if self.written[blob].source:  # labels that nothing reads once the losses are dropped
                 del graph.inputs[blob]
         names = {blob: name for name, blob in graph.latest.items()}
         graph.outputs = [names[b] for b in unread if not self.written[b].source]

@@ -1,8 +1,8 @@
-"""Caffemodels: trained parameters by layer name, read without protobuf, written with it.
+"""Caffemodels: trained parameters by layer name. Reading does not use protobuf, writing does.
 
-Read are V2, V1 and V0 files; float, double and NVCaffe's half data; packed, unpacked and split runs; BlobShape and
-the legacy num/channels/height/width. Only the shapes are touched until a layer's blobs are asked for, and those go
-straight from the file into their arrays, so weights exist once.
+Supported: V2, V1 and V0 files; float, double and NVCaffe's half data; packed, unpacked and split runs; BlobShape and
+the legacy num/channels/height/width. Opening a file reads only the shapes. A layer's blobs are read on demand, straight
+from the file into their arrays, so weights are in memory only once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HALF = {0: ("<f8", 8), 1: ("<f4", 4), 2: ("<f2", 2)}  # NVCaffe's raw_data_type
 
 @dataclass
 class StoredBlob:
-    """Where one blob's numbers are: pieces of (offset, elements, bytes from one to the next)."""
+    """The location of one blob's numbers in the file: pieces of (offset, elements, stride in bytes)."""
 
     shape: Shape
     dtype: str
@@ -47,13 +47,13 @@ class StoredBlob:
 
     @property
     def count(self) -> int:
-        """Number of elements in the file."""
+        """Return the number of elements in the file."""
         return sum(n for _, n, _ in self.pieces)
 
 
 @dataclass
 class StoredLayer:
-    """A layer as the file has it; ``type`` is the V2 name, or V1's enum number or V0's name as text."""
+    """One layer of the file; ``type`` is the V2 name, or V1's enum number or V0's name as text."""
 
     name: str
     type: str
@@ -64,7 +64,7 @@ class Weights:
     """The trained parameters of one caffemodel.
 
     ``layers`` maps a name to the last layer of that name that has blobs (Caffe copies in file order, so the last
-    one wins). Raises ParseError for a file that is no caffemodel.
+    one wins). Raises ParseError if the file is not a caffemodel.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -78,18 +78,18 @@ class Weights:
         return name in self.layers
 
     def shapes(self, name: str) -> list[Shape]:
-        """Return shapes of a layer's blobs."""
+        """Return the shapes of a layer's blobs."""
         return [b.shape for b in self.layers[name].blobs]
 
     def load(self, name: str) -> list[Array]:
-        """Return a layer's blobs as float32 arrays of their stored shapes."""
+        """Return a layer's blobs as float32 arrays in their stored shapes."""
         layer = self.layers[name]
         with open(self.path, "rb") as file:
             return [_load(file, blob, self.path, name) for blob in layer.blobs]
 
 
 def walk_file(path: str | Path) -> list[StoredLayer]:
-    """Return every layer of a caffemodel, in file order, blob data left in the file."""
+    """Return every layer of a caffemodel in file order, without reading blob data."""
     with opened_file(path) as file:
         head = file.read(HEAD)
         known = recognise(head, path)
@@ -208,7 +208,7 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     dims = tuple(legacy.get(i, 0) for i in range(1, 5)) if legacy else tuple(shape)
     pieces = [p for p in pieces if p[1]]
     if not pieces and not dims:
-        dims = (0,)  # never filled; not the same as a scalar, which has no axes and one number
+        dims = (0,)  # no numbers at all; a scalar has no axes but one number
     blob = StoredBlob(dims, dtype, itemsize, pieces, bool(legacy))
     if any(d < 0 for d in dims) or len(dims) > limits().axes:
         raise walk.bad(f"a blob of shape {show(dims)}", at)
@@ -259,7 +259,7 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
 
 
 def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
-    """Return a LayerParameter on the wire; blob data go in as bytes, not number by number."""
+    """Return an encoded LayerParameter; blob data are copied as bytes, not number by number."""
     layer = message_class("LayerParameter")()
     layer.name, layer.type = name, type
     for values in blobs:
@@ -272,11 +272,11 @@ def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
 
 
 def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, partial: bool = False) -> set[str]:
-    """Compare every layer of a network with a caffemodel; the names of the layers that keep their filler's values.
+    """Check every layer of a network against a caffemodel; return the names of layers that keep their filler's values.
 
-    Those are upsampling layers with a bilinear filler, which are often never trained nor stored. Shapes may differ by
-    leading ones, as Caffe's old 4-axis blobs do (a bias 1x1x1x64 is a 64). Raises ModelError for blobs that cannot be
-    meant for their layer, MissingWeights for layers without any; ``partial``: those keep their filler's values too.
+    Those are upsampling layers with a bilinear filler, which are often neither trained nor stored. Shapes may differ by
+    leading ones, as Caffe's old 4-axis blobs do (1x1x1x64 for a bias of 64). Raises ModelError for blobs that do not fit
+    their layer, MissingWeights for layers without blobs, which with ``partial`` keep their filler's values instead.
     """
     missing: list[Layer] = []
     filled = set()

@@ -1,4 +1,4 @@
-"""Params dataclasses from messages, by reflection."""
+"""Fill Params dataclasses from messages, by reflection."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .message import Message, Value
 
 
 def fill(cls: type, message: Message | None) -> Any:
-    """``cls`` with the fields that ``message`` sets, the others at their defaults.
+    """Return an instance of ``cls`` with the fields that ``message`` sets, the others at their defaults.
 
-    Raises ParseError where a value is outside the range or choice its field declares.
+    Raises ParseError for a value outside the range or choices that its field declares.
     """
     given: dict[str, Any] = {}
     for field in fields(cls):

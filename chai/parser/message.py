@@ -28,7 +28,7 @@ class Value(NamedTuple):
 
 
 class Message:
-    """A message of the schema's type ``type``, as far as it was written."""
+    """A message of the schema's type ``type``: the fields that the file sets."""
 
     __slots__ = ("end", "source", "start", "type", "unknown", "values")
 
@@ -41,29 +41,28 @@ class Message:
         self.unknown: list[Field] = []
 
     def all(self, name: str) -> list[Any]:
-        """Return every value of a field, in order; empty when it was not written."""
+        """Return every value of a field, in order; empty if it is not set."""
         return [v.value for v in self.values.get(name, ())]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field, or ``default`` when it was not written."""
+        """Return the value of a field, or ``default`` if it is not set."""
         found = self.values.get(name)
         return found[-1].value if found else default
 
     def has(self, name: str) -> bool:
-        """Return whether the field was written."""
+        """Return whether the field is set."""
         return name in self.values
 
     def move(self, name: str, target: Message, as_name: str | None = None) -> None:
-        """Hand a field's values, with their places, to another message (used to upgrade old forms)."""
+        """Move a field's values, with their positions, to another message (used to upgrade old forms)."""
         if name in self.values:
             target.values.setdefault(as_name or name, []).extend(self.values.pop(name))
 
 
 def parameters(layer: Message) -> dict[str, tuple[Any, ...]]:
-    """Return values of every field in a layer's ``*_param`` messages, by name: Caffe's, and those the schema does not
-    know.
+    """Return the values of every field in a layer's ``*_param`` messages by name, including fields outside the schema.
 
-    Numbers are float, everything else text. What xcustom_param has is not repeated.
+    Numbers are float, everything else text. xcustom_param is left out.
     """
     found: dict[str, list[Any]] = {}
     for name, values in layer.values.items():
@@ -92,7 +91,7 @@ def _plain(node: Scalar) -> float | str:
 
 
 def read(block: Block, type: str, source: Source) -> Message:
-    """Return a tree as a message of the given type. Raises ParseError on a value that its field cannot take."""
+    """Convert a tree into a message of the given type. Raises ParseError for a value that its field cannot hold."""
     message = Message(type, source, block.start, block.end)
     known = fields(type)
     for field in block.fields:
@@ -223,7 +222,7 @@ def _enum(node: Scalar, definition: FieldType, source: Source) -> str:
                 return name
     elif node.kind == "name" and node.text in definition.enum:
         number = definition.enum[node.text]
-        return next(name for name, value in definition.enum.items() if value == number)  # of two names the first
+        return next(name for name, value in definition.enum.items() if value == number)  # the first of several aliases
     near = get_close_matches(node.text.upper(), definition.enum, 1)
     raise _bad(node, definition, source, f"did you mean {near[0]}?" if near else "a value of another Caffe fork?")
 

@@ -1,10 +1,10 @@
-"""What people hand over in place of a network or its weights, known by its first bytes or by its name."""
+"""Recognise files that are passed by mistake as a network or its weights, by their first bytes or name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-HEAD = 512  # bytes to be looked at
+HEAD = 512  # bytes to inspect
 _CONVERT = "chai reads Caffe's networks: convert it to a .prototxt and a .caffemodel first"
 _UNPACK = "unpack it first"
 _STARTS = (
@@ -36,7 +36,7 @@ _NAMES = {
 
 
 def recognise(head: bytes, path: str | Path) -> tuple[str, str] | None:
-    """Return what a binary file is and what to do, None if it is nothing known. ``head`` are its first bytes."""
+    """Return what a file is and what to do instead; None if unknown. ``head`` holds its first bytes."""
     for start, what, hint in _STARTS:
         if head.startswith(start):
             return what, hint
@@ -59,5 +59,5 @@ def recognise(head: bytes, path: str | Path) -> tuple[str, str] | None:
 
 
 def _is_onnx(head: bytes) -> bool:
-    """Return whether this begins as a ModelProto: its ir_version, then producer, domain, graph or opset."""
+    """Return whether ``head`` starts like a ModelProto: its ir_version, then producer, domain, graph or opset."""
     return len(head) > 2 and head[0] == 0x08 and 1 <= head[1] < 64 and head[2] in (0x12, 0x1A, 0x22, 0x3A, 0x42)

@@ -1,4 +1,4 @@
-"""The schema of Caffe's files, from ``proto/caffe.desc``, in a descriptor pool of its own.
+"""The schema of Caffe's files, from ``proto/caffe.desc``, in a private descriptor pool.
 
 The pool is private so that another ``caffe.proto`` in the same process never collides with ours, and a descriptor
 set, unlike generated code, is read by every protobuf from 3.20 on.
@@ -50,7 +50,7 @@ def pool() -> Any:
     own = descriptor_pool.DescriptorPool()
     data = resource("proto", "caffe.desc").read_bytes()
     for file in Walk(data, "caffe.desc").fields(0, len(data)):  # a FileDescriptorSet, field 1 repeated
-        own.AddSerializedFile(data[file.start : file.end])  # spares importing descriptor_pb2, a third of the start
+        own.AddSerializedFile(data[file.start : file.end])  # avoids importing descriptor_pb2, a third of the start
     return own
 
 
@@ -67,14 +67,14 @@ def message_class(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def enum_values() -> dict[str, int]:
-    """Return the values of enums that stand outside all messages, by name: TRAIN and TEST."""
+    """Return the values of top-level enums by name: TRAIN and TEST."""
     file = pool().FindFileContainingSymbol("caffe.NetParameter")
     return {v.name: v.number for enum in file.enum_types_by_name.values() for v in enum.values}
 
 
 @cache
 def fields(message: str) -> dict[str, FieldType]:
-    """Return fields of a message by name."""
+    """Return the fields of a message by name."""
     return {f.name: _field(f) for f in pool().FindMessageTypeByName(f"caffe.{message}").fields}
 
 

@@ -1,11 +1,11 @@
-"""Protobuf text format as a tree with places.
+"""Parse protobuf text format into a tree with positions.
 
-A scanner of our own, because protobuf's reader drops unknown fields without a word, dies at the first enum value
-of a fork, and loses comments and positions. The tree keeps the offset of every field, so each message can point
-at its line, and the source can be edited in place.
+chai has its own scanner because protobuf's silently drops unknown fields, fails at the first enum value of a fork,
+and loses comments and positions. The tree keeps the offset of every field, so errors can point at its line, and the
+source can be edited in place.
 
 Accepted, as by protobuf: ``#`` comments, ``{}`` or ``<>``, optional ``,`` or ``;`` after a field, ``[a, b]`` lists,
-adjacent strings, single quotes, hexadecimal and octal integers, ``2.0f``, ``.5``, a sign apart from its number.
+adjacent strings, single quotes, hexadecimal and octal integers, ``2.0f``, ``.5``, spaces between sign and number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _CLOSES = {"{": "}", "<": ">"}
 
 
 class Scalar:
-    """A value as written: ``kind`` is name, number or string; ``text`` has its sign, or the string's content."""
+    """A value as written: ``kind`` is name, number or string; ``text`` includes the sign, or is the string's content."""
 
     __slots__ = ("end", "kind", "start", "text")
 
@@ -71,7 +71,7 @@ class Block:
 
 
 class Field:
-    """``name: value``; ``start`` is where the name begins, a list gives one Field per item."""
+    """``name: value``; ``start`` is the offset of the name. A list gives one Field per item."""
 
     __slots__ = ("name", "start", "value")
 
@@ -82,7 +82,7 @@ class Field:
 
 
 def read_source(path: str | Path) -> Source:
-    """Return the text of a file, refused when it is too large or is not text. Raises ParseError; OSError passes."""
+    """Return the text of a file. Raises ParseError if it is too large or not text, OSError if it cannot be read."""
     path = Path(path)
     with opened(path) as file:
         head = file.read(HEAD)
@@ -95,7 +95,7 @@ def read_source(path: str | Path) -> Source:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # comments in some other encoding: every byte keeps its place
+        text = data.decode("latin-1")  # comments in another encoding: one character per byte keeps the offsets
     return Source(text, str(path))
 
 
@@ -109,12 +109,12 @@ def _refuse_binary(data: bytes, path: Path) -> None:
 
 
 def parse(source: Source) -> Block:
-    """Return the tree of a text. Raises ParseError at the first thing that is not text format."""
+    """Return the tree of a text. Raises ParseError at the first syntax error."""
     return _Parser(source).run()
 
 
 class _Parser:
-    """One token ahead: ``kind``, ``token``, ``start`` and ``end`` are the next one, nothing behind it is scanned."""
+    """Parser with one token of lookahead: ``kind``, ``token``, ``start`` and ``end`` describe the next token."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -229,7 +229,7 @@ class _Parser:
                 raise self.source.error(f"expected a number after '-', found {self.token!r}", start, self.end)
         if self.kind == "string":
             parts = []
-            while self.kind == "string":  # neighbours are one string
+            while self.kind == "string":  # adjacent strings are one
                 parts.append(self._unquote(self.token, self.start))
                 end = self.end
                 self._next()
@@ -247,7 +247,7 @@ class _Parser:
             raise self.source.error(f"too many values: {found}", self.start)
 
     def _unquote(self, quoted: str, start: int) -> bytes:
-        """Return the bytes that a quoted string stands for: octal and hex escapes are bytes, all else is UTF-8."""
+        """Return the bytes of a quoted string: octal and hex escapes are single bytes, all else is UTF-8."""
         inside = quoted[1:-1]
         parts: list[bytes] = []
         at = 0

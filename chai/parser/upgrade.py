@@ -1,8 +1,8 @@
-"""Old forms of a network as the current one, as Caffe's own upgrade tools read them.
+"""Upgrade old forms of a network to the current one, as Caffe's own tools do.
 
 V0: ``layers { layer { name type num_output ... } bottom top }``, all parameters flat, lower-case types, padding as a
-layer of its own. V1: ``layers { type: CONVOLUTION convolution_param {...} }``. V2: ``layer { type: "Convolution" }``.
-Values keep their places, so a message about an upgraded layer still points into the user's file.
+separate layer. V1: ``layers { type: CONVOLUTION convolution_param {...} }``. V2: ``layer { type: "Convolution" }``.
+Values keep their positions, so an error about an upgraded layer still points into the user's file.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _new(type: str, near: Message) -> Message:
 
 
 def _sub(layer: Message, name: str, type: str) -> Message:
-    """Return the message ``name`` of a layer, made if it is not there yet."""
+    """Return the message ``name`` of a layer; create it if it is missing."""
     if not layer.has(name):
         layer.values[name] = [Value(_new(type, layer), layer.start, layer.end)]
     found = layer.get(name)
@@ -145,7 +145,7 @@ def _from_v0(value: Value) -> Message:
 
 
 def _fold_padding(layers: list[Message]) -> list[Message]:
-    """V0 had padding layers; their pad goes to the convolution or pooling that reads them."""
+    """Drop V0's padding layers and move their pad to the convolution or pooling that reads them."""
     pads = {layer.get("top"): layer for layer in layers if layer.get("type") == "padding"}
     kept = []
     for layer in layers:
@@ -178,7 +178,7 @@ def _fold_padding(layers: list[Message]) -> list[Message]:
 
 
 def _move_transform(layer: Message) -> None:
-    """scale, mean_file, crop_size and mirror stood in the data layer's own message before transform_param."""
+    """Move scale, mean_file, crop_size and mirror, once fields of the data layer's message, to transform_param."""
     for name in ("data_param", "image_data_param", "window_data_param"):
         old = layer.get(name)
         if old is not None and any(old.has(f) for f in _MOVED_TO_TRANSFORM):
@@ -189,7 +189,7 @@ def _move_transform(layer: Message) -> None:
 
 
 def _input_layers(net: Message) -> list[Message]:
-    """``input`` with ``input_shape`` or four ``input_dim`` each, as one Input layer (Caffe's name for it: input)."""
+    """Return ``input`` and its ``input_shape`` or ``input_dim`` as one Input layer, which Caffe names "input"."""
     names = net.values.get("input", [])
     if not names:
         return []

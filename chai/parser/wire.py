@@ -1,7 +1,7 @@
-"""A bounded walk over protobuf's wire format.
+"""Walk protobuf's wire format within a bounded number of steps.
 
-A caffemodel is walked before anything is built from it: the walk costs a fixed number of steps (``limits().wire_fields``)
-and keeps blob data as offsets into the file. Handing unknown bytes to protobuf instead can cost 5 GB for a 30 MB file.
+A caffemodel is walked before anything is built from it: the walk takes at most ``limits().wire_fields`` steps and keeps
+blob data as offsets into the file. Parsing untrusted bytes with protobuf instead can take 5 GB for a 30 MB file.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..limits import limits
 VARINT, FIXED64, BYTES, OPEN_GROUP, CLOSE_GROUP, FIXED32 = range(6)
 
 Buffer = bytes | mmap.mmap
-_CHUNK = 1 << 16  # repeated fields looked at together
+_CHUNK = 1 << 16  # repeated fields compared at once
 
 
 class WireField(NamedTuple):
     """One field: for varints ``value`` is the number, else ``start`` and ``end`` are the offsets of its bytes.
 
-    ``repeats`` > 1 says that the same fixed-size field follows itself: then the span covers the whole run, tags between.
+    ``repeats`` > 1 is a run of one fixed-size field; the span then covers the whole run, including the tags inside it.
     """
 
     number: int
@@ -34,7 +34,7 @@ class WireField(NamedTuple):
 
 
 class Walk:
-    """Reads fields of one buffer within one budget."""
+    """Reads the fields of one buffer within a budget of steps."""
 
     def __init__(self, buffer: Buffer, path: str) -> None:
         self.buffer = buffer
@@ -42,11 +42,11 @@ class Walk:
         self.budget = limits().wire_fields
 
     def bad(self, message: str, offset: int) -> ParseError:
-        """Return a ParseError that names the byte."""
+        """Return a ParseError that names the byte offset."""
         return ParseError(f"byte {offset:,}: {message}", path=self.path)
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """Return the unsigned number at ``at`` and the offset behind it."""
+        """Return the unsigned number at ``at`` and the offset after it."""
         value = shift = 0
         buffer = self.buffer
         start = at
@@ -63,7 +63,7 @@ class Walk:
                 raise self.bad("a number of more than 10 bytes", start)
 
     def fields(self, at: int, end: int) -> Iterator[WireField]:
-        """Yield the fields between two offsets; groups (which Caffe never writes) are stepped over."""
+        """Yield the fields between two offsets; groups, which Caffe never writes, are skipped."""
         groups: list[int] = []
         while at < end:
             self.budget -= 1
@@ -110,7 +110,7 @@ class Walk:
             raise self.bad("the file is cut short inside a group", end)
 
     def _repeats(self, key: int, stride: int, at: int, end: int) -> int:
-        """Return how often the fixed-size field with this one-byte key follows itself from ``at`` on."""
+        """Return how many fixed-size fields with this one-byte key follow each other from ``at``."""
         if key > 127 or at >= end or self.buffer[at] != key:
             return 0
         tag, count, most = bytes([key]), 0, (end - at) // stride
@@ -124,7 +124,7 @@ class Walk:
         return count
 
     def text(self, field: WireField) -> str:
-        """Return a string field, bounded."""
+        """Return a string field of bounded length."""
         if field.end - field.start > limits().name_length:
             raise self.bad("a name too long: " + limits().exceeded("name_length", field.end - field.start), field.start)
         raw = bytes(self.buffer[field.start : field.end])
@@ -134,7 +134,7 @@ class Walk:
             return raw.decode("latin-1")
 
     def integers(self, field: WireField) -> list[int]:
-        """Return signed integers of a repeated field, packed or not."""
+        """Return the signed integers of a repeated field, packed or not."""
         if field.wire == VARINT:
             return [_signed(field.value)]
         if field.wire != BYTES:
@@ -153,7 +153,7 @@ def _signed(value: int) -> int:
 
 
 def varint(value: int) -> bytes:
-    """Return the wire form of an unsigned number."""
+    """Return an unsigned number encoded as a varint."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

@@ -1,1 +1,1 @@
-"""Rewrites of a Graph, one per file; pipeline.py has those that an overlay needs, in order."""
+"""Rewrites of a Graph, one per file; rewrite.py lists those that an overlay needs, in order."""

@@ -1,4 +1,4 @@
-"""What passes share: who reads what, and a Graph with some layers replaced."""
+"""Helpers of the passes: the readers of each blob, and a Graph with some layers replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..graph.params import Precision
 
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:
-    """Return the layers that read each blob; an output counts as a reader of its own, without a layer."""
+    """Return the layers that read each blob; an output counts as a reader without a layer."""
     found: dict[str, list[Layer]] = {t: [] for layer in graph.layers for t in layer.tops}
     for layer in graph.layers:
         for bottom in layer.bottoms:
@@ -25,8 +25,7 @@ def only_reader(graph: Graph, blob: str, found: dict[str, list[Layer]]) -> Layer
 
 
 def merged(first: Layer, second: Layer) -> Layer:
-    """Return a copy of ``first`` that writes what ``second`` wrote, in the format ``second`` gave it, and stands for
-    both."""
+    """Return a copy of ``first`` that replaces both: it writes the tops of ``second``, in the format of ``second``."""
     layer = copy(first)
     layer.tops = second.tops
     layer.origin = first.origin + second.origin

@@ -15,11 +15,11 @@ from .infer_shapes import infer_shapes
 
 
 def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
-    """Return layers that ``end`` needs, as far as they depend on ``start``; an empty name leaves that side as it is.
+    """Return the layers from ``start`` to ``end``; an empty name leaves that side uncut.
 
-    What they read from outside becomes an input, under its Caffe name and of the size it has in ``shapes`` (None where
-    that is not known). The tops of ``end`` become the outputs. Raises UsageError for a name that is not there or when
-    no path leads from ``start`` to ``end``.
+    These are the layers that ``end`` needs and that depend on ``start``. Blobs they read from outside become inputs, under
+    their Caffe names and with their sizes in ``shapes`` (None if unknown). The tops of ``end`` become the outputs. Raises
+    UsageError if a name does not exist or no path leads from ``start`` to ``end``.
     """
     known = [layer.name for layer in graph.layers]
     for name in filter(None, (start, end)):
@@ -40,12 +40,12 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     inputs = {name: shapes.get(blob) for blob, name in names.items()}
     inputs.update({b: s for b, s in graph.inputs.items() if b in written})
     latest = {name: name for name in names.values()}
-    latest.update({graph.caffe_name(t): t for layer in kept for t in layer.tops})  # in order: the last writer's
+    latest.update({graph.caffe_name(t): t for layer in kept for t in layer.tops})  # in order, so the last writer wins
     return replace(graph, layers=layers, inputs=inputs, outputs=[graph.caffe_name(t) for t in ends], latest=latest)
 
 
 def _inputs(graph: Graph, kept: list[Layer], written: set[str]) -> dict[str, str]:
-    """Return blobs from outside, each with its Caffe name where that is free, else its id."""
+    """Map each blob from outside to its Caffe name if that is free, else to its id."""
     names: dict[str, str] = {}
     for blob in (b for layer in kept for b in layer.bottoms if b not in written):
         name = graph.caffe_name(blob)
@@ -63,7 +63,7 @@ def _reading(layer: Layer, names: Mapping[str, str]) -> Layer:
 
 
 def _before(graph: Graph, end: str) -> set[str]:
-    """Return names of the layers that ``end`` needs, itself included; all layers for an empty name."""
+    """Return the names of ``end`` and the layers it needs; all layers for an empty name."""
     if not end:
         return {layer.name for layer in graph.layers}
     needed: set[str] = set()
@@ -76,7 +76,7 @@ def _before(graph: Graph, end: str) -> set[str]:
 
 
 def _behind(graph: Graph, start: str) -> set[str]:
-    """Return names of the layers that depend on ``start``, itself included; all layers for an empty name."""
+    """Return the names of ``start`` and the layers that depend on it; all layers for an empty name."""
     if not start:
         return {layer.name for layer in graph.layers}
     made: set[str] = set()
@@ -89,7 +89,7 @@ def _behind(graph: Graph, start: str) -> set[str]:
 
 
 def cut_sized(graph: Graph, start: str, end: str, given: Mapping[str, Shape]) -> Graph:
-    """``cut``, with the sizes that follow from the inputs' if all are known; ``given`` are instead of the file's."""
+    """Call ``cut`` with inferred shapes, if every input's shape is known; ``given`` overrides the file's shapes."""
     sizes = {blob: given.get(blob, shape) for blob, shape in graph.inputs.items()}
     known = {blob: shape for blob, shape in sizes.items() if shape is not None}
     return cut(graph, start, end, infer_shapes(graph, known) if len(known) == len(sizes) else {})

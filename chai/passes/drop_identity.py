@@ -1,4 +1,4 @@
-"""drop_identity: Dropout and Split do nothing at TEST; their readers read what they read."""
+"""drop_identity: remove Dropout and Split, which do nothing at TEST; their readers read their bottom instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..layers.split import Split
 
 
 def drop_identity(graph: Graph) -> Graph:
-    """Drop Dropout and Split; names of their tops become names of their bottom. An input that is an output keeps its layer."""
+    """Drop Dropout and Split, whose tops become names of their bottom, except where an input would become an output."""
     sources = {t for layer in graph.layers if layer.source for t in layer.tops}
     same: dict[str, str] = {}
     layers: list[Layer] = []

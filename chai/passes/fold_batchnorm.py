@@ -1,4 +1,4 @@
-"""fold_batchnorm: a BatchNorm, Scale or chain of them behind a convolution becomes part of its weights and bias."""
+"""fold_batchnorm: fold a BatchNorm, Scale or chain of them after a convolution into its weights and bias."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ._edit import merged, only_reader, readers, with_layers
 
 
 def fold_batchnorm(graph: Graph) -> Graph:
-    """Fold factor f and addend a per channel: w' = f w, b' = f b + a. Two of them alone become one Scale.
+    """Fold factor f and addend a per channel: w' = f w, b' = f b + a. A chain without a convolution becomes one Scale.
 
-    Chains may be in place or not, and may end anywhere, before an Eltwise too.
+    Chains may be in place or not, and may be followed by any layer.
     """
     found = readers(graph)
     layers: list[Layer] = []
@@ -40,7 +40,7 @@ def _fold(first: Layer, second: AffineLayer) -> Layer | None:
         return None
     factor, addend = own
     layer = merged(first, second)
-    if layer.precision is not None:  # the weights are others now: what covered the old ones says nothing of them
+    if layer.precision is not None:  # the weights have changed: their old format may no longer cover them
         layer.precision = replace(layer.precision, fl_params=None, th_params=())
     if isinstance(first, Convolution):
         weights = first.blobs[0].astype(np.float64) * factor.reshape(-1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""fuse_relu: a ReLU after a layer whose unit can clamp becomes a flag of it."""
+"""fuse_relu: turn a ReLU after a layer whose unit can clamp into a flag of that layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""infer_shapes: the shape of every blob from the shapes of the inputs."""
+"""infer_shapes: compute the shape of every blob from the shapes of the inputs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..limits import limits
 
 
 def infer_shapes(graph: Graph, inputs: Mapping[str, Shape] | None = None, partial: bool = False) -> dict[str, Shape]:
-    """Return shapes of all blob ids when the inputs have the given shapes, or else those of the file.
+    """Return the shapes of all blob ids for inputs of the given shapes, or else of the file's.
 
-    With ``partial``, inputs of unknown shape are left out, and so are the blobs that follow from them. Raises ShapeError
-    naming the layer, and ModelError when an input's shape is not known.
+    With ``partial``, inputs of unknown shape are left out, and so are the blobs that depend on them. Raises ShapeError
+    naming the layer, and ModelError if an input's shape is unknown.
     """
     shapes: dict[str, Shape] = {}
     for blob, declared in graph.inputs.items():

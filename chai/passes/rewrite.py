@@ -1,11 +1,11 @@
 """The rewrites of a Graph for an overlay, in order.
 
-A pass takes a Graph and returns a new one; layers it changes are copies. Float networks are never rewritten.
+A pass takes a Graph and returns a new one, with copies of the layers it changes. Float networks are never rewritten.
 
-How to add a pass: one file in this folder with a function of its name, and one line in PIPELINE, which is the order they
-run in. ``_edit.py`` has what passes share: readers of a blob, two layers made one (``merged`` keeps both names in
-``origin``), a Graph with other layers. What a pass has to know of a layer type is a property of Layer (``can_clamp``). The
-test runs the network in float before and after: the numbers are the same.
+How to add a pass: add a file to this folder with a function of the same name, and a line to PIPELINE, which sets the
+order. ``_edit.py`` has the shared helpers: readers of a blob, merging two layers (``merged`` keeps both names in
+``origin``), a Graph with other layers. Facts about layer types are properties of Layer (``can_clamp``). The test runs
+the network in float before and after the pass and expects the same numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PIPELINE: tuple[Callable[[Graph], Graph], ...] = (drop_identity, fold_batchnorm,
 
 
 def rewrite(graph: Graph) -> Graph:
-    """Run every pass of PIPELINE, and note in ``folded`` which named blobs no layer writes any more."""
+    """Run every pass of PIPELINE, and record in ``folded`` the named blobs that no layer writes any more."""
     writers = {**graph.folded, **{top: layer.name for layer in graph.layers for top in layer.tops}}
     for step in PIPELINE:
         graph = step(graph)

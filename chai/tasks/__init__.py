@@ -1,7 +1,7 @@
-"""What an overlay can do: the unit of fixed-point meaning is a Task, and each file of this folder defines one kind of it.
+"""Tasks, the fixed-point operations of an overlay: each file of this folder defines one kind.
 
-A Task's ``define`` is the living specification in plain numpy: the emulator's kernels, the RTL and the board have to
-give its codes bit for bit. Activations are codes (int8) in NCHW; where they are stored is the device's business.
+A Task's ``define`` is the executable specification in plain numpy: the emulator's kernels, the RTL and the board must
+match its codes bit for bit. Activations are codes (int8) in NCHW; each device decides where to store them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Reads blobs, writes one. ``origin`` names the prototxt layers it runs.
+    """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
-    How to add a kind: one file in this folder with a frozen dataclass derived from Task. There is no list to keep.
+    How to add a kind: add a file to this folder with a frozen dataclass derived from Task. It needs no registration.
 
-    1. ``kind`` is its name in manifests, ``engine`` the half of the accelerator that runs it. ``define`` says what it
-       computes: slow, obvious, exact integers.
-    2. A dataclass derived from ``overlay.Limits`` holds what it can be asked for, ``limits`` reads it. The section of that
-       name goes into each ``overlay.json`` that has the unit (with an opcode of its own) and into
-       ``hw_overlays/overlay.schema.json``.
-    3. ``fields`` and ``from_fields`` are its descriptor; ``tasks/fields.py`` has what kinds share. New fields go into the
-       manifests, with a new version.
-    4. ``working_cycles`` is its time on the engine if it does not stream one word of channels a cycle, ``probes`` what
-       ``chai devices --test`` runs.
+    1. ``kind`` is its name in manifests, ``engine`` the half of the accelerator that runs it. ``define`` computes it in
+       exact integers, slowly and obviously.
+    2. A dataclass derived from ``overlay.Limits`` declares its limits, ``limits`` reads them. Add the section of that name
+       to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
+    3. ``fields`` and ``from_fields`` write and read its descriptor; fields that kinds share are in ``tasks/fields.py``. Add
+       new fields to the manifests, with a new version.
+    4. ``working_cycles`` estimates its time on the engine if it does not stream one word of channels per cycle; ``probes``
+       yields the Tasks that ``chai devices --test`` runs.
     5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in
        ``chai/kernels/fast``; without one the emulator runs ``define``.
     """
@@ -49,26 +48,26 @@ class Task:
     origin: tuple[str, ...]
 
     def define(self, *codes: Array) -> Array:
-        """Return the codes (int8, NCHW) of the output from those of the inputs, by the definition."""
+        """Return the output's codes (int8, NCHW) for the inputs' codes: the definition of this kind."""
         raise NotImplementedError
 
     def written(self, output: Array, channels: int) -> Array:
-        """Return the part of its output that the Task writes: all of it, or a Copy's ``channels``."""
+        """Return the view of its output that the Task writes: all of it, or a Copy's ``channels``."""
         return output
 
     def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
-        """Return the first channel of its output that it writes, and how many."""
+        """Return the first channel of its output that it writes, and the number of channels."""
         return 0, shapes[self.output][1]
 
     def plain(self) -> Task:
-        """Return the same Task in the one form that all its spellings have."""
+        """Return the Task in its canonical form."""
         return self
 
     # -- on an overlay
 
     @classmethod
     def limits(cls, overlay: Overlay) -> Limits | None:
-        """Return what the overlay's manifest says of this kind; None if it lacks the unit."""
+        """Return the limits of this kind in the overlay's manifest; None if it lacks the unit."""
         raise NotImplementedError(cls.kind)
 
     def macs(self, *shapes: Shape) -> int:
@@ -76,18 +75,18 @@ class Task:
         return 0
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        """Estimate clock cycles for blobs of these shapes, the larger of working and moving bytes: never a measurement."""
+        """Estimate clock cycles for blobs of these shapes: the larger of computing and moving bytes."""
         elements = self._elements(shapes)
         moved = (elements + self.constant_bytes) / (overlay.memory_mb_per_s * 1e6) * overlay.clock_mhz * 1e6
         return ceil(max(self.working_cycles(overlay, shapes), moved)) + overlay.overhead.task_cycles
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate cycles on the engine, memory aside: by default one word of channels a cycle."""
+        """Estimate cycles on the engine without memory traffic: by default one word of channels per cycle."""
         return self._elements(shapes) / overlay.layout.channels_per_word
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of constants that count in the cycle model."""
+        """Return the bytes of constants that the cycle model counts."""
         return 0
 
     def _elements(self, shapes: Mapping[str, Shape]) -> int:
@@ -97,39 +96,39 @@ class Task:
     # -- as a descriptor
 
     def fields(self, memory: Memory, where: int) -> Encoded:
-        """Return the values of its descriptor's fields, and its constants, to be stored from address ``where`` on.
+        """Return the values of its descriptor's fields, and its constants, to be stored from address ``where``.
 
-        Raises DeviceError for what a descriptor cannot say.
+        Raises DeviceError for what a descriptor cannot express.
         """
         raise NotImplementedError(self.kind)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        """Return the Task that ``fields`` gives these values for. Raises DeviceError where there is none."""
+        """Return the Task with these field values, the inverse of ``fields``. Raises DeviceError if there is none."""
         raise NotImplementedError(cls.kind)
 
     # -- merging
 
     def merge_key(self) -> Hashable | None:
-        """Return what Tasks have in common that can run as one, side by side in channels; None if this kind cannot."""
+        """Return a key that is equal for Tasks whose channels can be merged into one Task; None if this kind cannot."""
         return None
 
     @classmethod
     def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:
-        """Return one Task for some of an equal ``merge_key``, with so many channels of zeros after each of them."""
+        """Return one Task for parts with equal ``merge_key``, with ``gaps`` channels of zeros after each."""
         raise NotImplementedError(cls.kind)
 
     # -- testing a device
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield Tasks that show whether a device computes this kind right, as far as the overlay goes."""
+        """Yield Tasks within the overlay's limits that test whether a device computes this kind correctly."""
         raise NotImplementedError(cls.kind)
 
 
 @lru_cache(maxsize=1)
 def kinds() -> dict[str, type[Task]]:
-    """Return every kind of Task there is, by name."""
+    """Return all kinds of Task by name."""
     stems = {p.stem for folder in __path__ for p in Path(folder).glob("*.py")} - {"__init__"}
     modules = [import_module(f".{stem}", __name__) for stem in sorted(stems)]
     return {
@@ -141,5 +140,5 @@ def kinds() -> dict[str, type[Task]]:
 
 
 def find(kind: str) -> type[Task]:
-    """Return the class of a kind of Task; KeyError if there is none."""
+    """Return the class of a kind of Task. Raises KeyError if there is none."""
     return kinds()[kind]

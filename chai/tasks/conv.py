@@ -1,6 +1,7 @@
 """Conv: acc = sum of qx * qw + qb, requantised per output channel.
 
-Also the Task of a BatchNorm or Scale on its own (Affine): a 1x1 depthwise Conv whose weights are +-largest.
+A BatchNorm or Scale that is not folded into a convolution also becomes one (Affine): a 1x1 depthwise Conv with weights
+of +-largest.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConvLimits(Limits):
-    """Each ``_max`` holds for both axes."""
+    """Each ``_max`` applies to both axes."""
 
     kernel_max: int
     stride_max: int
@@ -44,7 +45,7 @@ class ConvLimits(Limits):
 
 @dataclass(frozen=True)
 class AffineLimits(Limits):
-    """Of one multiplication and one addition per element."""
+    """Limits of one multiplication and one addition per element."""
 
     leaky: bool
 
@@ -53,8 +54,8 @@ class AffineLimits(Limits):
 class Conv(Task):
     """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
 
-    Packed weights are where an overlay reads them; ``np.asarray`` makes an array of them. Constants of a descriptor: the
-    weights (``pack_weights``), then one record of the table per output channel.
+    Packed weights are in the overlay's order; ``np.asarray`` makes an array of them. Constants of a descriptor: the weights
+    (``pack_weights``), then one record of the table per output channel.
     """
 
     kind = "conv"
@@ -98,16 +99,16 @@ class Conv(Task):
         return self.weights.size
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate passes * max(pixels of a tile, loading the next weights) + draining, per tile of accumulators.
+        """Estimate passes * max(pixels of a tile, cycles to load the next weights) + draining, per tile of accumulators.
 
-        The array holds inputs x outputs weights; every cycle one pixel's ``inputs`` channels enter, for each of ``lanes``
-        pixels. A kernel tap and a block of input channels are one pass over the pixels of a tile.
+        The array holds inputs x outputs weights and takes ``inputs`` channels of ``lanes`` pixels per cycle. Each kernel tap and
+        block of input channels takes one pass over the pixels of a tile.
         """
         source, out = shapes[self.inputs[0]], shapes[self.output]
         array = overlay.array
         m, c = self.weights.shape[:2]
         kh, kw = self.window.kernel
-        # with few channels the taps themselves fill the array's inputs: the host unfolds such a layer when it packs
+        # with few channels, kernel taps fill the array's inputs: the host unfolds such a layer when it packs
         taps = ceil(kh * kw * c / array.inputs) if c < array.inputs else kh * kw * ceil(c / array.inputs)
         blocks = ceil(m / self.group / array.outputs) * self.group
         if c == 1 and self.group == source[1] > 1:  # depthwise: a diagonal of the array, one output per input
@@ -169,7 +170,7 @@ class Conv(Task):
 
     @classmethod
     def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:
-        """Return one convolution: with equal shifts and clamps, the multipliers of each channel say the rest."""
+        """Return one convolution: shifts and clamps are equal, all else is per channel."""
 
         def padded(arrays: Iterable[Array]) -> Array:
             return np.concatenate([np.pad(a, [(0, gap)] + [(0, 0)] * (a.ndim - 1)) for a, gap in zip(arrays, gaps)])
@@ -189,7 +190,7 @@ class Conv(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield plain, dilated, grouped, depthwise and leaky ones."""
+        """Yield plain, dilated, grouped, depthwise and leaky convolutions."""
         limits = maker.overlay.limits(cls.kind, ConvLimits)
         if limits is None:
             return
@@ -218,7 +219,7 @@ class Conv(Task):
         slope: float | None = None,
     ) -> Probe[Self]:
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
-        weights *= 1.99 / np.abs(weights).max()  # a power of two, almost: the largest code in either scheme
+        weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
         shapes = {"x": (maker.batch, inputs, *SIZE), "y": (maker.batch, outputs, *window.sizes(SIZE))}
         target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5)
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, target.formats["x"].step)
@@ -230,13 +231,13 @@ class Conv(Task):
 
 
 def _window(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:
-    """Return a square window, as near to that as the overlay goes."""
+    """Return the square window within the overlay's limits that is closest to these sizes."""
     kernel, stride, pad = min(kernel, limits.kernel_max), min(stride, limits.stride_max), min(pad, limits.pad_max)
     return Window((kernel, kernel), (stride, stride), (pad, pad), (dilation, dilation))
 
 
 class Affine(Conv):
-    """One multiplication and one addition per element: a BatchNorm or Scale that nothing could take in."""
+    """One multiplication and one addition per element: a BatchNorm or Scale that could not be folded."""
 
     kind = "affine"
 

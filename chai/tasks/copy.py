@@ -1,4 +1,4 @@
-"""Copy: a blob into a part of another, rescaled where the formats differ."""
+"""Copy: a blob into some channels of another, rescaled if their formats differ."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopyLimits(Limits):
-    """Of a blob written into another."""
+    """Limits of a blob written into another."""
 
 
 @dataclass(frozen=True, eq=False)
 class Copy(Task):
-    """Writes channels from ``first`` on of its output; ``requantization`` None moves the codes as they are.
+    """Writes the channels of its output from ``first``; with ``requantization`` None the codes are unchanged.
 
-    A descriptor has one ``factor`` and no table; for codes that are moved as they are: factor 1, shift 0, clamp -128..127.
+    A descriptor has one ``factor`` and no table; unchanged codes have factor 1, shift 0, clamp -128..127.
     """
 
     kind = "copy"
@@ -84,7 +84,7 @@ class Copy(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield copies into the middle of a larger blob, as it is and rescaled."""
+        """Yield copies into the middle of a larger blob, unchanged and rescaled."""
         limits = cls.limits(maker.overlay)
         if limits is None:
             return

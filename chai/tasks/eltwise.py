@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EltwiseLimits(Limits):
-    """Caffe's operations, and how many blobs one Task takes."""
+    """Caffe's operations, and the number of blobs that one Task reads."""
 
     operations: tuple[str, ...]
     inputs: int
@@ -36,8 +36,8 @@ class EltwiseLimits(Limits):
 class Eltwise(Task):
     """``factors`` are the signed multipliers of the inputs, at the shift of ``requantization``.
 
-    The multiplier of ``requantization`` is 1; a leaky ReLU has multipliers of its own for negative sums: ``negative``.
-    A descriptor has both as fields, for two inputs, and no table.
+    The multiplier of ``requantization`` is 1; a leaky ReLU has separate multipliers for negative sums: ``negative``.
+    A descriptor holds both as fields, for two inputs, and has no table.
     """
 
     kind = "eltwise"
@@ -86,7 +86,7 @@ class Eltwise(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield a weighted sum, with a leaky ReLU where the overlay has one."""
+        """Yield a weighted sum, with a leaky ReLU if the overlay has one."""
         limits = cls.limits(maker.overlay)
         if limits is None:
             return

@@ -1,6 +1,6 @@
 """Descriptor fields that several kinds of Task share: blobs, windows, clamps and tables of multipliers.
 
-Fields are spoken of by name; their bits are the business of ``overlay.records``.
+Fields are identified by name; ``overlay.records`` knows their bits.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 
 class Place(Protocol):
-    """Where a blob is: ``offset`` is the address (in bytes) of the whole, of which it has the planes from
-    ``first_channel`` on; ``parent`` is the whole's id, None for a blob of its own."""
+    """Location of a blob: the planes from ``first_channel`` of the blob ``parent`` at byte address ``offset``.
+
+    ``parent`` is None if the blob is not a view.
+    """
 
     @property
     def offset(self) -> int: ...
@@ -40,7 +42,7 @@ class Place(Protocol):
 
 
 class View(NamedTuple):
-    """The part of memory that a Task reads or writes, in the terms of a descriptor."""
+    """The memory that a Task reads or writes, as a descriptor describes it."""
 
     address: int
     plane: int
@@ -61,21 +63,21 @@ class View(NamedTuple):
         return {**self.planes_of("output"), **sizes}
 
     def planes_of(self, name: str) -> dict[str, int]:
-        """Return the fields that say where a blob is, without its sizes."""
+        """Return the fields of a blob's location, without its sizes."""
         return {name: self.address, f"{name}_plane": self.plane, f"{name}_planes": self.planes}
 
 
 def view(values: Mapping[str, int], name: str, sizes: str = "") -> View:
-    """Return the View of blob ``name``, whose sizes are the fields of ``sizes`` (default: its own)."""
+    """Return the View of blob ``name``, with its sizes from the fields of ``sizes`` (default: its own)."""
     sizes = sizes or name
     place = values[name], values[f"{name}_plane"], values[f"{name}_planes"], values["batch"]
     return View(*place, values[f"{sizes}_channels"], values[f"{sizes}_height"], values[f"{sizes}_width"])
 
 
 class Constants:
-    """The memory that holds the constants of one Task or many, from address ``where`` on.
+    """The memory with the constants of one or several Tasks, from address ``where``.
 
-    ``begin`` is the address that was asked for first, or None.
+    ``begin`` is the address of the first read, or None.
     """
 
     def __init__(self, data: Buffer | Source, where: int) -> None:
@@ -84,7 +86,7 @@ class Constants:
         self.begin: int | None = None
 
     def at(self, name: str, address: int, size: int) -> int:
-        """Return the offset of so many bytes at an address."""
+        """Return the offset of the ``size`` bytes at an address."""
         start = address - self.where
         if start < 0 or start + size > len(self.source):
             raise DeviceError(
@@ -95,7 +97,7 @@ class Constants:
         return start
 
     def read(self, name: str, address: int, size: int) -> bytes:
-        """Return so many bytes from an address on."""
+        """Return the ``size`` bytes at an address."""
         start = self.at(name, address, size)
         data = np.empty(size, np.uint8)
         self.source.read(start, data)
@@ -103,7 +105,7 @@ class Constants:
 
 
 class Memory:
-    """What the fields of a Task refer to: its blobs, with shapes and addresses, and the constants it is decoded from."""
+    """The blobs of a Task, with shapes and addresses, and the constants that its fields refer to."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class Memory:
         return shape
 
     def view(self, blob: str) -> View:
-        """Return where a blob is."""
+        """Return the View of a blob."""
         if blob not in self.address:
             raise DeviceError(f"blob {blob!r} has no address")
         place = self.address[blob]
@@ -153,7 +155,7 @@ class Memory:
         return self._one([b for b in channels if channels[b] == min(channels.values())], view)
 
     def _one(self, blobs: list[str], view: View) -> str:
-        # a part that fills its whole is the same memory: the whole gives the name
+        # a view of all of its parent is the same memory: use the parent's name
         blobs = [blob for blob in blobs if self.address[blob].parent not in blobs]
         if len(blobs) != 1:
             what = "no blob lies" if not blobs else "more than one blob lies"
@@ -161,7 +163,7 @@ class Memory:
         return blobs[0]
 
     def check_output(self, blob: str, expected: Shape) -> None:
-        """Raise DeviceError if a Task's output does not have the shape that its inputs give."""
+        """Raise DeviceError if a Task's output does not have the shape expected for its inputs."""
         shape = self.shape(blob)
         if shape != expected:
             raise DeviceError(f"output: expected {expected}, blob {blob!r} is {shape}")
@@ -180,7 +182,7 @@ def window_fields(window: Window) -> dict[str, int]:
 
 
 def window_of(values: Mapping[str, int]) -> Window:
-    """Return the window of these fields. Raises DeviceError for a size below 1."""
+    """Return the window that these fields describe. Raises DeviceError for a size below 1."""
     window = Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
     window_fields(window)
     return window
@@ -200,7 +202,7 @@ def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
 
 
 def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
-    """Return one multiplier per channel or window, int64 (n,); a single number is that of all of them."""
+    """Return one multiplier per channel or window, int64 (n,); a single number applies to all."""
     array = np.asarray(values, np.int64)
     if array.size != 1 and array.shape != shape:
         raise DeviceError(f"{name}: expected {shape}, found {array.shape}")
@@ -208,7 +210,7 @@ def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
 
 
 def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> bytes:
-    """Return the records of multipliers of this shape; ``negative`` is 0 when not leaky."""
+    """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky."""
     above = flat_multipliers("multiplier", r.multiplier, shape)
     below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
     return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
@@ -235,7 +237,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def same_multipliers(a: Array | None, b: Array | None) -> bool:
-    """Return whether two multipliers are equal; one number equals as many as there are channels or windows."""
+    """Return whether multipliers are equal; a single number equals an array filled with it."""
     if a is None or b is None:
         return a is b
     a, b = np.asarray(a), np.asarray(b)

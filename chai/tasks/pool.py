@@ -1,4 +1,4 @@
-"""Pool: the largest code of a window, or the requantised sum of it."""
+"""Pool: the largest code of a window, or its requantised sum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PoolLimits(Limits):
-    """``global_max`` takes the place of ``kernel_max`` where one window is the whole image."""
+    """``global_max`` replaces ``kernel_max`` if one window covers the whole image."""
 
     methods: tuple[str, ...]
     kernel_max: int
@@ -37,13 +37,12 @@ class PoolLimits(Limits):
 
 @dataclass(frozen=True, eq=False)
 class Pool(Task):
-    """Caffe's geometry: the window is clipped to the image, padding never wins a maximum.
+    """Pooling with Caffe's geometry: windows are clipped to the image, so padding is never a maximum.
 
     ``out``             height and width of the output (Caffe rounds up)
     ``requantization``  None for MAX; for AVE multipliers (OH, OW), one per window, since windows differ in area
 
-    Descriptor of MAX: no table, shift 0, codes pass the clamp -128..127. AVE: one record per window, row by row over the
-    output; bias 0.
+    Descriptor of MAX: no table, shift 0, clamp -128..127. AVE: one record per window, row by row over the output; bias 0.
     """
 
     kind = "pool"
@@ -88,7 +87,7 @@ class Pool(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        """Yield every method; Caffe's windows reach over the right and lower edge."""
+        """Yield a Task for each method, with windows that extend beyond the right and lower edge, as in Caffe."""
         limits = cls.limits(maker.overlay)
         for method in limits.methods if limits else ():
             assert limits is not None

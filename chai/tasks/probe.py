@@ -1,7 +1,7 @@
-"""Probes: Tasks to run on their own, their numbers drawn as a network's are. Each kind says which it needs.
+"""Probes: single Tasks with random numbers like a network's, which each kind of Task defines to test a device.
 
-Sizes are odd, so that no plane, tile or batch is full; codes reach both ends of their range. Seeds are fixed: the same
-board fails at the same place again.
+Sizes are odd, so that no plane, tile or batch is full; codes reach both ends of their range. Seeds are fixed, so that a
+failure can be reproduced.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOPE = 0.1  # of leaky ReLUs
 
 
 class Reader(Protocol):
-    """A Task, as far as a Maker has to know it."""
+    """The part of a Task that a Maker uses."""
 
     @property
     def inputs(self) -> tuple[str, ...]: ...
@@ -35,7 +35,7 @@ T = TypeVar("T", bound=Reader)
 
 @dataclass(frozen=True)
 class Probe(Generic[T]):
-    """A Task to be run on its own: ``shapes`` of its blobs, ``codes`` of those it reads."""
+    """A Task to run alone, with the ``shapes`` of its blobs and the ``codes`` of those it reads."""
 
     name: str
     task: T
@@ -59,7 +59,7 @@ class Maker:
         self.step = self.overlay.layout.channels_per_word
 
     def target(self, shapes: Mapping[str, Shape], largest: float) -> Target:
-        """Return formats in which inputs reach 1, the output "y" ``largest``."""
+        """Return a Target with formats for inputs up to 1 and an output "y" up to ``largest``."""
         formats = {name: self.format(largest if name == "y" else 1.0) for name in shapes}
         return Target(self.overlay, formats, shapes)
 
@@ -69,7 +69,7 @@ class Maker:
         return Format(self.scheme, self.bits, value)
 
     def probe(self, name: str, task: T, target: Target) -> Probe[T]:
-        """Return a Task with random codes to read."""
+        """Return a Probe of a Task with random input codes."""
         codes = {}
         for blob in task.inputs:
             low, high = target.formats[blob].range

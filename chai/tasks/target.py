@@ -1,4 +1,4 @@
-"""What a layer needs to know to become Tasks."""
+"""Target: the overlay, shapes and formats that layers are lowered with."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Unsupported(Exception):
-    """A layer whose numbers do not fit the overlay's arithmetic: its text is the reason it runs on the host."""
+    """Raised for a layer whose numbers do not fit the overlay's arithmetic; its text says why it runs on the host."""
 
 
 class WeightPrecision(Protocol):
-    """What a layer's precision_param says of its weights; None or () where it says nothing."""
+    """The weights' fields of a layer's precision_param; None or () if not set."""
 
     @property
     def quant_type(self) -> str: ...
@@ -49,7 +49,7 @@ class WeightPrecision(Protocol):
 class Target:
     """An overlay, and the shape and format of every blob it may hold (by blob id).
 
-    ``trained``  False where the weights are only stand-ins, whose sums say nothing: no layer is refused for them
+    ``trained``  False if the weights are placeholders: no layer is refused because of their sums
     """
 
     overlay: Overlay
@@ -58,14 +58,14 @@ class Target:
     trained: bool = True
 
     def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
-        """Return format and thresholds of a layer's weights: its precision_param's, else what covers the weights.
+        """Return format and thresholds of a layer's weights: its precision_param's, else a format that covers them.
 
-        Bits and scheme that it leaves out are those of the output ``top``. Without thresholds a Xilinx format takes each
-        channel's maximum.
+        Missing bits and scheme are taken from the output ``top``. Without thresholds a Xilinx format uses each channel's
+        maximum.
         """
         p, output = precision, self.formats[top]
         scheme, bits = output.scheme, output.bits
-        if p is not None and p.bw_params:  # its own type: a layer that a pass took in may have given the output another
+        if p is not None and p.bw_params:  # its own type: a layer folded in may have set another for the output
             scheme, bits = p.quant_type, p.bw_params
         if scheme == "DynamicFixed":
             stated = p.fl_params if p is not None else None
@@ -76,10 +76,9 @@ class Target:
     def weights(
         self, weights: Array, bias: Array | None, precision: WeightPrecision | None, bottom: str, top: str
     ) -> tuple[Array, Array, Array]:
-        """Return codes of weights (M, ...) and bias (M,), and the step of each channel's accumulator, for a layer that
-        reads ``bottom`` and writes ``top``.
+        """Return the codes of weights (M, ...) and bias (M,), and each channel's accumulator step, from ``bottom`` to ``top``.
 
-        Raises Unsupported when an accumulator could leave its 25 bits.
+        Raises Unsupported if an accumulator could overflow its 25 bits.
         """
         source = self.formats[bottom]
         if not source.step:
@@ -102,7 +101,7 @@ class Target:
         return codes, added, steps
 
     def may_overflow(self, weights: Array, precision: WeightPrecision | None, bottom: str, top: str) -> bool:
-        """Tell whether weights of this shape exist whose sums leave the accumulator, not counting the bias."""
+        """Return whether some weights of this shape could overflow the accumulator, not counting the bias."""
         if not weights.size:
             return False
         largest = self.weight_format(weights, precision, top)[0].largest * (self.formats[bottom].largest + 1)
@@ -111,9 +110,9 @@ class Target:
     def requantization(
         self, steps: Array, top: str, slope: float | None, ceiling: float | None = None
     ) -> Requantization:
-        """Return what leads from accumulators of these steps to codes of ``top``, with a ReLU of this slope if not None.
+        """Return the requantisation from accumulators with ``steps`` to codes of ``top``, with a ReLU if slope is not None.
 
-        ``ceiling`` is the ReLU's largest value: codes stop at its code.
+        ``ceiling`` is the ReLU's upper limit, at whose code codes are clamped.
         """
         format = self.formats[top]
         if not format.step:
@@ -134,6 +133,6 @@ class Target:
 
 
 def fraction(bits: int, values: Array) -> int:
-    """Return the largest fraction length at which the largest of these values is in range of its codes."""
+    """Return the largest fraction length at which all values are in range."""
     largest = float(np.abs(values).max(initial=0))
     return bits - 1 - frexp(largest)[1] if largest else bits - 1

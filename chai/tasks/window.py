@@ -14,10 +14,10 @@ class Window(NamedTuple):
     dilation: tuple[int, int] = (1, 1)
 
     def extent(self, i: int) -> int:
-        """Return pixels the kernel spans along axis ``i``, dilation included."""
+        """Return the number of pixels that the kernel spans along axis ``i``, dilation included."""
         return self.dilation[i] * (self.kernel[i] - 1) + 1
 
     def sizes(self, size: tuple[int, ...]) -> tuple[int, int]:
-        """Return output height and width of a convolution over an image (height, width): rounded down."""
+        """Return a convolution's output height and width for an image (height, width), rounded down."""
         h, w = ((size[i] + 2 * self.pad[i] - self.extent(i)) // self.stride[i] + 1 for i in range(2))
         return h, w

@@ -1,1 +1,1 @@
-"""Tools that know nothing of networks: files, tables, HTML, JSON, numpy on first use."""
+"""Helpers that are independent of networks: files, tables, HTML, JSON, lazy numpy."""

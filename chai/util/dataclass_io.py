@@ -1,4 +1,4 @@
-"""Dictionaries to frozen dataclasses, by their annotations and by the ranges and choices that their fields declare.
+"""Convert dictionaries to frozen dataclasses, checking annotations and the ranges and choices that fields declare.
 
 A field's metadata may have ``within`` (low, high) for a number or a tuple of them, and ``choice`` for allowed values.
 """
@@ -19,17 +19,17 @@ Refuse = Callable[
 
 
 def restore(cls: type[T], value: Mapping[str, Any], refuse: Refuse) -> T:
-    """Return the dataclass ``cls`` of a dictionary as JSON has it: lists become tuples, whole numbers floats.
+    """Return an instance of ``cls`` from a JSON object: lists become tuples, and integers become floats where declared.
 
-    Keys that are missing take their defaults. Raises what ``refuse`` makes of an unknown key, a wrong type, or a value
-    outside the range or choice that its field declares.
+    Missing keys take their defaults. Raises the error that ``refuse`` returns for an unknown key, a wrong type, or a value
+    outside the range or choices that its field declares.
     """
     result: T = _dataclass(cls, value, "", refuse)
     return result
 
 
 def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
-    """Return what is wrong with one value by the range or choice of its field, None if nothing is."""
+    """Return why a value is outside the range or choices of its field; None if it is inside."""
     if "within" in metadata:
         low, high = metadata["within"]
         if not low <= value <= high:

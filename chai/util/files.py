@@ -1,4 +1,4 @@
-"""Files: read within bounds, written complete or not at all, and how to know one again."""
+"""Files: bounded reads, atomic writes, and digests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ..limits import limits
 
 @contextmanager
 def complete(path: str | Path) -> Iterator[Path]:
-    """Yield a path beside ``path`` to write to: it takes that name when the block ends, and is gone when the block
-    raises."""
+    """Yield a temporary path in the folder of ``path``; it is renamed to ``path`` at the end, or removed on an error."""
     path = Path(path)
     part = path.with_name(path.name + ".part")
     try:
@@ -24,13 +23,13 @@ def complete(path: str | Path) -> Iterator[Path]:
         os.replace(part, path)
     except BaseException as error:
         part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk is met in write, which knows no name
+        if isinstance(error, OSError) and error.filename is None:  # write fails on a full disk without naming the file
             error.filename = str(path)
         raise
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """Open a file to read. A pipe is empty while nothing has it open to write: it is not waited for."""
+    """Open a file to read, without waiting for the writer of a pipe: a pipe without one is empty."""
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     os.set_blocking(file.fileno(), True)
     return file
@@ -52,7 +51,7 @@ def content(path: str | Path, limit: str) -> bytes:
 
 
 def rest(file: BinaryIO, limit: str, path: str) -> bytes:
-    """Read what is left of an opened file. Raises ParseError if the file is longer than the limit of that name."""
+    """Read the rest of an open file. Raises ParseError if the file is longer than the limit of that name."""
     most = getattr(limits(), limit)
     size = os.fstat(file.fileno()).st_size
     data = b"" if size > most else file.read(most + 1)
@@ -62,7 +61,7 @@ def rest(file: BinaryIO, limit: str, path: str) -> bytes:
 
 
 def obstacle(path: Path, folder: bool = False) -> str:
-    """Return why ``path`` cannot be written, or nothing. ``folder``: it may be a folder, too."""
+    """Return why ``path`` cannot be written, or "". With ``folder`` it may also be a folder."""
     if path.is_dir():
         reason = "" if folder else "is a folder"
     elif path.exists() and not path.is_file():
@@ -75,7 +74,7 @@ def obstacle(path: Path, folder: bool = False) -> str:
 
 
 def digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal. Raises ParseError for one that is larger than any that chai reads."""
+    """Return the SHA-256 of a file in hexadecimal. Raises ParseError if it is larger than any file that chai reads."""
     from hashlib import sha256
 
     found = sha256()

@@ -1,4 +1,4 @@
-"""Pieces of HTML, for reports and for notebooks. Names come from files and are never trusted: every text is escaped."""
+"""HTML for reports and notebooks. Names come from untrusted files, so every text is escaped."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from html import escape
 from .table import Table
 from .text import visible
 
-# Okabe-Ito: told apart by every eye, on white and on black. A word always stands beside the colour.
+# Okabe-Ito: colour-blind safe on light and dark backgrounds. A word always accompanies the colour.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
 MOST = 200  # rows of a table in a notebook
 
-# Colours of text and ground are the notebook's own, light or dark.
+# Text and background keep the notebook's colours, light or dark.
 _STYLE = """
 .chai{overflow-x:auto;line-height:1.35}.chai .rows{max-height:32em;overflow-y:auto}
 .chai table{border-collapse:collapse;margin:.4em 0;font-variant-numeric:tabular-nums;color:inherit}
@@ -23,12 +23,12 @@ _STYLE = """
 
 
 def text(words: str) -> str:
-    """Return text as it is, in one line: no tag, no quote and no control character of it is obeyed."""
+    """Return text as one escaped line: tags, quotes and control characters have no effect."""
     return escape(visible(words))
 
 
 def markup(table: Table, bars: Sequence[tuple[str, float]] = ()) -> str:
-    """Return a table. ``bars``: each row ends with a bar in the colour of an engine, of so many percent."""
+    """Return an HTML table. ``bars`` holds (engine, percent) for a bar at the end of each row."""
     side = ['<{} class="r">' if a == "r" else "<{}>" for a in table.align]
     head = "".join(s.format("th") + text(cell) for s, cell in zip(side, table.head)) + "<th>" * bool(bars)
     rows = ["<tr>" + "".join(s.format("td") + text(cell) for s, cell in zip(side, row)) for row in table.rows]
@@ -38,7 +38,7 @@ def markup(table: Table, bars: Sequence[tuple[str, float]] = ()) -> str:
 
 
 def colour(engine: str) -> str:
-    """Of an engine; whatever else there is, is the host's work."""
+    """Return the colour of an engine; unknown names have the host's."""
     return COLOURS.get(engine, COLOURS["host"])
 
 
@@ -48,17 +48,17 @@ def _bar(engine: str, percent: float) -> str:
 
 
 def notebook(*parts: str) -> str:
-    """Return what a ``_repr_html_`` returns: its parts in a style of their own, on the notebook's ground."""
+    """Return the result of a ``_repr_html_``: its parts with their own style on the notebook's background."""
     return f'<div class="chai"><style>{_STYLE}</style>\n' + "\n".join(parts) + "\n</div>"
 
 
 def paragraph(words: str) -> str:
-    """Return plain words."""
+    """Return a paragraph of plain text."""
     return f"<p>{text(words)}</p>"
 
 
 def rows(table: Table, bars: Sequence[tuple[str, float]] = (), most: int = MOST) -> str:
-    """Return a long table in a pane that scrolls; of one that is too long to be looked at, the first and the last rows."""
+    """Return a table in a scrolling pane; above ``most`` rows, only its first and last rows."""
     left = len(table.rows) - most
     if left > 0:
         first, last = most // 2, len(table.rows) - most // 2

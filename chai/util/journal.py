@@ -1,4 +1,4 @@
-"""What is done, for who is killed: a line each, on the disk within a second."""
+"""Append-only progress log that survives a kill: one JSON line per record, on the disk within a second."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from ..errors import ParseError, UsageError
 Record = dict[str, Any]
 SCHEMA = "chai.journal/2"
 BEGIN = b'{"schema": "chai.journal/'
-SYNC = 1.0  # seconds between two waits for the disk
+SYNC = 1.0  # seconds between two fsyncs
 
 
 class Journal:
-    """A file of JSON lines: first what the run is, then Records in the order in which they came, one for each ``key``;
-    each line with its checksum.
+    """A file of JSON lines with checksums: first the run, then Records in the order of ``add``, one per ``key``.
 
-    ``run``      what all numbers depend on, part by part. Raises UsageError if the file is another run's, or is being
-                 written by another process
-    ``restart``  begin anew whatever is in it
-    ``records``  those found, by their key. The last line may be torn: that is then not done
+    ``run``      everything that the numbers depend on, by name. Raises UsageError if the file belongs to another run, or
+                 if another process is writing it
+    ``restart``  discard the file's content
+    ``records``  the records in the file by key. An incomplete last line is ignored
     """
 
     def __init__(self, path: str | Path, run: Mapping[str, Any], restart: bool = False, key: str = "image") -> None:
@@ -48,14 +47,14 @@ class Journal:
             raise
 
     def add(self, records: Sequence[Record]) -> None:
-        """Write what was found; on the disk within a second, or when the Journal is closed."""
+        """Append records; they are on the disk within a second, or when the Journal is closed."""
         self._file.write(b"".join(map(_line, records)))
         self._file.flush()
         if monotonic() - self._synced > SYNC:
             self._sync()
 
     def close(self) -> None:
-        """Have everything on the disk."""
+        """Write everything to the disk and close the file."""
         self._sync()
         self._file.close()
 
@@ -78,7 +77,7 @@ class Journal:
             raise UsageError(f"journal {self.path}: another process is writing it") from None
 
     def _known(self) -> None:
-        """Whether this file is ours to cut or empty."""
+        """Check that this file is a journal, which may be truncated. Raises ParseError."""
         self._file.seek(0)
         head = self._file.read(len(BEGIN))
         if not BEGIN.startswith(head):
@@ -91,7 +90,7 @@ class Journal:
         end = number = 0
         for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
-                break  # torn
+                break  # incomplete line
             end += len(line)
             content = self._parse(line, number)
             if number == 1:

@@ -1,7 +1,7 @@
-"""JSON with places: every complaint about a file points at its line.
+"""JSON with positions: every error about a file points at its line.
 
-``load`` reads one file, stricter than Python's own reader, which takes duplicate keys, NaN and numbers of any length
-without a word. ``validate`` holds the result against a JSON schema and reports the first violation where it stands.
+``load`` reads one file and is stricter than Python's own reader, which silently accepts duplicate keys, NaN and numbers
+of any length. ``validate`` checks the result against a JSON schema and reports the position of the first violation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import ParseError
 from .files import opened
 from .source import Source
 
-Pointer = tuple[str | int, ...]  # the keys and indices that lead to a value; () is the whole file
+Pointer = tuple[str | int, ...]  # path of keys and indices to a value; () is the whole file
 
 BYTES = 1 << 20  # files read here are written by hand; the shipped ones have 12 kB
 DEPTH = 16  # nested objects and lists; the shipped ones reach 5
@@ -33,7 +33,7 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 class Document:
-    """A file's ``value`` (dict, list, str, int, float, bool, None) and where each part of it stands."""
+    """A file's ``value`` (dict, list, str, int, float, bool, None) and the position of each part of it."""
 
     def __init__(self, text: str, path: str) -> None:
         self.text = text
@@ -44,7 +44,7 @@ class Document:
         self._source = Source(text, path)
 
     def where(self, pointer: Pointer) -> tuple[int, int]:
-        """Return line and column, both from 1, at which the value begins."""
+        """Return line and column, both from 1, of the start of the value."""
         return self._source.where(self._values[pointer][0])
 
     def error(self, message: str, pointer: Pointer, *, key: bool = False, hint: str | None = None) -> ParseError:
@@ -53,12 +53,12 @@ class Document:
         return self.error_at(message, start, end, hint)
 
     def error_at(self, message: str, start: int, end: int | None = None, hint: str | None = None) -> ParseError:
-        """Return the same for offsets into the text."""
+        """Return a ParseError that shows the text between two offsets."""
         return self._source.error(message, start, end, hint)
 
 
 def load(path: str | Path) -> Document:
-    """Return the file at ``path``. Raises ParseError for anything but one bounded JSON value in UTF-8; OSError passes."""
+    """Return the file at ``path``. Raises ParseError unless it is one bounded JSON value in UTF-8, or OSError."""
     with opened(path) as file:
         data = file.read(BYTES + 1)
     if len(data) > BYTES:
@@ -95,7 +95,7 @@ class _Reader:
         return value
 
     def _next(self) -> str:
-        """Return the next character that is not blank, not consumed; empty at the end."""
+        """Return the next character that is not a blank without consuming it; "" at the end."""
         found = _BLANK.match(self.text, self.at)
         assert found is not None
         self.at = found.end()
@@ -159,8 +159,7 @@ class _Reader:
         return result
 
     def _members(self, closing: str) -> Iterable[str]:
-        """Yield the first character of each member; whoever iterates consumes it. Brackets and commas are dealt with
-        here."""
+        """Yield the first character of each member, which the caller consumes; brackets and commas are consumed here."""
         self.at += 1
         first = self._next()
         if first == closing:
@@ -169,7 +168,7 @@ class _Reader:
         while True:
             yield first
             mark = self._next()
-            if mark not in (",", closing):  # the empty string, too
+            if mark not in (",", closing):  # or "", the end of the file
                 raise self._error(f"expected ',' or '{closing}', found {self._found()}")
             self.at += 1
             if mark == closing:
@@ -200,16 +199,16 @@ class _Reader:
             )
         token = found.group()
         whole = found.group(1) is None and found.group(2) is None
-        # int() takes the square of the length; what has more digits than 2^64 is too large by either reading
+        # int() takes quadratic time; a number with more digits than 2^64 is too large, integer or not
         number = int(token) if whole and len(token) <= 21 else float(token)
         if not abs(number) < MAGNITUDE:
             raise self._error(f"the number {self._found()} is too large")
         self.at = found.end()
-        return int(number) if number == int(number) else number  # 1e3 and 100.0 are whole numbers, however written
+        return int(number) if number == int(number) else number  # 1e3 and 100.0 are integers too
 
 
 def _advice(found: str) -> str | None:
-    """Return what may have been meant by a token that JSON does not have."""
+    """Return a hint for a token that is not JSON."""
     if found in ("NaN", "Infinity", "-Infinity"):
         return "JSON has finite numbers only"
     if found.startswith("'"):
@@ -239,10 +238,10 @@ _WORDS = {"$schema", "$id", "$defs", "title", "description"}
 
 
 def validate(document: Document, schema: Mapping[str, Any]) -> None:
-    """Hold a document against a JSON schema (2020-12). Raises ParseError for the first violation.
+    """Check a document against a JSON schema (2020-12). Raises ParseError for the first violation.
 
-    Known are the keywords above, ``const`` and ``enum`` with plain values and ``$ref`` to "#/$defs/...". A schema with
-    any other keyword is refused with ValueError, since ignoring one would accept what it forbids.
+    Supported: the keywords above, ``const`` and ``enum`` with plain values, and ``$ref`` to "#/$defs/...". Raises ValueError
+    for a schema with any other keyword, since ignoring it would accept what it forbids.
     """
     _Validator(document, schema).check(document.value, schema, ())
 
@@ -335,6 +334,6 @@ def _show(value: Any) -> str:
 
 
 def _path(pointer: Pointer) -> str:
-    """``tasks.conv.kernel_max``, ``registers.list[3]``; the whole file is "the file"."""
+    """Return a pointer as text: ``tasks.conv.kernel_max``, ``registers.list[3]``; "the file" for the whole file."""
     text = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in pointer)
     return text.removeprefix(".") or "the file"

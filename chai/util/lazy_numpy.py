@@ -1,7 +1,7 @@
 """numpy, imported at its first use.
 
-Shapes are plain ints, so reading a network and printing it (``chai show``) needs no numpy; importing it
-costs more than all the rest of such a command.
+Shapes are plain ints, so reading and printing a network (``chai show``) needs no numpy, and importing it takes longer
+than the rest of such a command.
 """
 
 from __future__ import annotations

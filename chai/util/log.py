@@ -8,7 +8,7 @@ from .text import visible
 
 
 class _Visible(logging.Filter):
-    """Make the message of a record visible, whatever handler prints it."""
+    """Make the message of a record visible, for every handler."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = visible(record.getMessage()), ()

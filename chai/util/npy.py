@@ -1,7 +1,7 @@
-"""NumPy's .npy files of plain numbers, read without trust.
+"""Read untrusted .npy files of plain numbers.
 
-NumPy's own reader hands the header to Python's parser, which fails in many ways on damaged ones. Here the header has to be
-what ``np.save`` writes: a dict of three known keys.
+NumPy's own reader passes the header to Python's parser, which fails in many ways if it is damaged. Here the header must
+have the form that ``np.save`` writes: a dict of three known keys.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ITEM = re.compile(r"""\s*(['"])(\w+)\1\s*:\s*(True|False|\([\dL, ]*\)|'[^'"]*'|
 
 
 def mapped(path: str | Path) -> Array:
-    """Map an array of numbers from a file: what is not looked at is not read. Raises ParseError; OSError passes."""
+    """Map an array of numbers from a file; only accessed pages are read. Raises ParseError or OSError."""
     with opened_file(path) as file:
         try:
             dtype, fortran, shape = _header(file)
@@ -48,7 +48,7 @@ def mapped(path: str | Path) -> Array:
 
 
 def floats(array: Array, path: str | Path) -> Array:
-    """Copy numbers from a file as float32. Raises ParseError where they are too large for it."""
+    """Copy numbers from a file as float32. Raises ParseError if one is too large for it."""
     try:
         with np.errstate(over="raise"):
             return np.array(array, np.float32)
@@ -57,7 +57,7 @@ def floats(array: Array, path: str | Path) -> Array:
 
 
 def _header(file: BinaryIO) -> tuple[Any, bool, tuple[int, ...]]:
-    """Return element type, order and shape. Raises ValueError with what is wrong."""
+    """Return element type, order and shape. Raises ValueError that says what is wrong."""
     if file.read(6) != _MAGIC:
         raise ValueError("it does not begin as one")
     version, _ = file.read(2).ljust(2, b"\0")
@@ -78,7 +78,7 @@ def _header(file: BinaryIO) -> tuple[Any, bool, tuple[int, ...]]:
 
 
 def _dtype(descr: str) -> Any:
-    """Return the element type. Raises ValueError for what is none, e.g. records."""
+    """Return the element type. Raises ValueError unless it is a plain number type (e.g. for records)."""
     name = descr.strip("'\"")
     try:
         if not re.fullmatch(r"[<>|=]?[A-Za-z?][0-9]{0,4}", name):

@@ -1,4 +1,4 @@
-"""Folders that only this user can write to, for files that are run as code when they are read."""
+"""Folders that only this user can write to, for files that are executed as code when they are loaded."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ GROUP, OTHERS = stat.S_IWGRP, stat.S_IWOTH
 
 
 class NotPrivateError(Exception):
-    """Another user could have put something into a folder; the text says which and how."""
+    """Another user could have written to a folder; the text says which and how."""
 
 
 def private_folder(root: Path, *inside: str) -> Path:
-    """Return root/inside, made with mode 0700 where it is missing.
+    """Return root/inside, created with mode 0700 if it is missing.
 
-    Root, the folders inside and all that is in the last one have to belong to this user, to be no links, and to be
-    writable by this user alone; a group's right to write is taken away. Of the folders above root it is enough that no
-    other user can rename what is in them. Raises NotPrivateError, or OSError if it cannot be made.
+    Root, the folders inside it and the content of the last one must belong to this user, must not be links, and must be
+    writable only by this user; a group's write permission is removed. In the folders above root, no other user may be able
+    to rename an entry. Raises NotPrivateError, or OSError if it cannot be created.
     """
     root = Path(os.path.abspath(root))
     root.parent.mkdir(parents=True, exist_ok=True)
-    if not hasattr(os, "getuid"):  # Windows: folders of a user's profile are the user's own
+    if not hasattr(os, "getuid"):  # Windows: folders of a user's profile are private
         root.joinpath(*inside).mkdir(parents=True, exist_ok=True)
         return root.joinpath(*inside)
     for parent in {*root.parents, *root.parent.resolve().parents, root.parent.resolve()}:
@@ -40,7 +40,7 @@ def private_folder(root: Path, *inside: str) -> Path:
 
 
 def _claim(path: Path) -> None:
-    """Check one folder or file, and take its group's right to write away."""
+    """Check one folder or file, and remove its group's write permission."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
         raise NotPrivateError(f"{path} is a link")
@@ -55,7 +55,7 @@ def _claim(path: Path) -> None:
 
 
 def _check_parent(path: Path) -> None:
-    """Raise NotPrivateError if another user could rename what is in a folder."""
+    """Raise NotPrivateError if another user could rename an entry of a folder."""
     status = path.stat()
     mode = status.st_mode
     if status.st_uid not in (0, os.getuid()):
@@ -69,7 +69,7 @@ def _check_parent(path: Path) -> None:
 
 @lru_cache(maxsize=16)
 def _is_private_group(group: int) -> bool:
-    """Return whether a group has this user for its only member, as many systems give one to each user."""
+    """Return whether this user is the only member of a group: many systems create such a group for each user."""
     import grp
     import pwd
 

@@ -1,13 +1,13 @@
-"""Whole numbers rounded up."""
+"""Integers rounded up."""
 
 from __future__ import annotations
 
 
 def ceil_div(value: int, step: int) -> int:
-    """Return how many steps cover ``value``: value / step, rounded up."""
+    """Return value / step, rounded up."""
     return -(-value // step)
 
 
 def round_up(value: int, step: int) -> int:
-    """Return the next multiple of ``step``."""
+    """Return ``value`` rounded up to a multiple of ``step``."""
     return ceil_div(value, step) * step

@@ -1,4 +1,4 @@
-"""Let several threads use one thing: turns, and lifetimes that wait for the last user."""
+"""Share an object among threads: locks that track their holder, and lifetimes that wait for the last user."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
 
 
 def inside() -> tuple[object, ...]:
-    """Return what this thread is inside of, outermost first; empty in a thread that runs no step of a network."""
+    """Return the objects that this thread has entered, outermost first; empty outside any step of a network."""
     return _inside.get()
 
 
 @contextmanager
 def entered(thing: object) -> Iterator[None]:
-    """Count ``thing`` among what this thread, and every thread that copies its context, is inside of."""
+    """Add ``thing`` to ``inside`` during the block, in this thread and in threads that copy its context."""
     token = _inside.set((*_inside.get(), thing))
     try:
         yield
@@ -50,15 +50,15 @@ class Turn:
 class Lifetime:
     """Call ``release`` after ``close``, but not before the last user has left.
 
-    A user that comes after ``close`` is admitted, and ``release`` is called again when it leaves: what it took in the
-    meantime is given back as well.
+    A user that enters after ``close`` is admitted, and ``release`` is called again when it leaves, so that resources it
+    acquired are released too.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
         self.closed = False
         self._release = release
         self._users = 0
-        self._lock = threading.RLock()  # the garbage collector may end a user in a thread that has it
+        self._lock = threading.RLock()  # the garbage collector may end a user in a thread that holds it
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -75,7 +75,7 @@ class Lifetime:
                 self._release()
 
     def close(self) -> None:
-        """Release now, or as soon as nobody uses it."""
+        """Release now, or when the last user has left."""
         with self._lock:
             self.closed = True
             unused = not self._users

@@ -1,4 +1,4 @@
-"""The text of a file, and places in it."""
+"""The text of a file, and positions in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import ParseError
 
 
 class Source:
-    """The text of one file and what to call it."""
+    """The text of one file and its name."""
 
     def __init__(self, text: str, path: str) -> None:
         self.text = text
@@ -26,12 +26,12 @@ class Source:
     def error(
         self, message: str, start: int, end: int | None = None, hint: str | None = None, layer: str | None = None
     ) -> ParseError:
-        """Return a ParseError that shows the place from ``start`` to ``end``."""
+        """Return a ParseError that shows the text from ``start`` to ``end``."""
         line, column = self.where(min(start, len(self.text)))
         assert self._lines is not None
         first = self._lines[line - 1]
         text = self.text[first:].split("\n", 1)[0].rstrip("\r")
-        shift = max(0, column - 60)  # long lines: keep the place in view
+        shift = max(0, column - 60)  # long lines: keep the position in view
         shown = re.sub(r"[^ -~]", "?", text[shift : shift + 76].replace("\t", " "))
         width = max(1, min((end or start + 1) - start, len(shown) - (column - 1 - shift)))
         gutter = f"{line:5d} | "

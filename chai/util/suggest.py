@@ -7,6 +7,6 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return "did you mean 'x'?" for the known name that is most like ``name``; None if none is."""
+    """Return "did you mean 'x'?" for the known name most similar to ``name``; None if none is similar."""
     near = get_close_matches(name, list(known), 1)
     return f"did you mean {near[0]!r}?" if near else None

@@ -1,4 +1,4 @@
-"""Tables for people: plain text that survives a pipe."""
+"""Tables as plain text, for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Table:
 
 
 def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: str = "  ") -> str:
-    """Return columns of ASCII text; ``align`` has one l or r per column. Nothing is cut."""
+    """Return columns of ASCII text; ``align`` has one l or r per column. Nothing is truncated."""
     rows = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *rows)]
     lines = []
@@ -30,8 +30,7 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: s
 
 
 def floored(value: float, digits: int = 1) -> str:
-    """Return a measured value with a few decimals, rounded down: one that is below a bound is never printed as the
-    bound."""
+    """Return a measured value with a few decimals, rounded down, so that a value below a bound is never printed as it."""
     from decimal import ROUND_FLOOR, Decimal  # few commands need it
 
     if not isfinite(value):
@@ -40,7 +39,7 @@ def floored(value: float, digits: int = 1) -> str:
 
 
 def quantity(value: float) -> str:
-    """Return a count in three digits or so: 947, 1.0 M, 1.58 G."""
+    """Return a count with about three digits: 947, 1.0 M, 1.58 G."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

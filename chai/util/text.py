@@ -1,8 +1,7 @@
-"""Text from files on its way to people: names, paths and messages are shown, nothing in them is obeyed.
+"""Show untrusted text from files (names, paths, messages) without letting control characters take effect.
 
-``visible`` is the one place where that happens. ``tell`` prints through it, ``chai.util.log`` logs through it, ``ChaiError``
-and every ``repr`` use it, tables and HTML call it for each cell. Colour is added afterwards. (ruff's T201 keeps other
-modules from printing.)
+Only ``visible`` does that: ``tell`` and ``chai.util.log`` print through it, ``ChaiError`` and every ``repr`` use it,
+tables and HTML call it for each cell. Colour is added afterwards. (ruff's T201 keeps other modules from printing.)
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from unicodedata import category
 if TYPE_CHECKING:
     from typing import TextIO
 
-_JOINERS = "\u200c\u200d"  # letters of Persian and of Indian scripts take their form from these
+_JOINERS = "\u200c\u200d"  # these change the form of letters in Persian and Indian scripts
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # ASCII and fullwidth
 
 
 def visible(text: str) -> str:
     """Return ``text`` in one line, with control, bidirectional and other invisible characters as escapes.
 
-    Letters, marks and blanks of every script stay as they are.
+    Letters, marks and spaces of every script are unchanged.
     """
     return text if text.isprintable() else "".join(c if _harmless(c) else repr(c)[1:-1] for c in text)
 
@@ -30,7 +29,7 @@ def _harmless(character: str) -> bool:
 
 
 def encodable(text: str, file: TextIO) -> str:
-    """Return ``text`` with escapes for the characters that the encoding of ``file`` does not have."""
+    """Return ``text`` with escapes for characters that the encoding of ``file`` lacks."""
     if text.isascii():
         return text
     encoding = file.encoding or "ascii"
@@ -44,6 +43,6 @@ def tell(file: TextIO, *lines: str) -> None:
 
 
 def csv_cell(text: str) -> str:
-    """Return text for a cell of a CSV file; a spreadsheet would run one that begins like a formula, so it gets a quote."""
+    """Return text for a CSV cell. Text that starts like a formula gets a quote, as a spreadsheet would execute it."""
     shown = visible(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -1,8 +1,8 @@
-"""Published weights into the user's cache: resumed, checked, and there completely or not at all.
+"""Download published weights into the user's cache: resumable, verified, complete or not at all.
 
-A file is received as NAME.part, under a lock, and gets its name only when its digest is the published one. What came
-over the network is not trusted before: addresses are http or https however often they are redirected, sizes are
-bounded, and nothing but the card that is shipped says where a file goes.
+A file is received as NAME.part, under a lock, and is renamed only if its digest is the published one. Until then it is
+untrusted: addresses are http or https even after redirects, sizes are bounded, and only the shipped card decides where
+a file is stored.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from urllib.request import OpenerDirector, Request
 
 log = logger("chai.fetch")
-Tell = Callable[[int, "int | None"], object]  # bytes that are here, bytes in all if they are known
+Tell = Callable[[int, "int | None"], object]  # bytes received, total bytes if known
 
-TRIES = 5  # connections in a row to one address that bring nothing
-CONNECTIONS = 50  # to one address, whatever they bring
-PAUSE = 0.5  # seconds before the second, doubled each time
-TIMEOUT = 30.0  # seconds without a byte
+TRIES = 5  # consecutive connections to one address without progress
+CONNECTIONS = 50  # in total to one address
+PAUSE = 0.5  # seconds before the first retry, doubled each time
+TIMEOUT = 30.0  # seconds without receiving a byte
 _CHUNK = 1 << 16
 _RETRY = (408, 425, 429, 500, 502, 503, 504)
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 class _Again(Exception):
-    """This connection came to nothing; another one to the same address may do better."""
+    """This connection failed, but a retry with the same address may succeed."""
 
 
 class _Refused(Exception):
-    """This address has nothing for us."""
+    """This address does not serve the file; a retry is pointless."""
 
 
 def entry(name: str) -> Published | None:
-    """Return what is published for a shipped network. Raises UsageError for a name that is none."""
+    """Return the published weights of a shipped network. Raises UsageError for an unknown name."""
     prototxt = networks.prototxt(name)
     if prototxt is None:
         from difflib import get_close_matches
@@ -61,14 +61,14 @@ def entry(name: str) -> Published | None:
 
 
 def fetched(name: str) -> Path | None:
-    """Return the published weights of a shipped network, if they are in the cache."""
+    """Return the cached file of a shipped network's published weights, None if it is not in the cache."""
     published = entry(name)
     path = env().cache / published.file if published else None
     return path if path is not None and path.is_file() else None
 
 
 def how_to_get(name: str) -> str:
-    """Return one line for somebody whose network has no weights, or nothing if chai knows no better."""
+    """Return a line that says how to get a network's weights, or "" if none are known."""
     published = entry(name) if networks.prototxt(name) else None
     if published is None:
         return ""
@@ -82,10 +82,10 @@ def _by_hand(published: Published, target: Path) -> str:
 
 
 def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell | None = None) -> Path:
-    """Return the file in ``folder``, fetched unless it is there and right. Raises FetchError, and OSError for the disk.
+    """Return the file in ``folder``, downloaded unless a valid one exists. Raises FetchError, or OSError for the disk.
 
-    ``force`` fetches it even so. ``tell`` hears of every piece. A file that is there but wrong is never overwritten
-    without ``force``.
+    ``force`` downloads it even so. ``tell`` is called for every chunk. An existing file with a wrong digest is never
+    overwritten without ``force``.
     """
     target = folder / published.file
     if not published.urls:
@@ -127,7 +127,7 @@ def _fetch(published: Published, target: Path, tell: Tell | None) -> None:
 
 
 def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDirector, tell: Tell | None) -> str:
-    """Return why one address was no good, or nothing when the file is there."""
+    """Return why the download from one address failed, or "" if it succeeded."""
     part = _Part(target)
     try:
         _receive_all(url, part, published, opener, tell)
@@ -139,7 +139,7 @@ def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDire
 
 
 def _receive_all(url: str, part: _Part, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
-    """All bytes into the part, in as many connections as it takes."""
+    """Receive all bytes into the part, with as many connections as needed."""
     fruitless = 0
     for connection in range(1, CONNECTIONS + 1):
         before = part.begun(url)[0]
@@ -156,7 +156,7 @@ def _receive_all(url: str, part: _Part, published: Published, opener: OpenerDire
 
 
 def _receive(url: str, part: _Part, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
-    """One connection. Raises _Again where a further one goes on, or begins anew because the part was dropped."""
+    """Receive over one connection. Raises _Again if a retry can resume, or start over because the part was dropped."""
     have, validator = part.begun(url)
     with _answer(url, have, validator, part, opener) as response:
         start, total = _extent(response, have, validator, part)
@@ -191,7 +191,7 @@ def _answer(url: str, have: int, validator: str, part: _Part, opener: OpenerDire
         response = opener.open(Request(url, headers=headers), timeout=TIMEOUT)
     except HTTPError as error:
         error.close()
-        if error.code == 416:  # the part is longer than what the server has
+        if error.code == 416:  # the part is longer than the server's file
             part.drop()
         again = error.code in _RETRY or error.code == 416
         raise (_Again if again else _Refused)(f"HTTP status {error.code} {error.reason}") from error
@@ -213,7 +213,7 @@ def _read(response: HTTPResponse) -> bytes:
 
 
 def _extent(response: HTTPResponse, have: int, validator: str, part: _Part) -> tuple[int, int | None]:
-    """Return where in the file the answer's bytes begin, and the size of the file if it is said."""
+    """Return the file offset of the response's first byte, and the size of the file if the server sends it."""
     if response.status == 206 and have:
         said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         changed = _validator(response) not in ("", validator)
@@ -228,13 +228,13 @@ def _extent(response: HTTPResponse, have: int, validator: str, part: _Part) -> t
 
 
 def _validator(response: HTTPResponse) -> str:
-    """Return what If-Range takes: a strong ETag, else a date; nothing if the server gives neither."""
+    """Return a validator for If-Range: a strong ETag, else a date; "" if the server sends neither."""
     tag = str(response.headers.get("ETag", ""))
     return tag if tag.startswith('"') else str(response.headers.get("Last-Modified", ""))
 
 
 class _Part:
-    """NAME.part, and NAME.part.json beside it: which address and which version of its file the bytes are from."""
+    """NAME.part, and NAME.part.json with the address and the version of the file that its bytes are from."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -242,7 +242,7 @@ class _Part:
         self.note = target.with_name(target.name + ".part.json")
 
     def begun(self, url: str) -> tuple[int, str]:
-        """Return bytes that can be gone on from, and their validator; (0, "") if there are none from this address."""
+        """Return the number of bytes to resume from and their validator; (0, "") if there are none from this address."""
         import json
 
         try:
@@ -250,7 +250,7 @@ class _Part:
             if note["url"] == url and isinstance(note["validator"], str) and note["validator"]:
                 return self.path.stat().st_size, note["validator"]
         except (OSError, ValueError, KeyError, TypeError):
-            pass  # no note, or none of ours
+            pass  # no note, or not a valid one
         return 0, ""
 
     @contextmanager
@@ -295,7 +295,7 @@ def _digest(path: Path, algorithm: str) -> str:
 
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Yield one process at a time; the system lets go of the lock however that process ends. The empty file stays."""
+    """Lock ``target`` for one process during the block; the system unlocks it if that process dies. The lock file stays."""
     import fcntl
 
     with open(target.with_name(target.name + ".lock"), "wb") as file:
@@ -308,7 +308,7 @@ def _locked(target: Path) -> Iterator[None]:
 
 
 def _opener() -> OpenerDirector:
-    """http and https, through the proxies that the environment names, and nothing else: no file, ftp or data."""
+    """Return an opener for http and https only (no file, ftp or data), with the proxies of the environment."""
     from urllib import request
     from urllib.error import HTTPError
     from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""From what a user types to a Graph."""
+"""Find the files of the network that a user names, and read its Graph."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from . import networks
 
 
 def is_compiled(path: str | Path) -> bool:
-    """Return whether a path is that of a compiled network."""
+    """Return whether a path is a compiled network."""
     return str(path).endswith(".chai")
 
 
 def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool = False) -> tuple[Path, Path | None]:
-    """Return the files of a network: a name of a shipped one, or paths. Raises UsageError when there is no such thing,
-    or when it is a compiled one and may not be.
+    """Return the files of a network, given the name of a shipped one or paths.
 
-    A shipped network without ``caffemodel`` has the weights that are shipped with it, else those that were fetched.
+    A shipped network without ``caffemodel`` uses its shipped weights, else its fetched ones. Raises UsageError if there is
+    no such network, or for a compiled network unless ``compiled``.
     """
     path, weights = Path(prototxt), None if caffemodel is None else Path(caffemodel)
     if is_compiled(path) and not compiled:
@@ -53,7 +53,7 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
 
 
 def _check(path: Path, expected: str) -> None:
-    """Raise UsageError unless this is a file; of pipes only images can be read, networks are read more than once."""
+    """Raise UsageError unless this is a file. Pipes are refused, as networks are read more than once."""
     if path.is_dir():
         suffix = "." + expected.rpartition(".")[2]
         inside = sorted(p.name for p in path.glob("*" + suffix))
@@ -66,7 +66,7 @@ def _check(path: Path, expected: str) -> None:
 
 
 def _fetched(name: str) -> Path | None:
-    if not any(env().cache.glob("*.caffemodel")):  # then nothing of it need be loaded
+    if not any(env().cache.glob("*.caffemodel")):  # avoids importing the download code
         return None
     from .fetch import fetched
 
@@ -81,5 +81,5 @@ def read_graph(
     stages: Sequence[str] = (),
     strict: bool = False,
 ) -> Graph:
-    """Read the Graph of a prototxt, with its own custom layers and all that are registered; ``strict``: see Net."""
+    """Read the Graph of a prototxt, with its own and all registered custom layers; ``strict``: see Net."""
     return load_graph(path, registry_of(custom, strict), phase, level, stages, strict)

@@ -8,10 +8,10 @@ from ..util.paths import resource
 
 
 def names() -> list[str]:
-    """Return names of the shipped networks."""
+    """Return the names of the shipped networks."""
     return sorted(p.stem for p in resource("prototxt").glob("*.prototxt"))
 
 
 def prototxt(name: str) -> Path | None:
-    """Return the prototxt of a shipped network, or None if there is none of that name."""
+    """Return the prototxt of a shipped network; None if the name is unknown."""
     return resource("prototxt", f"{name}.prototxt") if name in names() else None

@@ -1,4 +1,4 @@
-"""What a network's card says of its published weights: file, addresses, digest."""
+"""Published weights in a network's card: file, addresses, digest."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.caffemodel")  # a name, ne
 
 @dataclass(frozen=True)
 class Published:
-    """Weights that somebody publishes. Without ``urls`` they are not fetched: the user places the file.
+    """Weights published by a third party. Without ``urls`` chai cannot fetch them: the user stores the file.
 
-    ``of``         name of the network whose card describes the same file; then all else is empty
+    ``of``         name of the network whose card describes the same file; all else is then empty
     ``file``       the published name, which the file has in the cache
     ``urls``       http or https, tried in order
-    ``algorithm``  "sha256", or "sha1" or "md5" where no better one is published; of the whole file
+    ``algorithm``  "sha256", or "sha1" or "md5" if no better one is published; of the whole file
     ``digest``     hexadecimal, lower case
-    ``size``       bytes, or None where nobody states it
-    ``source``     who states digest and size
-    ``where``      where people get the file who cannot fetch it
+    ``size``       bytes, or None if not published
+    ``source``     source of digest and size
+    ``where``      where users can get the file if it cannot be fetched
     """
 
     of: str = ""
@@ -39,7 +39,7 @@ class Published:
     where: str = ""
 
     def describe(self) -> str:
-        """Return size and digest in one line, as far as they are known."""
+        """Return size and digest, if known, in one line."""
         size = f"{self.size:,} bytes" if self.size else ""
         return ", ".join(filter(None, [size, f"{self.algorithm} {self.digest}" if self.digest else ""]))
 
