@@ -47,9 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         tell(sys.stderr, f"error: {error}")
         return 2
-    from .cli import run
+    from .cli import main as chai_command
 
-    return run(command)
+    return chai_command(command)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -17,8 +17,8 @@ HEAVY = ("numpy", "numba", "PIL", "google", "rich", "argparse", "logging", "data
 BARE = """
 import sys
 before = set(sys.modules)  # old protobuf has the interpreter itself import the package google
-from chai.cli import run
-run({args!r})
+from chai.cli import main
+main({args!r})
 print(sorted({{m.split(".")[0] for m in set(sys.modules) - before}} & set({heavy!r})), file=sys.stderr)
 """
 
