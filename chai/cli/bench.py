@@ -40,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--device",
         metavar="NAME",
-        help="device of chai devices to run on (default: float, like the peer; emulator for a compiled network)",
+        help="device to run on, see chai devices (default: float, like the peer; emulator for a compiled network)",
     )
     group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")
     group.add_argument("--against", choices=("opencv", "none"), default="opencv", help="peer (default: opencv)")

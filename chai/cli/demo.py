@@ -32,7 +32,7 @@ CALIBRATION = 36  # images to choose the formats on
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     section(parser, "device").add_argument(
-        "--device", metavar="NAME", default="emulator", help="device of chai devices to run on (default: emulator)"
+        "--device", metavar="NAME", default="emulator", help="device to run on, see chai devices (default: emulator)"
     )
     section(parser, "output").add_argument(
         "-o",

@@ -77,7 +77,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="device of chai devices to compare with float; repeatable (default: CHAI_DEVICE, else emulator)",
+        help="device to compare with float, see chai devices; repeatable (default: CHAI_DEVICE, else emulator)",
     )
     options.execution(parser, device=False)
     group = section(parser, "measures")
@@ -167,8 +167,7 @@ def _described(evaluated: Output) -> str:
 
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
-    """Return the known answers. Raises UsageError where they are of other images, or there is nothing else to compare
-    with."""
+    """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
     from ..evaluate.truth import map_file, truth
 
     known = truth(job.output.kind, args.labels, args.truth)

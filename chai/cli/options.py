@@ -85,7 +85,7 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
     group = section(parser, "device")
     if device:
         group.add_argument(
-            "--device", metavar="NAME", help="device of chai devices to run on (default: CHAI_DEVICE, else emulator)"
+            "--device", metavar="NAME", help="device to run on, see chai devices (default: CHAI_DEVICE, else emulator)"
         )
     overlay(parser)
     group.add_argument(
@@ -112,7 +112,7 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
 def overlay(parser: argparse.ArgumentParser, default: str = "pynq-z2") -> None:
     """Add --overlay."""
     section(parser, "device").add_argument(
-        "--overlay", metavar="NAME", help=f"overlay of chai devices, or path of an overlay.json (default: {default})"
+        "--overlay", metavar="NAME", help=f"overlay, see chai devices, or path of an overlay.json (default: {default})"
     )
 
 
