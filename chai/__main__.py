@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from .cli import run
+from . import cli
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(cli.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

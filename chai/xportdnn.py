@@ -1,9 +1,8 @@
-"""XportDNN's command line, for scripts that have it: ``python -m chai.xportdnn --quant_type Xilinx --bitwidths ...``.
+"""Run ``chai quantize`` by XportDNN's arguments: ``python -m chai.xportdnn --quant_type Xilinx --bitwidths ...``.
 
-The arguments and their defaults are those of CHaiDNN's quantiser. ``Xilinx`` is the work of ``chai quantize``;
-``DynamicFixed`` writes the formats it is given into every layer and looks at no image. What the arguments say about the
-image's way into the network is taken as pycaffe's Transformer would: transpose and channel swap are what Caffe always
-does here, so only their usual values are accepted.
+Arguments and defaults are those of CHaiDNN's quantiser. ``Xilinx`` calls ``chai quantize``; ``DynamicFixed`` writes its
+formats into every layer and reads no image. The arguments of preprocessing mean what they mean to pycaffe's
+Transformer. Networks are channels first here, so transpose and channel swap accept only their usual values.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ _XILINX_ONLY = {
     "input_scale": 1.0,
 }
 _DYNAMIC_ONLY = {"fl_bitwidths": "2,5,2"}
+_EPILOG = "docs/chaidnn.md compares each argument with CHaiDNN's."
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Translate the arguments and quantise; the exit code."""
+    """Translate the arguments, quantise, and return the exit code."""
     try:
         args = _parser().parse_args(argv)
     except SystemExit as stop:
@@ -47,38 +47,44 @@ def main(argv: list[str] | None = None) -> int:
     except ValueError as error:
         tell(sys.stderr, f"error: {error}")
         return 2
-    from .cli import run
+    from .cli import main as chai_command
 
-    return run(command)
+    return chai_command(command)
 
 
 def _parser() -> argparse.ArgumentParser:
     from .cli.parsing import Parser
 
-    parser = Parser(prog="python -m chai.xportdnn", description="Quantise with XportDNN's arguments and defaults.")
-    parser.add_argument("--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx")
-    parser.add_argument("--deploy_model", required=True)
-    parser.add_argument("--weights", required=True)
-    parser.add_argument("--quantized_deploy_model", required=True)
+    parser = Parser(
+        prog="python -m chai.xportdnn",
+        description="Quantise a network with XportDNN's arguments and defaults.",
+        epilog=_EPILOG,
+    )
     parser.add_argument(
-        "--bitwidths", default="6,6,6", help="of input, params and output: three times 8 or 6 (default: 6,6,6)"
+        "--quant_type", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="scheme of formats (default: Xilinx)"
+    )
+    parser.add_argument("--deploy_model", required=True, metavar="NET", help=".prototxt to quantise")
+    parser.add_argument("--weights", required=True, metavar="WEIGHTS", help="its .caffemodel")
+    parser.add_argument("--quantized_deploy_model", required=True, metavar="OUT", help=".prototxt to write")
+    parser.add_argument(
+        "--bitwidths", default="6,6,6", help="widths of input, params and output, each 8 or 6 (default: 6,6,6)"
     )
     xilinx = parser.add_argument_group("Xilinx only")
-    xilinx.add_argument("--calibration_directory", help="images; required")
+    xilinx.add_argument("--calibration_directory", metavar="DIR", help="folder of images; required")
     xilinx.add_argument("--calibration_size", type=int, help="number of images (default: 8)")
     xilinx.add_argument("--dims", help="channels,height,width of the input (default: 3,224,224)")
-    xilinx.add_argument("--transpose", help="(default: 2,0,1)")
-    xilinx.add_argument("--channel_swap", help="(default: 2,1,0)")
-    xilinx.add_argument("--raw_scale", type=float, help="(default: 255)")
-    xilinx.add_argument("--mean_value", help="per channel, in the network's order (default: 104,117,123)")
-    xilinx.add_argument("--input_scale", type=float, help="(default: 1)")
+    xilinx.add_argument("--transpose", help="order of axes (default: 2,0,1, the only one)")
+    xilinx.add_argument("--channel_swap", help="order of channels: 2,1,0 (BGR, default) or 0,1,2 (RGB)")
+    xilinx.add_argument("--raw_scale", type=float, help="range of pixels: 0 to this (default: 255)")
+    xilinx.add_argument("--mean_value", help="mean per channel, in the network's order (default: 104,117,123)")
+    xilinx.add_argument("--input_scale", type=float, help="factor after mean subtraction (default: 1)")
     dynamic = parser.add_argument_group("DynamicFixed only")
     dynamic.add_argument("--fl_bitwidths", help="fraction lengths of input, params and output (default: 2,5,2)")
     return parser
 
 
 def _complete(args: argparse.Namespace) -> None:
-    """Put defaults in, and say which arguments belong to the other mode. Raises ValueError without images to calibrate on."""
+    """Fill in defaults, and report arguments of the other mode. Raises ValueError if calibration images are missing."""
     xilinx = args.quant_type == "Xilinx"
     for name in _DYNAMIC_ONLY if xilinx else _XILINX_ONLY:
         if getattr(args, name) is not None:
@@ -105,7 +111,7 @@ def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: 
 
 
 def translated(args: argparse.Namespace) -> list[str]:
-    """Return the arguments of ``chai``. Raises ValueError for values that chai has no equivalent of."""
+    """Return the arguments of ``chai``. Raises ValueError for values without an equivalent."""
     if _numbers(args.transpose, "--transpose") != [2, 0, 1]:
         raise ValueError(f"--transpose {args.transpose}: networks here are channels first, {_XILINX_ONLY['transpose']}")
     swap = _numbers(args.channel_swap, "--channel_swap")

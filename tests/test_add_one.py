@@ -15,7 +15,7 @@ import pytest
 
 import chai
 from chai import devices, layers, overlay
-from chai.cli import run as chai_command
+from chai.cli import main as chai_command
 from chai.offload.schedule import DeviceStep
 from chai.util.paths import resource
 

@@ -119,7 +119,7 @@ def fixed_answers(folder: Path, net: RandomNet) -> None:
 def shown(*arguments: Path | str) -> str:
     """What ``chai show`` prints, without a process of its own."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert cli.run(["show", *map(str, arguments), "--quiet"]) == 0, arguments
+        assert cli.main(["show", *map(str, arguments), "--quiet"]) == 0, arguments
     return out.getvalue()
 
 

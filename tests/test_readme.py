@@ -10,7 +10,7 @@ import pytest
 
 import chai
 from chai import plugins
-from chai.cli import COMMANDS, run
+from chai.cli import COMMANDS, main
 from chai.env import Env
 from chai.zoo import networks
 
@@ -62,14 +62,14 @@ def test_the_demo_prints_what_the_readme_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run(["demo"]) == 0
+    assert main(["demo"]) == 0
     printed = capsys.readouterr().out.splitlines()
     lines = [line for line in shown("$ chai demo") if not line.startswith("latency ")]
     assert len(lines) == 7 and [line for line in lines if not same(line, printed)] == []
 
 
 def test_show_prints_what_the_readme_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "googlenet", "--overlay", "pynq-z2"]) == 0
+    assert main(["show", "googlenet", "--overlay", "pynq-z2"]) == 0
     printed = capsys.readouterr().out.splitlines()
     lines = shown("chai show googlenet --overlay pynq-z2")
     assert len(lines) == 11 and [line for line in lines if not same(line, printed)] == []

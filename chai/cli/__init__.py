@@ -1,6 +1,6 @@
-"""The command line: which commands there are, how errors and exit codes look.
+"""Dispatch a command line to its command, and turn errors into messages and exit codes.
 
-Only the chosen command's module is imported and only its parser is built, so ``chai --help`` costs what Python costs.
+Only the chosen command's module is imported and only its parser is built: ``chai --help`` takes as long as Python's start.
 Exit codes: 0 ok, 1 a result is below its bound, 2 usage, 65 bad input, 69 no such device, 70 a fault of chai's own,
 74 input or output failed, 130 interrupted.
 """
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from .parsing import Parser
 
 COMMANDS = {
-    "run": "classify or process images with a network",
-    "show": "every layer: type, shape, multiply-accumulates, engine",
-    "check": "float against fixed point, layer by layer",
-    "evaluate": "accuracy of float and fixed point side by side",
-    "quantize": "formats and weights for an overlay, from a folder of images",
-    "compile": "a network for an overlay, as one file for a board",
-    "estimate": "a CHaiDNN layer list (xiEval), timed by the model of an overlay",
-    "bench": "time a network, side by side with OpenCV",
-    "demo": "the embedded network on real digit images, offline",
-    "fetch": "published weights of the shipped networks into a cache",
-    "layers": "the layer types that chai knows",
-    "devices": "the devices that networks can run on",
-}
+    "run": "run images through a network: best classes, boxes or maps",
+    "show": "list every layer: type, shape, multiply-accumulates, engine",
+    "check": "compare fixed point with float, layer by layer",
+    "evaluate": "measure accuracy in float and fixed point over many images",
+    "quantize": "choose formats and weights for an overlay from sample images",
+    "compile": "compile a network for an overlay into one file for a board",
+    "estimate": "estimate the time of a CHaiDNN layer list (xiEval) on an overlay",
+    "bench": "time a network side by side with OpenCV",
+    "demo": "classify digit images with the embedded network, offline",
+    "fetch": "download published weights of the shipped networks",
+    "layers": "list the layer types that chai knows",
+    "devices": "list the devices that networks can run on, or test one",
+}  # how to add one: a file NAME.py here with EPILOG, arguments(parser) and execute(args), and its line above
 
 _SYNONYMS = {
     "run": ("predict", "infer", "inference", "classify", "detect", "segment", "forward", "test"),
@@ -51,19 +51,19 @@ A Caffe-compatible inference host for FPGA overlays.
 
 {commands}
 
-chai COMMAND --help   says what a command takes
-chai --version        prints the version
+chai COMMAND --help   print the options and examples of a command
+chai --version        print the version
 
 Start with:  chai demo"""
 
 
-def run(argv: list[str]) -> int:
-    """Run one command line; the exit code."""
-    return _guarded_streams(lambda: _run(argv))
+def main(argv: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    return _guarded_streams(lambda: _main(argv))
 
 
 def _guarded_streams(work: Callable[[], int]) -> int:
-    """Run ``work``; the exit code where a stream or a file fails, or the user interrupts."""
+    """Run ``work`` and return its exit code: 74 if a stream or file fails, 130 after Ctrl-C."""
     if _stdout_is_closed():
         tell(sys.stderr, "error: standard output is closed", "hint: > /dev/null drops what is printed")
         return 74
@@ -71,7 +71,7 @@ def _guarded_streams(work: Callable[[], int]) -> int:
         code = work()
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # the reader has seen enough: chai show NET | head
+    except BrokenPipeError:  # the reader has closed the pipe: chai show NET | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def _guarded_streams(work: Callable[[], int]) -> int:
         return 74
 
 
-def _run(argv: list[str]) -> int:
+def _main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         commands = "\n".join(f"  {name:<10}{text}" for name, text in COMMANDS.items())
         tell(sys.stdout, *_HELP.format(commands=commands).split("\n"))
@@ -113,18 +113,23 @@ def _command(name: str, argv: list[str]) -> int:
     from argparse import RawDescriptionHelpFormatter
     from importlib import import_module
 
-    from .parsing import Parser
+    from .parsing import Parser, section
 
     module = import_module(f".{name}", __name__)
     parser = Parser(
         prog=f"chai {name}",
-        description=COMMANDS[name],
+        description=f"{COMMANDS[name][0].upper()}{COMMANDS[name][1:]}.",
         formatter_class=RawDescriptionHelpFormatter,
         epilog=module.EPILOG,
+        add_help=False,
     )
     module.arguments(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="say what is read and loaded")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no hints about the next step, no progress")
+    general = section(parser, "general")
+    general.add_argument("-h", "--help", action="help", help="print this help")
+    general.add_argument("-v", "--verbose", action="store_true", help="print what is read and loaded")
+    general.add_argument(
+        "-q", "--quiet", action="store_true", help="print neither progress nor hints about the next step"
+    )
     return _reported(lambda: _parse_and_execute(parser, module.execute, argv))
 
 
@@ -140,7 +145,7 @@ def _parse_and_execute(parser: Parser, execute: Callable[[Namespace], int], argv
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """Run ``work`` as a command: its errors are printed, and turned into an exit code."""
+    """Run ``work`` as a command: print its errors and return the exit code."""
     from . import output
 
     output.start_logging(verbose=False)
@@ -148,7 +153,7 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def _reported(work: Callable[[], int]) -> int:
-    """Run ``work``; the exit code where chai refuses or fails."""
+    """Run ``work`` and return its exit code; print the error if chai refuses or fails."""
     from ..errors import ChaiError
     from . import output
 
@@ -166,7 +171,7 @@ def _reported(work: Callable[[], int]) -> int:
 
 
 def _stdout_is_closed() -> bool:
-    """Return whether nothing can be printed. Closed streams become /dev/null: else a file would get their numbers."""
+    """Return whether stdout is closed. Reopen closed streams on /dev/null, so that no file gets their descriptors."""
     closed = sys.stdout is None
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -175,7 +180,7 @@ def _stdout_is_closed() -> bool:
 
 
 def _discard_output() -> None:
-    """Leave nothing for the interpreter to flush at exit: that would print a traceback on a full disk."""
+    """Drop buffered output: on a full disk the interpreter would print a traceback when it flushes at exit."""
     try:
         sys.stdout.flush()
     except OSError:

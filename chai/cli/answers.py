@@ -1,4 +1,4 @@
-"""List what the outputs of a network say of an image: best classes, boxes, classes of pixels, or a summary."""
+"""Turn the outputs of a network into answers for an image: best classes, boxes, classes of pixels, or a summary."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from ..net import Net
 
 
-THRESHOLD = 0.3  # score from which boxes are shown and drawn
-TOP = 5  # classes shown of an image
-Map = tuple["Array", bool]  # classes or values (H, W) of an output, and whether they are classes
+THRESHOLD = 0.3  # minimum score of boxes to print and draw
+TOP = 5  # classes to print for an image
+Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
 
 
 def of_image(
@@ -30,48 +30,51 @@ def of_image(
     top: int | None = None,
     threshold: float = THRESHOLD,
 ) -> dict[str, Any]:
-    """Return what each output blob says of image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
+    """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
 
-    ``top``        classes, and where it is given boxes, that are listed
-    ``threshold``  score that a box has at least; ``below_threshold`` counts the others
+    ``top``        number of classes (None: TOP) or boxes (None: all) to list
+    ``threshold``  minimum score of a box; ``below_threshold`` counts the others
     """
-    found: dict[str, Any] = {}
+    summaries: dict[str, Any] = {}
     for name, value in outputs.items():
         kind, decision = kind_of(net, name), source(net.graph, name).decision
         if kind == "boxes":
-            found[name] = _boxes(rows_of(value, index), labels, top, threshold)
+            summaries[name] = _boxes(rows_of(value, index), labels, top, threshold)
             continue
         item = _item(value, index, count)
         if kind == "scores" and decision != "argmax":
-            found[name] = {"top": _best(item.reshape(-1), labels, top or TOP), "probabilities": decision == "softmax"}
+            summaries[name] = {
+                "top": _best(item.reshape(-1), labels, top or TOP),
+                "probabilities": decision == "softmax",
+            }
             continue
         some = item if item.size else np.zeros(1, np.float32)
-        found[name] = {"shape": list(item.shape)}
-        found[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
+        summaries[name] = {"shape": list(item.shape)}
+        summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
         classes = _class_map(net, name, item, labels)
         if classes is not None:
-            found[name]["classes"] = _shares(classes, top or TOP, labels)
-    return found
+            summaries[name]["classes"] = _shares(classes, top or TOP, labels)
+    return summaries
 
 
 def maps(net: Net, outputs: dict[str, Array], index: int, count: int, labels: Sequence[str]) -> dict[str, Map]:
     """Return the maps among the output blobs of image ``index``: a class per pixel, or the values of one channel."""
-    found: dict[str, Map] = {}
+    maps_of: dict[str, Map] = {}
     for name, value in outputs.items():
         item = _item(value, index, count)
         classes = _class_map(net, name, item, labels)
         if classes is not None:
-            found[name] = classes, True
+            maps_of[name] = classes, True
         elif kind_of(net, name) == "map" and item.ndim == 3 and len(item) == 1:
-            found[name] = item[0], False
-    return found
+            maps_of[name] = item[0], False
+    return maps_of
 
 
 def _class_map(net: Net, name: str, item: Array, labels: Sequence[str]) -> Array | None:
-    """Return the class of each pixel, if a blob (C, H, W) says that: indices by an ArgMax, or a score per class.
+    """Return the class of each pixel of a blob (C, H, W) of ArgMax indices or of scores per class, else None.
 
-    Scores are recognised by having a channel per label or, where no labels are known, by the height and width of the
-    network's input; three channels of that size are rather a picture.
+    A blob has scores if it has a channel per label or, without labels, the height and width of the network's input;
+    three channels of that size are taken for a picture.
     """
     if kind_of(net, name) != "map" or item.ndim != 3:
         return None
@@ -89,7 +92,7 @@ def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]
 
 
 def _boxes(rows: Array, labels: Sequence[str], top: int | None, threshold: float) -> dict[str, Any]:
-    """Return the boxes of an image, best first, and how many more there are on either side of the threshold."""
+    """Return the boxes of an image, best first, and the number of others above and below the threshold."""
     sure = rows[rows[:, 2] >= threshold]
     return {
         "boxes": [_box(row, labels) for row in sure[:top]],
@@ -126,12 +129,12 @@ def _label(labels: Sequence[str], index: int) -> str:
     return labels[index] if 0 <= index < len(labels) else ""
 
 
-def _left_out(found: dict[str, Any], threshold: float) -> str:
-    """Return how many boxes are listed, and why the others are not."""
-    listed = len(found["boxes"])
+def _left_out(summary: dict[str, Any], threshold: float) -> str:
+    """Return the number of listed boxes, and the reasons for leaving out the others."""
+    listed = len(summary["boxes"])
     parts = [f"{listed} box{'es' * (listed != 1)} of {threshold:g} or more"]
-    parts += [f"{found['more']} more left out by --top"] * bool(found["more"])
-    parts += [f"{found['below_threshold']} below left out (--threshold)"] * bool(found["below_threshold"])
+    parts += [f"{summary['more']} more left out by --top"] * bool(summary["more"])
+    parts += [f"{summary['below_threshold']} below left out (--threshold)"] * bool(summary["below_threshold"])
     return ", ".join(parts)
 
 
@@ -139,23 +142,22 @@ def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
     """Print the answers of one image."""
     output.result(answer["file"])
     several = len(answer["outputs"]) > 1
-    for name, found in answer["outputs"].items():
+    for name, summary in answer["outputs"].items():
         if several:
             output.result(f"  {name}")
-        if "top" in found:
-            for line in found["top"]:
+        if "top" in summary:
+            for line in summary["top"]:
                 output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {line['label']}".rstrip())
-        elif "boxes" in found:
-            for line in found["boxes"]:
+        elif "boxes" in summary:
+            for line in summary["boxes"]:
                 corners = " ".join(f"{v:7.4f}" for v in line["box"])
                 output.result(f"  {line['score']:8.4f}  {line['label']:4d}  {corners}  {line['name']}".rstrip())
-            if not (found["boxes"] or found["more"] or found["below_threshold"]):
+            if not (summary["boxes"] or summary["more"] or summary["below_threshold"]):
                 output.result("  no boxes")
-            elif found["more"] or found["below_threshold"]:
-                output.result(f"  {_left_out(found, threshold)}")
+            elif summary["more"] or summary["below_threshold"]:
+                output.result(f"  {_left_out(summary, threshold)}")
         else:
-            output.result(
-                f"  {shape_text(tuple(found['shape']))}  min {found['min']:g}  max {found['max']:g}  mean {found['mean']:g}"
-            )
-            for line in found.get("classes", ()):
+            statistics = "  ".join(f"{name} {summary[name]:g}" for name in ("min", "max", "mean"))
+            output.result(f"  {shape_text(tuple(summary['shape']))}  {statistics}")
+            for line in summary.get("classes", ()):
                 output.result(f"  {line['share']:8.2%}  {line['index']:4d}  {line['label']}".rstrip())

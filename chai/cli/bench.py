@@ -1,4 +1,4 @@
-"""chai bench: a network's speed, side by side with OpenCV's."""
+"""chai bench: time a network side by side with OpenCV."""
 
 from __future__ import annotations
 
@@ -17,29 +17,39 @@ from ..runtime.perf import spread
 from ..util.lazy_numpy import np
 from ..zoo.locate import is_compiled
 from . import options, output
+from .parsing import section
 
 if TYPE_CHECKING:
     from ..net import Net
 
-EPILOG = """Rounds are interleaved: one pass of ours, one of the peer's, so that both see the same machine.
-Without WEIGHTS both run the same random ones; they take the same time.
-OpenCV is the peer that reads Caffe files: pip install "chai-fpga[bench]" """
+EPILOG = """examples:
+  chai bench
+  chai bench resnet50 --threads 2 --rounds 50
+  chai bench net.chai --device pynq
+
+Rounds are interleaved, one pass of chai and one of the peer, so that both see
+the same machine. Without WEIGHTS both run the same random ones; they take the
+same time. The peer is installed by: pip install "chai-fpga[bench]" """
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     options.network(parser, default="googlenet")
-    parser.add_argument(
-        "--device", help="what to run on (default: float, as the peer; the emulator for a compiled network)"
+    group = section(parser, "device")
+    group.add_argument(
+        "--device",
+        metavar="NAME",
+        help="device to run on, see chai devices (default: float, like the peer; emulator for a compiled network)",
     )
-    parser.add_argument(
-        "--batch", type=int, metavar="N", help="images per pass (default: 1, or what it was compiled for)"
+    group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")
+    group.add_argument("--against", choices=("opencv", "none"), default="opencv", help="peer (default: opencv)")
+    group = section(parser, "passes")
+    group.add_argument(
+        "--batch", type=int, metavar="N", help="images per pass (default: 1, or the batch it was compiled for)"
     )
-    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")
-    parser.add_argument("--against", choices=("opencv", "none"), default="opencv", help="the peer (default: opencv)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    group.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
+    options.as_json(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -60,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     if net.overlay is not None:
         from ..kernels.codes import warm_up
 
-        warm_up()  # else numba would be loaded in the middle, when it pays
+        warm_up()  # else numba might be loaded during the measurement
     feeds = {b: _random(net.shapes[b]) for b in net.inputs}
     contenders: dict[str, Callable[[], Any]] = {"chai": lambda: net.forward(**feeds)}
     difference = None
@@ -88,7 +98,7 @@ def _random(shape: tuple[int, ...]) -> Any:
 
 
 def _opencv(net: Net, feeds: dict[str, Any], args: argparse.Namespace) -> Callable[[], Any] | str:
-    """Return a call that runs the network in OpenCV, or the reason why there is none."""
+    """Return a function that runs the network in OpenCV, or the reason why there is none."""
     from ..parser.caffemodel import write_caffemodel
 
     if is_compiled(args.net):

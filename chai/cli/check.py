@@ -1,4 +1,4 @@
-"""chai check: float against fixed point, layer by layer."""
+"""chai check: compare fixed point with float, layer by layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..util.table import Table, floored
 from ..util.text import visible
 from ..zoo.locate import locate
 from . import check_custom, inputs, options, output, worst
-from .parsing import refuse
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,53 +32,54 @@ EPILOG = """examples:
   chai check digits -i photos/
   chai check googlenet bvlc_googlenet.caffemodel -i cal/ --limit 32 --html check.html
   chai check net.prototxt net.caffemodel -i cal/ --bits 6 --bound 15 --json
+  chai check digits --custom gemm        compare plain Python, compiled code and each implementation
 
-exit code 1: a layer is below --bound, or fewer images than --agreement keep their class
-  chai check digits --custom gemm        # a custom layer: Python against compiled, each implementation"""
+exit code 1: a layer is below --bound, or fewer images than --agreement keep their class"""
 WIDTH = 80
-AGREEMENT, ENOUGH = 0.97, 10  # the goal where none is given; fewer images say too little for it
-CUT_OFF = 0.1  # percent of values saturated that is worth a word
+AGREEMENT, ENOUGH = 0.97, 10  # default goal, and the images it needs to be significant
+CUT_OFF = 0.1  # percent of saturated values worth reporting
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    options.network(parser)
-    parser.add_argument(
-        "-i", "--image", nargs="+", default=[], metavar="IMG", help="images, .npy inputs or folders of them"
+    """Add the options of the command."""
+    parser.usage = "%(prog)s NET [WEIGHTS] -i IMG... [options]\n       %(prog)s NET [WEIGHTS] --custom TYPE"
+    options.network(
+        parser,
+        compiled=False,
+        custom="load custom layers from a file or folder and run its code; or name a custom TYPE to check; repeatable",
+        custom_metavar="PATH|TYPE",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="DIR",
-        help="images that fixed-point formats are taken from (default: the first batch)",
-    )
-    parser.add_argument(
+    options.images(parser, "-i", default=[])
+    options.limit(parser)
+    options.batch(parser, 8)
+    options.calibration(parser)
+    options.preprocessing(parser)
+    options.execution(parser, device=False)
+    group = section(parser, "goals")
+    group.add_argument(
         "--bound",
         type=float,
         default=BOUND_DB,
         metavar="DB",
-        help=f"least SQNR of a layer, in dB (default: {BOUND_DB:g})",
+        help=f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--agreement",
         type=float,
         metavar="SHARE",
-        help=f"least share of images with the same best class, 0 to 1 (default: {AGREEMENT} from {ENOUGH} images on)",
+        help=f"minimum top-1 agreement with float, 0 to 1 (default: {AGREEMENT} if there are {ENOUGH} images or more)",
     )
-    parser.add_argument("--html", type=output.file, metavar="FILE", help="also write a report to look at")
-    parser.add_argument("--png", type=output.file, metavar="FILE", help="also draw the bars")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    options.execution(parser, device=False)
-    options.preprocessing(parser)
+    group = section(parser, "output")
+    options.as_json(parser)
+    group.add_argument("--html", type=output.file, metavar="FILE", help="write a report as a page")
+    group.add_argument("--png", type=output.file, metavar="FILE", help="draw the SQNR of each layer")
     parser.set_defaults(device="emulator", labels=None, random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run every image in float and on the emulator, print the comparison. Exit 1 when a goal is missed.
+    """Run every image in float and on the emulator, print the comparison. Return 1 if a goal is missed.
 
-    An image that cannot be read is reported and left out; the exit code is then 65 unless a goal is missed.
+    Report and skip an image that cannot be read; the exit code is then 65 unless a goal is missed.
     """
     if args.batch < 1 or (args.limit is not None and args.limit < 1):
         raise UsageError("--batch and --limit must be at least 1")
@@ -149,13 +150,13 @@ def _inputs(
 
 def _missed(report: Report, goal: float) -> list[str]:
     """Return a sentence for each goal that was missed."""
-    found = []
+    missed = []
     poor = worst.below(report)
     if poor is not None:
-        found.append(poor)
+        missed.append(poor)
     if report.agreement is not None and report.agreement < goal:
-        found.append(f"top-1 agreement below {100 * goal:g} %")
-    return found
+        missed.append(f"top-1 agreement below {100 * goal:g} %")
+    return missed
 
 
 def _formats(args: argparse.Namespace, report: Report) -> str:
@@ -171,7 +172,7 @@ def _formats(args: argparse.Namespace, report: Report) -> str:
 def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
     _say(f"{report.images} images on the emulator of {report.overlay}, {_formats(args, report)}")
     names = min(36, max(len(visible(layer.name)) for layer in report.layers))
-    room = WIDTH - names - 24  # what the other columns leave
+    room = WIDTH - names - 24  # without the other columns
     full = min(20, room - 3)
     rows = [_row(layer, layer is report.first_bad, names, full, room) for layer in report.layers]
     axis = f"{'0 dB':<{full // 2}}{FULL_DB / 2:<{full - full // 2}g}{FULL_DB:g}"
@@ -181,7 +182,7 @@ def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
 
 
 def _say(line: str) -> None:
-    """A sentence on stdout, in lines of 80 columns; names stay whole."""
+    """Print a sentence to stdout in lines of 80 columns; never break names."""
     text = visible(line)
     output.result(*textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
 
@@ -204,7 +205,7 @@ def _glyph() -> str:
 
 
 def _tail(name: str, width: int) -> str:
-    """Return the end of a name that is too long: that is where layers of one block differ."""
+    """Return the last characters of a name that is too long: layers of one block differ there."""
     name = visible(name)
     return name if len(name) <= width else "..." + name[3 - width :]
 
@@ -214,12 +215,12 @@ def _words(layer: LayerCheck) -> str:
 
 
 def _agreements(report: Report) -> list[str]:
-    found = []
+    lines = []
     for a in report.agreements:
         name = f"{a.blob}: " if len(report.agreements) > 1 else ""
         top5 = f"   top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
-        found.append(f"{name}top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
-    return found
+        lines.append(f"{name}top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
+    return lines
 
 
 def _last(args: argparse.Namespace, report: Report) -> list[str]:

@@ -1,4 +1,4 @@
-"""chai check NET --custom TYPE: a network's custom layers, every way they can run, against plain Python."""
+"""chai check NET --custom TYPE: compare each implementation of a network's custom layers with plain Python."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from . import options, output
 
 
 def types(args: argparse.Namespace) -> list[str]:
-    """Return those values of --custom that name a type, not a place; they are taken out of the arguments."""
+    """Move the values of --custom that name a type, not a file, out of the arguments and return them."""
     named = [str(p) for p in args.custom if not p.exists() and p.suffix != ".py" and p == Path(p.name)]
     args.custom = [p for p in args.custom if str(p) not in named]
     return named
 
 
-def check(args: argparse.Namespace, wanted: list[str]) -> int:
-    """Check every layer of these types on random inputs of its own sizes. Exit 1 when one disagrees."""
-    locate(args.net, args.weights)  # a compiled network has no layers to be run in float
+def check(args: argparse.Namespace, names: list[str]) -> int:
+    """Check every layer of these types on random inputs of its own sizes. Return 1 if one disagrees."""
+    locate(args.net, args.weights)  # refuses a compiled network: it has no float layers
     net = options.load_network(args, device="float", batch=args.batch)
     layers = [layer for layer in net.graph.layers if isinstance(layer, CustomLayer)]
-    chosen = [layer for layer in layers if layer.type in wanted]
-    missing = sorted(set(wanted) - {layer.type for layer in chosen})
+    chosen = [layer for layer in layers if layer.type in names]
+    missing = sorted(set(names) - {layer.type for layer in chosen})
     if missing:
         raise UsageError(
             f"--custom {missing[0]}: no custom layer of that type in {net.name}, and no such file",
@@ -34,7 +34,7 @@ def check(args: argparse.Namespace, wanted: list[str]) -> int:
     rows: list[Row] = []
     for layer in output.progress(chosen, len(chosen), "layers", args.quiet):
         rows += check_layer(layer, [net.shapes_of(b) for b in layer.bottoms])
-    report = CustomReport(", ".join(wanted), tuple(rows))
+    report = CustomReport(", ".join(names), tuple(rows))
     if args.json:
         output.as_json("chai.check.custom/1", network=net.name, **report.to_json())
     else:

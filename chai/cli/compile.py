@@ -1,4 +1,4 @@
-"""chai compile: a network for an overlay, as one file that a board can run."""
+"""chai compile: compile a network for an overlay into one file that a board can run."""
 
 from __future__ import annotations
 
@@ -12,37 +12,36 @@ from ..images import preprocess as images
 from ..offload.schedule import DeviceStep
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
+from .parsing import section
 
 if TYPE_CHECKING:
     from ..evaluate.compare import Report
 
 EPILOG = """examples:
   chai compile googlenet bvlc_googlenet.caffemodel --calibration photos/ -o googlenet.chai
-  chai compile net_quantised.prototxt net.caffemodel --overlay ultra96 --batch 2 -o net.chai
+  chai compile net_int8.prototxt net_int8.caffemodel --overlay ultra96 --batch 2 -o net.chai
   chai run googlenet.chai -i cat.jpg"""
 
-MEASURED = 8  # images that show the worst layers
+MEASURED = 8  # images to find the worst layers with
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    options.network(parser)
-    parser.add_argument("-o", "--output", type=output.file, required=True, metavar="NET.chai", help="the file to write")
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line, to be carried along")
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="DIR",
-        help="images that the result is measured on, and that formats are taken from where the network brings none",
+    """Add the options of the command."""
+    options.network(parser, compiled=False)
+    options.calibration(
+        parser, "images to measure the result on; formats too are chosen on them if the prototxt has none"
     )
-    options.execution(parser, device=False)
+    options.batch(parser, 1)
     options.preprocessing(parser)
+    options.execution(parser, device=False)
+    group = section(parser, "output")
+    group.add_argument("-o", "--output", type=output.file, required=True, metavar="NET.chai", help="file to write")
+    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes to put into it, one per line")
     parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Plan, lower and pack; write the file; say what is in it."""
+    """Plan, lower and pack the network; write the file and print a summary of it."""
     from ..artifact.save import save
     from ..offload.formats import given
 
@@ -54,13 +53,13 @@ def execute(args: argparse.Namespace) -> int:
     if weights is None:
         raise jobs.no_weights("compile", args.net)
     files = images.find([args.calibration]) if args.calibration else []
-    args.device = "emulator" if files else "null"  # which only plans
+    args.device = "emulator" if files else "null"  # plans only
     job = jobs.prepare(args, files)
     options.check_formats(args, job.net.graph)
     if files:
         jobs.warn_of_defaults(job, files)
         jobs.calibrate(args, job)
-        job.net.reshape(**{job.blob: job.shape})  # the images were one batch
+        job.net.reshape(**{job.blob: job.shape})  # calibration ran the images as one batch
     elif given(job.net.offload.graph):
         job.net.plan()
     card = images.Card(job.net.name, tuple(job.labels), job.preprocess)
@@ -87,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _measured(args: argparse.Namespace, job: jobs.Job, files: list[Path]) -> Report:
-    """Compare what was compiled with float on a few images, one at a time."""
+    """Compare the compiled network with float on a few images, one at a time."""
     from ..evaluate.compare import compare
 
     inputs = ({job.blob: item[None]} for _, item in jobs.items(files, job, []))

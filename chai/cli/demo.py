@@ -1,4 +1,4 @@
-"""chai demo: the main job, with nothing but what is shipped."""
+"""chai demo: classify the shipped digit images with the shipped network."""
 
 from __future__ import annotations
 
@@ -13,34 +13,41 @@ from ..images.drawing import contact_sheet
 from ..runtime.perf import getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
-from . import output
+from . import options, output
+from .parsing import section
 
 if TYPE_CHECKING:
     from ..blob import Array
     from ..net import Net
 
-EPILOG = "needs no network, no board and no download"
+EPILOG = """examples:
+  chai demo
+  chai demo --device float -o digits.png
+
+needs no internet, no board and no download"""
 RUNS = 10
-CALIBRATION = 36  # images that the formats are taken from
+CALIBRATION = 36  # images to choose the formats on
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument(
+    """Add the options of the command."""
+    section(parser, "device").add_argument(
+        "--device", metavar="NAME", default="emulator", help="device to run on, see chai devices (default: emulator)"
+    )
+    section(parser, "output").add_argument(
         "-o",
         "--output",
         type=output.file,
         default="chai-demo.png",
         metavar="FILE.png",
-        help="the picture (default: ./chai-demo.png)",
+        help="picture to write (default: chai-demo.png)",
     )
-    parser.add_argument("--device", default="emulator", help="what to run on (default: emulator)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.as_json(parser)
 
 
 @dataclass(frozen=True)
 class Digits:
-    """The held-back digits: files, pictures, what they show, and the input blob (N, 1, 8, 8) they make."""
+    """Hold the held-back digits: files, pictures, true classes, and the input blob (N, 1, 8, 8)."""
 
     files: list[Path]
     pictures: list[Any]
@@ -48,15 +55,15 @@ class Digits:
     labels: tuple[str, ...]
     data: Array
 
-    def right(self, said: Array) -> int:
-        """Return how many of the answers are right."""
-        return int((said == np.array(self.truth)).sum())
+    def right(self, answers: Array) -> int:
+        """Return the number of right answers."""
+        return int((answers == np.array(self.truth)).sum())
 
 
 def execute(args: argparse.Namespace) -> int:
     """Classify the held-back digits, time a pass, draw the picture, print getPerfInfo.
 
-    Exit code 1 if fewer than 98 % are right.
+    Return 1 if fewer than 98 % are right.
     """
     from ..net import Net
 
@@ -64,12 +71,12 @@ def execute(args: argparse.Namespace) -> int:
     net = Net("digits", device=args.device)
     net.calibrate(digits.data[:CALIBRATION])
     probabilities = net.forward(data=digits.data)["prob"]
-    said = probabilities.argmax(1)
-    right = digits.right(said)
+    answers = probabilities.argmax(1)
+    right = digits.right(answers)
     exact = digits.right(Net("digits", device="float").forward(data=digits.data)["prob"].argmax(1))
     shown = [digits.truth.index(digit) for digit in range(len(digits.labels))]
     times = _latency(net, digits)
-    _draw(args.output, digits, shown, probabilities, f"chai demo: {right} of {len(said)} held-back digits right")
+    _draw(args.output, digits, shown, probabilities, f"chai demo: {right} of {len(answers)} held-back digits right")
     ms = spread(times)
     if args.json:
         output.as_json(
@@ -78,19 +85,19 @@ def execute(args: argparse.Namespace) -> int:
             device=net.device.name,
             right=right,
             right_in_float=exact,
-            total=len(said),
+            total=len(answers),
             ms=ms._asdict(),
             picture=str(args.output),
             images=[
                 {"file": f.name, "truth": t, "says": int(s), "p": float(p[s])}
-                for f, t, s, p in zip(digits.files, digits.truth, said, probabilities)
+                for f, t, s, p in zip(digits.files, digits.truth, answers, probabilities)
             ],
         )
     else:
         formats = f"   overlay {net.overlay.name}   8 bit" if net.overlay else ""
         output.result(f"{net.name} (chai's own, trained on handwritten digits)   device {net.device.name}{formats}")
         output.table(["image", "truth", "says", "p", "2nd", "p"], _rows(digits, shown, probabilities), "lrrrrr")
-        output.result(f"top-1     {right}/{len(said)} of the held-back digits shipped with chai ({exact} in float)")
+        output.result(f"top-1     {right}/{len(answers)} of the held-back digits shipped with chai ({exact} in float)")
         best = f"min {ms.min:.2f}   p90 {ms.p90:.2f}"
         output.result(f"latency   median {ms.median:.2f} ms   {best}   ({RUNS} runs after a warm-up)")
         engines = Counter(s.engine for s in net.perf.steps)
@@ -99,7 +106,7 @@ def execute(args: argparse.Namespace) -> int:
         getPerfInfo(net)
     if not args.quiet:
         output.say("next: chai show digits --overlay pynq-z2      chai run googlenet WEIGHTS -i YOUR.jpg")
-    return 0 if right >= 0.98 * len(said) else 1
+    return 0 if right >= 0.98 * len(answers) else 1
 
 
 def _digits() -> Digits:
@@ -113,7 +120,7 @@ def _digits() -> Digits:
 
 
 def _latency(net: Net, digits: Digits) -> list[float]:
-    """Return milliseconds of single images; the first pass of a size warms up."""
+    """Return the milliseconds of RUNS passes of one image, after a warm-up pass."""
     times = []
     for i in range(RUNS + 1):
         net.forward(data=digits.data[i : i + 1])

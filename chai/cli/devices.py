@@ -1,4 +1,4 @@
-"""chai devices: what networks can run on, here."""
+"""chai devices: list the devices that networks can run on here, or test one."""
 
 from __future__ import annotations
 
@@ -9,42 +9,43 @@ import sys
 from .. import devices, overlay
 from ..env import env
 from ..errors import UsageError
-from . import output
+from . import options, output
+from .parsing import section
 
 EPILOG = """examples:
-  chai devices --test                                  the board if there is one, else the emulator
+  chai devices
+  chai devices --test                                  test the board if there is one, else the emulator
   chai devices --test --device pynq --overlay pynq-z2
 
-exit code 1: something that the device computes is not what its definition says"""
+exit code 1: a result of the device differs from its definition"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("--test", action="store_true", help="run known Tasks and a small network, compare every bit")
-    parser.add_argument("--device", help="what to test (default: pynq where it can be used, else emulator)")
-    parser.add_argument(
-        "--overlay", metavar="NAME", help=f"an overlay or its overlay.json (default: {overlay.default})"
-    )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    """Add the options of the command."""
+    group = section(parser, "device")
+    group.add_argument("--test", action="store_true", help="run known Tasks and a small network; compare every bit")
+    group.add_argument("--device", metavar="NAME", help="device to test (default: pynq if it is usable, else emulator)")
+    options.overlay(parser, overlay.default)
+    options.as_json(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print every device with its state, and what compiles custom layers; or test one."""
+    """Print every device with its state, and the compiler of custom layers; or test one."""
     if args.test:
         return _test(args)
     if args.device or args.overlay:
         raise UsageError("--device and --overlay say what to test", hint="chai devices --test ...")
-    found = []
+    states = []
     for name in devices.names():
         device = devices.open(name)
         usable, state = device.status()
-        found.append({"device": name, "usable": usable, "state": state, "summary": device.summary})
+        states.append({"device": name, "usable": usable, "state": state, "summary": device.summary})
     boards = [overlay.load(name) for name in overlay.names()]
     jit = "numba" if importlib.util.find_spec("numba") else "none: custom layers run as plain Python"
     if args.json:
         output.as_json(
             "chai.devices/1",
-            devices=found,
+            devices=states,
             overlays=[
                 {"overlay": o.name, "part": o.part, "boards": [b.name for b in o.boards], "title": o.title}
                 for o in boards
@@ -54,7 +55,7 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     output.table(
         ["device", "usable", "on", "what"],
-        [[str(f["device"]), "yes" if f["usable"] else "no", str(f["state"]), str(f["summary"])] for f in found],
+        [[str(s["device"]), "yes" if s["usable"] else "no", str(s["state"]), str(s["summary"])] for s in states],
         "llll",
     )
     output.result("")
@@ -72,25 +73,25 @@ def _test(args: argparse.Namespace) -> int:
 
     name = args.device or env().device or ("pynq" if devices.open("pynq").status()[0] else devices.DEFAULT)
     device, on = devices.open(name), overlay.load(args.overlay or overlay.default)
-    found = []
-    told = args.quiet or (sys.stdout.isatty() and not args.json)  # a line each says enough
-    for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", told):
-        found.append(result)
+    results = []
+    quiet = args.quiet or (sys.stdout.isatty() and not args.json)  # a line for each test is progress enough
+    for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
+        results.append(result)
         if not args.json:
             verdict = "PASS" if result.ok else "FAIL"
             output.result(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else ""))
             sys.stdout.flush()
-    failed = sum(not result.ok for result in found)
+    failed = sum(not result.ok for result in results)
     if args.json:
         output.as_json(
             "chai.selftest/1",
             device=device.name,
             overlay=on.name,
             build=f"{on.build:08x}",
-            tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in found],
+            tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in results],
             failed=failed,
             ok=not failed,
         )
     else:
-        output.result(f"{len(found) - failed} of {len(found)} passed: device {device.name}, overlay {on.name}")
+        output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""chai run --draw: what a network says of images, drawn into them."""
+"""chai run --draw: draw the answers of a network into its images."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Drawing:
-    """Pictures in the making: one file, numbered files, or files of a folder under their images' names.
+    """Draw pictures into one file, numbered files, or files of a folder under their images' names.
 
-    Boxes and classes are drawn in the image as it was read, at its own size; text stands below it.
-    Raises UsageError for a place that cannot be meant, e.g. one that would overwrite an image.
+    Boxes and classes are drawn into the image at its own size, text below it.
+    Raises UsageError for a target that cannot be intended, e.g. one that would overwrite an image.
     """
 
     def __init__(self, out: Path, files: Sequence[Path]) -> None:
@@ -29,7 +29,7 @@ class Drawing:
         if not folder and out.suffix.lower() not in drawing.FORMATS:
             raise UsageError(f"--draw {out}: expected a folder or a file of {', '.join(drawing.FORMATS)}")
         self.written: list[Path] = []
-        self.silent: list[str] = []  # images that nothing was drawn for
+        self.silent: list[str] = []  # images without anything to draw
         self.folder = out if folder else out.parent
         self._targets = _targets(out, files, folder)
         inputs = {file.resolve() for file in files}
@@ -38,7 +38,7 @@ class Drawing:
                 raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
 
     def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], job: Job, threshold: float) -> None:
-        """Draw one image, if its ``answer`` has anything that can be drawn; boxes from the ``threshold`` on."""
+        """Draw one image if its ``answer`` has anything to draw; draw boxes with a score of ``threshold`` or more."""
         target = self._targets.get(answer["file"])
         if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
             self.silent.append(answer["file"])
@@ -49,7 +49,7 @@ class Drawing:
         self.written.append(target)
 
     def report(self) -> None:
-        """Say what was written."""
+        """Report the written files on stderr."""
         if len(self.written) == 1:
             output.say(f"wrote {self.written[0]}")
         elif self.written:
@@ -61,7 +61,7 @@ class Drawing:
 
 
 def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
-    """Return where the picture of each image file goes; arrays (.npy) have none."""
+    """Return the picture file of each image file; arrays (.npy) have none."""
     named = [file for file in files if file.suffix.lower() != ".npy"]
     if not folder and len(named) == 1:
         return {str(named[0]): out}
@@ -78,29 +78,29 @@ def _draw(image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], job
     window = job.preprocess.window(image.size, job.shape)
     boxes: list[drawing.Box] = []
     lines: list[tuple[str, drawing.Colour | None]] = []
-    for name, found in outputs.items():
-        if "classes" in found and name in maps:
+    for name, summary in outputs.items():
+        if "classes" in summary and name in maps:
             image = drawing.with_classes(image, maps[name][0], window)
-            for line in found["classes"]:
+            for line in summary["classes"]:
                 text = f"{line['label'] or line['index']}  {line['share']:.1%}"
                 lines.append((text, drawing.class_colour(line["index"])))
         elif name in maps:
             image = drawing.with_values(image, maps[name][0], window)
-            lines += [(f"{found['min']:.4g}  {name}", drawing.LOW), (f"{found['max']:.4g}", drawing.HIGH)]
-        elif "boxes" in found:
-            boxes += [_box(line, window) for line in found["boxes"] if line["score"] >= threshold]
-        elif "top" in found:
-            lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in found["top"]]
+            lines += [(f"{summary['min']:.4g}  {name}", drawing.LOW), (f"{summary['max']:.4g}", drawing.HIGH)]
+        elif "boxes" in summary:
+            boxes += [_box(line, window) for line in summary["boxes"] if line["score"] >= threshold]
+        elif "top" in summary:
+            lines += [(f"{line['score']:.4f}  {line['label'] or line['index']}", None) for line in summary["top"]]
     if boxes:
         image = drawing.with_boxes(image, boxes)
     return drawing.with_lines(image, lines)
 
 
-def _box(found: Mapping[str, Any], window: tuple[float, float, float, float]) -> drawing.Box:
-    """Return the box, whose corners are parts of the network's input, in pixels of the image."""
+def _box(box: Mapping[str, Any], window: tuple[float, float, float, float]) -> drawing.Box:
+    """Return a box in pixels of the image; its corners are fractions of the network's input."""
     left, top, right, bottom = window
-    x0, y0, x1, y1 = found["box"]
+    x0, y0, x1, y1 = box["box"]
     width, height = right - left, bottom - top
     corners = left + x0 * width, top + y0 * height, left + x1 * width, top + y1 * height
-    text = f"{found['name'] or found['label']} {found['score']:.2f}"
-    return drawing.Box(corners, text, drawing.class_colour(found["label"]))
+    text = f"{box['name'] or box['label']} {box['score']:.2f}"
+    return drawing.Box(corners, text, drawing.class_colour(box["label"]))

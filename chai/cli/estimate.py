@@ -1,4 +1,4 @@
-"""chai estimate: CHaiDNN's layer list, timed by the model of an overlay."""
+"""chai estimate: estimate the time of CHaiDNN's layer list by the cycle model of an overlay."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from ..blob import show
 from ..chaidnn.estimate import Estimate, estimate, write
 from ..overlay import load
 from ..util.table import quantity
-from . import output
+from . import options, output
+from .parsing import section
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
 
-EPILOG = """a line of LAYERS.csv is a type and its numbers, sizes in pixels:
+EPILOG = """each line of LAYERS.csv has a type and its numbers, sizes in pixels:
   CONV, CONV3D      inH,inW,inC,kernelH,kernelW,strideH,strideW,padH,padW,outH,outW,outC,group,dilation
   MAXPOOL, AVEPOOL  the same up to outC
   BN, ELTWISE       inH,inW,inC
@@ -28,27 +29,29 @@ examples:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("layers", type=Path, metavar="LAYERS.csv", help="the list, as CHaiDNN's xiEval takes it")
-    parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
-    parser.add_argument(
+    """Add the options of the command."""
+    section(parser, "input").add_argument(
+        "layers", type=Path, metavar="LAYERS.csv", help="layer list in the format of CHaiDNN's xiEval"
+    )
+    options.overlay(parser)
+    section(parser, "output").add_argument(
         "-o",
         "--output",
         type=Path,
         default=Path("neteval.csv"),
         metavar="FILE.csv",
-        help="type and milliseconds of every layer (default: neteval.csv)",
+        help="file for type and milliseconds of every layer (default: neteval.csv)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.as_json(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print what each layer would take, and write CHaiDNN's result file."""
+    """Print the time of each layer, and write CHaiDNN's result file."""
     overlay = load(args.overlay) if args.overlay else load()
-    found = estimate(args.layers, overlay)
-    write(found, args.output)
+    estimates = estimate(args.layers, overlay)
+    write(estimates, args.output)
     output.say(f"wrote {args.output}")
-    for e in found:
+    for e in estimates:
         if e.engine == "unknown":
             output.say(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms")
     if args.json:
@@ -70,17 +73,17 @@ def execute(args: argparse.Namespace) -> int:
                     "cycles": e.cycles,
                     "ms": e.ms,
                 }
-                for e in found
+                for e in estimates
             ],
-            cycles=sum(e.cycles for e in found),
-            ms=sum(e.ms for e in found),
+            cycles=sum(e.cycles for e in estimates),
+            ms=sum(e.ms for e in estimates),
         )
     else:
-        _print(found, overlay)
+        _print(estimates, overlay)
     return 0
 
 
-def _print(found: list[Estimate], overlay: Overlay) -> None:
+def _print(estimates: list[Estimate], overlay: Overlay) -> None:
     rows = [
         [
             str(e.line),
@@ -92,12 +95,12 @@ def _print(found: list[Estimate], overlay: Overlay) -> None:
             f"{e.ms:.3f}" if e.cycles else "-",
             e.engine,
         ]
-        for e in found
+        for e in estimates
     ]
     output.table(["line", "type", "input", "output", "MACs", "cycles", "ms", "engine"], rows, "rlllrrrl")
-    for reason, times in Counter(e.reason for e in found if e.engine == "host").items():
+    for reason, times in Counter(e.reason for e in estimates if e.engine == "host").items():
         output.result(f"host     {reason}" + (f" ({times} times)" if times > 1 else ""))
-    total = sum(e.ms for e in found)
+    total = sum(e.ms for e in estimates)
     speed = f"{1000 / total:.1f} images/second" if total else "nothing"
     clock = f"{'an assumed ' if 'clock_mhz' in overlay.assumed else ''}{overlay.clock_mhz:g} MHz"
     output.result(

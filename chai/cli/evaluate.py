@@ -1,4 +1,4 @@
-"""chai evaluate: float, emulator and board side by side over many images, on many workers."""
+"""chai evaluate: measure float, emulator and board side by side over many images, on many workers."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..zoo.locate import is_compiled, locate
 from . import inputs, options, output
+from .parsing import section
 
 if TYPE_CHECKING:
     from ..evaluate.dispatch import Crew
@@ -41,76 +42,79 @@ EPILOG = """examples:
   chai evaluate googlenet.chai --images val/ --truth val.txt --device pynq
   chai evaluate digits --images photos/ --scheduler tcp://host:8786
 
-What is measured depends on the kind of the output, which is printed: class
-scores, boxes (SSD, YOLO) or a map of pixels. --truth is
+The measures depend on the kind of the output, which is printed: class scores,
+boxes (SSD, YOLO) or a map of pixels. --truth is
   for scores  a file with lines of: file name, class number. Without it the class
-              is the synset id that a file's name begins with, or its folder: a
-              class number, a synset id or a label
+              is taken from the synset id at the begin of the file's name, or
+              from its folder: a class number, a synset id or a label
   for boxes   a file with lines of
               {"file": "a.jpg", "boxes": [[class, x0, y0, x1, y1], ...]}
               in pixels of the image; mAP@0.5 is then printed
   for a map   a folder with NAME.png for NAME.jpg: the class number of each
-              pixel, 255 where it does not count
+              pixel, 255 for pixels to ignore
 
 The numbers do not depend on how many workers there are. A compiled network has
 no float side: its devices are compared with the first of them, or with
---reference. docs/evaluate.md says how each figure is computed."""
+--reference. docs/evaluate.md defines each figure."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     options.network(parser)
-    parser.add_argument(
-        "--images",
-        nargs="+",
-        required=True,
-        metavar="DIR",
-        help="images, .npy inputs or folders of them, or of folders",
+    group = options.images(
+        parser, "--images", "DIR", required=True, help="images, .npy inputs or folders of them, or of folders"
     )
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line, with synset ids or without")
-    parser.add_argument("--truth", type=Path, metavar="PATH", help="the known answers, see below")
-    parser.add_argument(
-        "--output", metavar="BLOB=KIND", help="the output to evaluate, and what it is: scores, boxes or map"
+    group.add_argument("--truth", type=Path, metavar="PATH", help="true classes, boxes or maps, see below")
+    group.add_argument(
+        "--labels", type=Path, metavar="FILE", help="names of the classes, one per line, with or without synset ids"
     )
-    parser.add_argument(
-        "--threshold",
-        type=options.fraction,
-        metavar="P",
-        help="score from which boxes are compared with float (default: 0.3; mAP takes all boxes)",
+    options.limit(parser)
+    options.batch(parser, 8)
+    options.calibration(parser)
+    options.preprocessing(parser)
+    section(parser, "device").add_argument(
+        "--device",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="device to compare with float, see chai devices; repeatable (default: CHAI_DEVICE, else emulator)",
     )
-    parser.add_argument(
+    options.execution(parser, device=False)
+    group = section(parser, "measures")
+    group.add_argument(
         "--reference",
         nargs=2,
         metavar=("NET", "WEIGHTS"),
-        help="the float side (default: the same files); for a quantised or compiled network, what it was made from",
+        help="float side; for a quantised or compiled network, the files it was made from (default: the same files)",
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
-    parser.add_argument(
-        "--calibration", type=Path, metavar="DIR", help="images that formats are taken from (default: the first batch)"
+    group.add_argument(
+        "--output",
+        metavar="BLOB=KIND",
+        help="output to evaluate and its kind: scores, boxes or map (default: by its layers)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument(
-        "--device", action="append", default=[], metavar="NAME", help="compared with float; may be repeated"
+    group.add_argument(
+        "--threshold",
+        type=options.fraction,
+        metavar="P",
+        help="minimum score of boxes to compare with float (default: 0.3; mAP uses all boxes)",
     )
-    group = parser.add_argument_group("workers")
+    group = section(parser, "workers")
     group.add_argument("--jobs", type=int, metavar="N", help="processes on this machine (default: one per core)")
     group.add_argument(
         "--scheduler",
         metavar="tcp://HOST:PORT",
-        help="workers of a dask scheduler instead (pip install chai-fpga[cluster])",
+        help="use the workers of a dask scheduler instead (pip install chai-fpga[cluster])",
+    )
+    group.add_argument(
+        "--timeout", type=float, default=600, metavar="S", help="time limit per batch in seconds (default: 600)"
     )
     options.journal(group)
-    group.add_argument(
-        "--timeout", type=float, default=600, metavar="S", help="seconds that a batch may take (default: 600)"
-    )
-    options.execution(parser, device=False)
-    options.preprocessing(parser)
+    options.as_json(parser)
     parser.set_defaults(random_weights=False)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run all images. One that cannot be read or run is reported and left out; the exit code is then 65."""
+    """Run all images. Report and skip those that cannot be read or run; the exit code is then 65."""
     _check(args)
     from ..evaluate.boxes import THRESHOLD
     from ..evaluate.kinds import measure, reduce
@@ -156,15 +160,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _described(evaluated: Output) -> str:
-    """Return the output that is evaluated, and what it is."""
+    """Describe the evaluated output in one line."""
     words = {"scores": "class scores", "boxes": "boxes", "map": "a map"}[evaluated.kind]
     classes = "" if evaluated.classes is None else f", {evaluated.classes} classes"
     return f"output {evaluated.blob}: {words}{classes}"
 
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
-    """Return the known answers. Raises UsageError where they are of other images, or there is nothing else to compare
-    with."""
+    """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
     from ..evaluate.truth import map_file, truth
 
     known = truth(job.output.kind, args.labels, args.truth)
@@ -203,7 +206,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
-    """Return what workers are told, how images get into the network, the images, and what to call each."""
+    """Return the job of the workers, the prepared network, the images to run, and the name of each."""
     from ..evaluate.job import Job, places
     from ..evaluate.outputs import output as chosen_output, parse
     from ..offload.formats import given
@@ -260,12 +263,12 @@ _Name = TypeVar("_Name", str, "str | None")
 
 
 def _anywhere(name: _Name) -> _Name:
-    """Return a file's name as it is understood in any folder; what chai ships is known by its own."""
+    """Return the absolute path of a file; leave names of shipped things as they are."""
     return os.path.abspath(name) if name is not None and os.path.isfile(name) else name
 
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
-    """Return records of all images, those of a journal among them, and those that only say what is wrong."""
+    """Return the records of all images, including those of the journal, and the records of failures."""
     from ..evaluate.dispatch import batches, drive
     from ..util.journal import Journal
 
@@ -275,14 +278,14 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
         before = journal.records if journal else {}
         if before and not args.quiet:
             output.say(f"{args.journal}: {len(before)} of {len(todo)} images are done")
-        found: list[Record] = []
+        new: list[Record] = []
         with output.meter("images", args.quiet) as tell:
 
             def done(records: Sequence[Record]) -> None:
-                found.extend(records)
+                new.extend(records)
                 if journal:
                     journal.add([r for r in records if "error" not in r])
-                tell(len(found), len(todo) - len(before))
+                tell(len(new), len(todo) - len(before))
 
             parts = batches(todo, job.batch, before)
             if parts:
@@ -291,7 +294,7 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
                     drive(crew, parts, done, proven=bool(before))
                 finally:
                     crew.close()
-    return [*before.values(), *(r for r in found if "error" not in r)], [r for r in found if "error" in r]
+    return [*before.values(), *(r for r in new if "error" not in r)], [r for r in new if "error" in r]
 
 
 def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
@@ -313,7 +316,7 @@ def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
 
 
 def _files(folders: list[str]) -> Iterator[Path]:
-    """Yield image files in order of their names; a folder of folders gives what is in those."""
+    """Yield image files sorted by name; look into the folders of a folder of folders."""
     for place in map(Path, folders):
         inside = sorted(p for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
         yield from images.find(inside or [place])

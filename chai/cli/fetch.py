@@ -1,4 +1,4 @@
-"""chai fetch: published weights of the shipped networks."""
+"""chai fetch: download published weights of the shipped networks."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from ..env import env
 from ..errors import UsageError
 from ..zoo import fetch as fetching, networks
 from . import output
-from .parsing import refuse
+from .parsing import refuse, section
 
 EPILOG = """examples:
   chai fetch googlenet            then: chai run googlenet -i cat.jpg
-  chai fetch                      what there is, and what is here
-  chai fetch vgg16 --dir .        to another folder
+  chai fetch                      list the networks
+  chai fetch vgg16 --dir .        download to the current folder
 
-The cache is CHAI_CACHE, else XDG_CACHE_HOME/chai, else ~/.cache/chai; proxies are taken from http_proxy and
-https_proxy. An interrupted transfer is gone on with the next time."""
+The cache is CHAI_CACHE, else XDG_CACHE_HOME/chai, else ~/.cache/chai. Proxies
+come from http_proxy and https_proxy. An interrupted download resumes on the
+next run."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    parser.add_argument("net", nargs="*", metavar="NET", help="shipped networks; none: list them")
-    parser.add_argument("--list", action="store_true", help="what there is, and what is here")
-    parser.add_argument("--force", action="store_true", help="also if the file is here")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="folder for the files, instead of the cache")
+    """Add the options of the command."""
+    group = section(parser, "network")
+    group.add_argument(
+        "net", nargs="*", metavar="NET", help="shipped networks to download weights of (default: list all)"
+    )
+    group.add_argument("--list", action="store_true", help="list the networks, and the files that are present")
+    group = section(parser, "output")
+    group.add_argument("--dir", type=Path, metavar="DIR", help="folder for the files (default: the cache)")
+    group.add_argument("--force", action="store_true", help="download again even if the file is present")
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Fetch the networks named, or list all. The first that cannot be had ends the command."""
+    """Download the weights of each network, or list all networks. Stop at the first that fails."""
     if args.list and args.net:
         raise UsageError(f"--list lists all networks: {args.net[0]} is fetched without it")
     if args.list or not args.net:

@@ -1,4 +1,4 @@
-"""A network, and images on their way into it: what the commands that take images share."""
+"""Load a network and feed images to it, for all commands that take images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: the network, its input and how images get there."""
+    """A loaded network, its input blob, and the preprocessing of images for it."""
 
     net: Net
     blob: str
@@ -33,6 +33,7 @@ class Job:
 
 
 def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[str] = "outputs") -> Job:
+    """Load the network of the arguments and choose its preprocessing and labels. Raises UsageError."""
     from ..zoo.locate import is_compiled, locate
 
     path, weights = locate(args.net, args.weights, compiled=True)
@@ -74,13 +75,13 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
 
 
 def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None:
-    """Raise UsageError for options of preprocessing where all inputs are arrays, which are taken as they are."""
+    """Raise UsageError for options of preprocessing if all inputs are arrays: these are used unchanged."""
     if all(file.suffix.lower() == ".npy" for file in files):
         refuse(args, options.PREPROCESSING, "for .npy inputs, which are taken as they are")
 
 
 def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
-    """Say on stderr that photos go into a network without its mean, as far as is known."""
+    """Warn on stderr if photos go into a network whose preprocessing is unknown."""
     photos = len(job.shape) == 4 and job.shape[1] == 3 and any(f.suffix.lower() != ".npy" for f in files)
     if photos and not job.preprocess.given:
         output.say(
@@ -91,7 +92,7 @@ def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
 
 
 def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
-    """Warn if no output that is a row of scores has one for each label."""
+    """Warn if no output has one score per label."""
     count = len(labels)
     while count and not labels[count - 1]:  # empty lines at the end
         count -= 1
@@ -105,19 +106,19 @@ def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
 
 
 def _is_row(shape: Shape) -> bool:
-    """Return whether a blob has one row of several numbers for each image."""
+    """Return True for a blob with one row of several numbers per image."""
     return len(shape) > 1 and prod(shape[1:]) == max(shape[1:]) > 1
 
 
 def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
-    """Return what to tell somebody who gave none; ``otherwise`` is the hint where chai does not know of any."""
+    """Return the error for a missing caffemodel; ``otherwise`` is the hint if no published weights are known."""
     from ..zoo.fetch import how_to_get
 
     return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
 
 
 def _shape_of(files: list[Path], blob: str) -> Shape:
-    """Return the input's size where the prototxt does not say it: that of a .npy, else it has to be given."""
+    """Return the size of an input that the prototxt leaves open: that of a .npy. Raises UsageError for images."""
     if all(f.suffix == ".npy" for f in files):
         array = images.read_array(files[0])
         return array.shape if array.ndim == 4 else (1, *array.shape)
@@ -125,6 +126,7 @@ def _shape_of(files: list[Path], blob: str) -> Shape:
 
 
 def calibrate(args: argparse.Namespace, job: Job) -> None:
+    """Choose the formats on the images of --calibration."""
     files = images.find([args.calibration])
     inputs = [item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, [])]
     if not inputs:
@@ -133,7 +135,7 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
 
 
 def items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iterator[tuple[str, Array]]:
-    """Name and input (C, H, W) of every image; those that cannot be read go to ``failed``."""
+    """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``."""
     for file in files:
         try:
             if file.suffix.lower() != ".npy":
@@ -151,7 +153,7 @@ def items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iter
 
 
 def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[list[str], Array]]:
-    """Up to ``size`` neighbours of one shape at a time."""
+    """Yield up to ``size`` consecutive inputs of one shape at a time."""
     names: list[str] = []
     data: list[Array] = []
     for name, item in inputs:
@@ -165,9 +167,11 @@ def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[li
 
 
 def header(args: argparse.Namespace, job: Job) -> str:
-    given = "" if job.preprocess.given else "   (default: no preprocessing was given)"
-    return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {describe(job)}{given}"
+    """Return the line that shows network, input and preprocessing."""
+    note = "" if job.preprocess.given else "   (default: no preprocessing was given)"
+    return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {describe(job)}{note}"
 
 
 def describe(job: Job) -> str:
+    """Return the preprocessing, or the shape of an input that is no image."""
     return job.preprocess.describe(job.shape) if len(job.shape) == 4 and job.shape[1] in (1, 3) else show(job.shape)

@@ -1,4 +1,4 @@
-"""chai layers: the layer types there are."""
+"""chai layers: list the layer types that chai knows."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ import inspect
 from typing import Any
 
 from . import options, output
+from .parsing import section
 
-EPILOG = "a type that is missing here can be added: see 'Add a layer' in the README"
+EPILOG = """examples:
+  chai layers
+  chai layers --custom my_layers.py
+
+to add a type, see "Add a layer" in the README"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     from pathlib import Path
 
-    parser.add_argument(
+    section(parser, "input").add_argument(
         "--custom",
         action="append",
         default=[],
         type=Path,
         metavar="PATH",
-        help="also load custom layers from this file or folder",
+        help="list the custom layers of this file or folder too; its code is run; repeatable",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    options.as_json(parser)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -33,7 +38,7 @@ def execute(args: argparse.Namespace) -> int:
     plugins.load_shipped()
     plugins.load_named()
     options.load_custom(args)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None
@@ -49,17 +54,17 @@ def execute(args: argparse.Namespace) -> int:
             else "caffe"
         )
         summary += f" [{kind}]" if cls.fork else ""
-        found.append({"type": name, "kind": kind, "parameters": cls.message, "summary": summary})
+        rows.append({"type": name, "kind": kind, "parameters": cls.message, "summary": summary})
     for name in plugins.REGISTRY.known():
         custom = plugins.REGISTRY.find(name)
         assert custom is not None
         about = custom.place + (f" (version {custom.version})" if custom.version else "")
-        found.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": about})
+        rows.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": about})
     if args.json:
-        output.as_json("chai.layers/1", layers=found)
+        output.as_json("chai.layers/1", layers=rows)
         return 0
     output.table(
-        ["type", "kind", "summary"], [[f["type"], f["kind"].partition(":")[0], f["summary"]] for f in found], "lll"
+        ["type", "kind", "summary"], [[f["type"], f["kind"].partition(":")[0], f["summary"]] for f in rows], "lll"
     )
-    output.result(f"{len(found)} types")
+    output.result(f"{len(rows)} types")
     return 0

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Define the options that several commands share, and turn them into arguments of Net."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..zoo.locate import is_compiled
 from . import output
-from .parsing import refuse
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -17,100 +17,158 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
 EXECUTION = ("overlay", "engine", *FORMATS, "autotune", "no_jit")
+SCHEME = "thresholds (Xilinx) or powers of two (DynamicFixed) (default: Xilinx)"
 PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale")
 
 
-def network(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    """NET [WEIGHTS] and how to read them."""
+def network(
+    parser: argparse.ArgumentParser,
+    default: str | None = None,
+    compiled: bool = True,
+    custom: str = "load custom layers from a file or folder and run its code; repeatable",
+    custom_metavar: str = "PATH",
+) -> None:
+    """Add NET [WEIGHTS] and the options that say how to read them.
+
+    ``default``   network to use if none is typed
+    ``compiled``  True if NET may be a .chai file
+    ``custom``    help of --custom
+    """
+    group = section(parser, "network")
+    kinds = (
+        "a .prototxt, a compiled .chai file or a shipped network" if compiled else "a .prototxt or a shipped network"
+    )
     if default:
-        parser.add_argument(
-            "net",
-            nargs="?",
-            default=default,
-            metavar="NET",
-            help=f"a .prototxt, or the name of a shipped network (default: {default})",
-        )
+        group.add_argument("net", nargs="?", default=default, metavar="NET", help=f"{kinds} (default: {default})")
     else:
-        parser.add_argument("net", metavar="NET", help="a .prototxt, or the name of a shipped network")
-    parser.add_argument("weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel")
-    parser.add_argument(
-        "--custom",
+        group.add_argument("net", metavar="NET", help=kinds)
+    group.add_argument(
+        "weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel (default: the one shipped or fetched for NET)"
+    )
+    group.add_argument("--custom", action="append", default=[], type=Path, metavar=custom_metavar, help=custom)
+    group.add_argument(
+        "--shape",
         action="append",
         default=[],
-        type=Path,
-        metavar="PATH",
-        help="a file or folder of custom layers (its code is run); may be repeated",
+        metavar="BLOB=NxCxHxW",
+        help="set the size of an input, e.g. data=1x3x224x224; repeatable",
     )
-    parser.add_argument(
-        "--shape", action="append", default=[], metavar="BLOB=NxCxHxW", help="size of an input; may be repeated"
+    group.add_argument(
+        "--phase", choices=("TEST", "TRAIN"), default="TEST", help="phase of include and exclude rules (default: TEST)"
     )
-    parser.add_argument(
-        "--phase", choices=("TEST", "TRAIN"), default="TEST", help="which phase's layers (default: TEST)"
+    group.add_argument(
+        "--stage", action="append", default=[], help="add a stage of include and exclude rules; repeatable"
     )
-    parser.add_argument("--strict", action="store_true", help="refuse fields that Caffe's schema does not have")
-    parser.add_argument(
-        "--stage", action="append", default=[], help="a stage for include and exclude rules; may be repeated"
-    )
+    group.add_argument("--strict", action="store_true", help="refuse fields outside Caffe's schema (default: warn)")
 
 
 def named(args: argparse.Namespace, weights: bool) -> str:
-    """NET [WEIGHTS] to be typed again; ``weights``: whether some are known without being named."""
+    """Return NET [WEIGHTS] for the next command. ``weights`` tells whether they are known without being typed."""
     return f"{args.net} {args.weights}" if args.weights else f"{args.net}{'' if weights else ' WEIGHTS'}"
 
 
 def preprocessing(parser: argparse.ArgumentParser) -> None:
-    """Options of an image's way into the network; they override the network's own."""
-    group = parser.add_argument_group("preprocessing, instead of the network's .toml or transform_param")
-    group.add_argument("--resize", type=_size, metavar="HxW", help="size that images are resized to")
-    group.add_argument("--crop", type=_size, metavar="HxW", help="part cut from the centre")
+    """Add the options for turning an image into an input; they override the network's own."""
+    group = section(parser, "preprocessing", "defaults are the network's .toml or transform_param")
+    group.add_argument("--resize", type=_size, metavar="HxW", help="resize images to this size")
+    group.add_argument("--crop", type=_size, metavar="HxW", help="crop this size from the centre")
     group.add_argument("--channels", choices=("BGR", "RGB", "gray"), help="channel order (default: BGR)")
     means = group.add_mutually_exclusive_group()
     means.add_argument("--mean", type=_numbers, metavar="M,M,M", help="mean to subtract per channel, in channel order")
-    means.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image, .npy or .binaryproto")
-    group.add_argument("--raw-scale", type=float, metavar="S", help="pixels run from 0 to S (default: 255)")
-    group.add_argument("--scale", type=float, metavar="S", help="factor after the mean is taken away (default: 1)")
+    means.add_argument("--mean-file", type=Path, metavar="FILE", help="mean image to subtract: .npy or .binaryproto")
+    group.add_argument("--raw-scale", type=float, metavar="S", help="range of pixels: 0 to S (default: 255)")
+    group.add_argument("--scale", type=float, metavar="S", help="factor after mean subtraction (default: 1)")
 
 
 def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
-    """Where a network runs, and in which formats."""
-    group = parser.add_argument_group("device and overlay")
+    """Add the options for engines and formats; ``device`` tells whether --device is one of them."""
+    group = section(parser, "device")
     if device:
-        group.add_argument("--device", help="what to run on (chai devices lists them)")
-    group.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
+        group.add_argument(
+            "--device", metavar="NAME", help="device to run on, see chai devices (default: CHAI_DEVICE, else emulator)"
+        )
+    overlay(parser)
     group.add_argument(
         "--engine",
         action="append",
         default=[],
         metavar="LAYER=host|fpga",
-        help="where a layer shall run; may be repeated",
+        help="choose the engine of a layer; repeatable",
     )
     group.add_argument(
-        "--autotune", action="store_true", help="of a custom layer's implementations take the fastest (measured once)"
+        "--bits",
+        type=int,
+        choices=(8, 6),
+        default=8,
+        help="width of the formats that chai chooses if the prototxt has no precision_param (default: 8)",
     )
-    group.add_argument("--no-jit", action="store_true", help="custom layers run as plain Python")
-    group.add_argument("--bits", type=int, choices=(8, 6), default=8, help="of formats the network does not bring")
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="of such formats")
+    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help=SCHEME)
+    group.add_argument(
+        "--autotune", action="store_true", help="time the implementations of custom layers once and use the fastest"
+    )
+    group.add_argument("--no-jit", action="store_true", help="run custom layers as plain Python")
 
 
-def journal(parser: argparse._ActionsContainer) -> None:
-    """What lets a long command go on after it was interrupted."""
-    parser.add_argument(
-        "--journal",
-        type=output.file,
-        metavar="FILE",
-        help="keep what is done in FILE; the same command goes on from there",
+def overlay(parser: argparse.ArgumentParser, default: str = "pynq-z2") -> None:
+    """Add --overlay."""
+    section(parser, "device").add_argument(
+        "--overlay", metavar="NAME", help=f"overlay, see chai devices, or path of an overlay.json (default: {default})"
     )
-    parser.add_argument("--restart", action="store_true", help="begin the journal anew")
+
+
+def images(
+    parser: argparse.ArgumentParser, option: str, metavar: str = "IMG", **keywords: Any
+) -> argparse._ArgumentGroup:
+    """Add the option that names the images, -i or a longer one, and return its group."""
+    group = section(parser, "input")
+    names = ["-i", "--image"] if option == "-i" else [option]
+    words = {"help": "images, .npy inputs or folders of them", **keywords}
+    group.add_argument(*names, nargs="+", metavar=metavar, **words)
+    return group
+
+
+def batch(parser: argparse.ArgumentParser, default: int) -> None:
+    """Add --batch."""
+    section(parser, "input").add_argument(
+        "--batch", type=int, default=default, metavar="N", help=f"images per pass (default: {default})"
+    )
+
+
+def limit(parser: argparse.ArgumentParser) -> None:
+    """Add --limit."""
+    section(parser, "input").add_argument(
+        "--limit", type=int, metavar="N", help="use the first N images (default: all)"
+    )
+
+
+def calibration(
+    parser: argparse.ArgumentParser, text: str = "images for choosing fixed-point formats (default: the first batch)"
+) -> None:
+    """Add --calibration."""
+    section(parser, "input").add_argument("--calibration", type=Path, metavar="DIR", help=text)
+
+
+def as_json(parser: argparse.ArgumentParser) -> None:
+    """Add --json."""
+    section(parser, "output").add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def journal(group: argparse._ActionsContainer) -> None:
+    """Add the options that let a long command resume after an interruption."""
+    group.add_argument(
+        "--journal", type=output.file, metavar="FILE", help="record progress in FILE; the same command resumes from it"
+    )
+    group.add_argument("--restart", action="store_true", help="empty the journal and start over")
 
 
 def check_journal(args: argparse.Namespace) -> None:
-    """Raise UsageError for one of the two that says nothing without the other."""
+    """Raise UsageError for --restart without --journal."""
     if args.restart and args.journal is None:
-        raise UsageError("--restart begins a journal anew, and there is none", hint="--journal FILE")
+        raise UsageError("--restart empties a journal, and there is none", hint="--journal FILE")
 
 
 def offload(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of ``execution`` as arguments of Net. Raises UsageError."""
+    """Return the options of ``execution`` as arguments of Net. Raises UsageError for a malformed --engine."""
     engine = {}
     for text in args.engine:
         name, _, where = text.rpartition("=")
@@ -128,7 +186,7 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:
-    """Raise UsageError for --bits, --scheme and ``others`` where the network brings formats of its own."""
+    """Raise UsageError for --bits, --scheme and ``others`` if the prototxt has formats (precision_param)."""
     from ..offload.formats import given
 
     if given(graph):
@@ -141,19 +199,19 @@ def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:
 
 
 def shapes(texts: list[str]) -> dict[str, Shape]:
-    """--shape data=1x3x224x224 as {blob: shape}. Raises UsageError."""
-    found = {}
+    """Return ``["data=1x3x224x224"]`` as ``{blob: shape}``. Raises UsageError."""
+    sizes_of = {}
     for text in texts:
         blob, _, sizes = text.rpartition("=")
         numbers = sizes.replace(",", "x").split("x")
         if not blob or not all(n.isdecimal() and 0 < int(n) < 2**31 for n in numbers):
             raise UsageError(f"--shape {text}: expected BLOB=NxCxHxW, e.g. data=1x3x224x224")
-        found[blob] = tuple(map(int, numbers))
-    return found
+        sizes_of[blob] = tuple(map(int, numbers))
+    return sizes_of
 
 
 def load_custom(args: argparse.Namespace) -> None:
-    """Run the files named with --custom."""
+    """Run the files of --custom."""
     from .. import plugins
 
     for place in args.custom:
@@ -180,7 +238,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def fraction(text: str) -> float:
-    """Return a number of 0 to 1, for argparse."""
+    """Return the number from 0 to 1 that ``text`` spells, for argparse."""
     try:
         value = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How commands print: results to stdout, everything else to stderr."""
+"""Print results to stdout and everything else to stderr."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Lines(logging.Formatter):
 
 
 def start_logging(verbose: bool) -> None:
-    """Warnings of chai to stderr; with --verbose or CHAI_DEBUG also what it is doing."""
+    """Log warnings of chai to stderr; with --verbose or CHAI_DEBUG its progress too."""
     from ..env import env
 
     handler = logging.StreamHandler()
@@ -38,7 +38,7 @@ def start_logging(verbose: bool) -> None:
 
 
 def report(error: ChaiError) -> int:
-    """Print an error with its place and its remedy; the exit code for its kind."""
+    """Print an error with its place and its hint; return the exit code for its kind."""
     say(f"error: {error.headline}")
     if error.excerpt:
         say(*error.excerpt.split("\n"))
@@ -49,7 +49,7 @@ def report(error: ChaiError) -> int:
 
 
 def fault(error: Exception) -> int:
-    """Print an error that is chai's own fault; its traceback under CHAI_DEBUG."""
+    """Print an error that is chai's own fault, with CHAI_DEBUG its traceback; return the exit code."""
     from ..env import env
 
     if env().debug:
@@ -67,17 +67,17 @@ def result(*lines: str) -> None:
 
 
 def say(*lines: str) -> None:
-    """Print lines for the person at the terminal to stderr."""
+    """Print messages to stderr."""
     tell(sys.stderr, *lines)
 
 
 def file(text: str) -> Path:
-    """Return the path of a file to write. Refused before anything is computed where it could not be written after."""
+    """Return the path of a file to write. Raises UsageError now if it could not be written later."""
     return _target(text, folder=False)
 
 
 def place(text: str) -> Path:
-    """Return the path of a file or folder to write; checked as ``file`` does."""
+    """Return the path of a file or folder to write; raises UsageError like ``file``."""
     return _target(text, folder=True)
 
 
@@ -90,7 +90,7 @@ def _target(text: str, folder: bool) -> Path:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:
-    """A table to stdout: by rich on a terminal; plain, complete and ASCII anywhere else."""
+    """Print a table to stdout: with rich on a terminal; plain, complete and ASCII elsewhere."""
     if not sys.stdout.isatty():
         result(*plain(head, rows, align).encode("ascii", "backslashreplace").decode().split("\n"))
         return
@@ -98,19 +98,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> Non
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    grid = Table(box=None, pad_edge=False, header_style="bold")
     for name, side in zip(head, align):
-        made.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
+        grid.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
     for row in rows:
         cells = (
             Text(encodable(visible(cell), sys.stdout), style=ENGINE_STYLE.get(cell.rstrip("?"), "")) for cell in row
         )
-        made.add_row(*cells)
-    Console().print(made)
+        grid.add_row(*cells)
+    Console().print(grid)
 
 
 def as_json(schema: str, **content: Any) -> None:
-    """One JSON object to stdout, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
+    """Print one JSON object with its schema to stdout. Numbers that are not finite become null."""
     import json
 
     result(*json.dumps(_finite({"schema": schema, **content}), indent=1, allow_nan=False).split("\n"))
@@ -125,7 +125,7 @@ def _finite(value: Any) -> Any:
 
 
 def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> Iterator[T]:
-    """Yield the items, with a ``meter`` of how many are done."""
+    """Yield the items, and show the number of finished ones with ``meter``."""
     with meter(what, quiet) as tell:
         for done, item in enumerate(items):
             tell(done, total)
@@ -134,15 +134,15 @@ def progress(items: Iterable[T], total: int, what: str, quiet: bool = False) -> 
 
 @contextmanager
 def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function to call with what is done and the total, None if it is not known.
+    """Yield a function to call with the finished amount and the total (None: unknown).
 
-    A bar on stderr once two seconds have passed: a line every ten seconds where it is no terminal.
+    After two seconds a bar is shown on stderr; if that is no terminal, a line every ten seconds.
     """
-    started = told = monotonic()
+    started = printed = monotonic()
     bar = None
 
     def tell(done: int, total: int | None) -> None:
-        nonlocal bar, told
+        nonlocal bar, printed
         if quiet:
             return
         now = monotonic()
@@ -150,8 +150,8 @@ def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Calla
             bar = _bar(what, total, bytes)
         if bar is not None:
             bar.update(bar.task_ids[0], completed=done, total=total)
-        elif now - told > 10:
-            told = now
+        elif now - printed > 10:
+            printed = now
             left = f", about {(now - started) / max(done, 1) * (total - done):.0f} s left" if total else ""
             sizes = [quantity(n) + "B" if bytes else str(n) for n in (done, total) if n is not None]
             say(f"{what}: {' of '.join(sizes)}{left}")

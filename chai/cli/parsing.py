@@ -1,4 +1,4 @@
-"""The parser of every command: argparse, with a hint for misspelt options and a record of the options that were typed."""
+"""Parse the arguments of commands: argparse with a short usage line, groups of options and hints for misspelt ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..util.text import tell
 
 
 class Parser(argparse.ArgumentParser):
-    """ArgumentParser that answers ``--drwa`` with "did you mean --draw?"."""
+    """ArgumentParser that prints one line of usage, and answers ``--drwa`` with "did you mean --draw?"."""
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}."""
@@ -25,11 +25,32 @@ class Parser(argparse.ArgumentParser):
         args.typed = {a.dest: a.option_strings[-1] for a in self._actions if a.option_strings and a.dest in typed}
         return args
 
+    def format_usage(self) -> str:
+        """Return the usage: positional arguments, required options, and "[options]" for all others."""
+        self.usage = self.usage or self._short_usage()
+        return super().format_usage()
+
+    def format_help(self) -> str:
+        """Return the whole help, with the usage of ``format_usage``."""
+        self.usage = self.usage or self._short_usage()
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2 after usage, message and hint. What was typed may be a file's name: it is shown, not obeyed."""
+        """Print usage, message and hint, and exit with code 2. The message may quote a file name: print it escaped."""
         self.print_usage(sys.stderr)
         tell(sys.stderr, f"{self.prog}: error: {message}", *self._hints(message))
         raise SystemExit(2)
+
+    def _short_usage(self) -> str:
+        words = ["%(prog)s"]
+        for action in sorted(self._actions, key=lambda action: bool(action.option_strings)):
+            if action.option_strings and not action.required:
+                continue
+            name = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+            name += "..." * (action.nargs in ("*", "+"))
+            words += action.option_strings[:1]
+            words.append(f"[{name}]" if action.nargs in ("?", "*") else name)
+        return " ".join([*words, "[options]"])
 
     def _hints(self, message: str) -> list[str]:
         _, _, unknown = message.partition("unrecognized arguments: ")
@@ -38,11 +59,19 @@ class Parser(argparse.ArgumentParser):
             near = get_close_matches(name, self._option_string_actions, 1) if name.startswith("-") else []
             if near:
                 return [f"hint: did you mean {near[0]}?"]
-        return []
+        return [f"hint: {self.prog} --help lists the options"]
+
+
+def section(parser: argparse.ArgumentParser, title: str, description: str | None = None) -> argparse._ArgumentGroup:
+    """Return the group of options with this title; create it on first use."""
+    for group in parser._action_groups:
+        if group.title == title:
+            return group
+    return parser.add_argument_group(title, description)
 
 
 def refuse(args: argparse.Namespace, options: Iterable[str], why: str, hint: str | None = None) -> None:
-    """Raise UsageError if one of these options was typed, since it would do nothing; ``why`` completes the sentence."""
+    """Raise UsageError if one of these options was typed and would do nothing; ``why`` completes the sentence."""
     for option in options:
         if option in args.typed:
             raise UsageError(f"{args.typed[option]} does nothing {why}", hint=hint)

@@ -1,4 +1,4 @@
-"""chai quantize: formats and weights for an overlay, from a folder of images."""
+"""chai quantize: choose formats and weights for an overlay from sample images."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..util.files import complete
 from ..util.text import visible
 from ..zoo.locate import locate
 from . import inputs, options, output, worst
+from .parsing import section
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -30,43 +31,46 @@ EPILOG = """examples:
   chai quantize net.prototxt net.caffemodel --calibration cal/ --bits 6 --effort best -o net_int6.prototxt
   chai quantize net.prototxt net.caffemodel --calibration cal/ --scheme DynamicFixed -o net_df.prototxt --html q.html
 
-The weights are written beside the prototxt: OUT.caffemodel. Use both together."""
+The weights are written to OUT.caffemodel. Use both files together."""
 WIDTH = 80
 FULL_DB = 40.0  # SQNR of a whole bar
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
-    options.network(parser)
-    parser.add_argument(
+    """Add the options of the command."""
+    options.network(parser, compiled=False)
+    options.images(
+        parser,
         "--calibration",
-        nargs="+",
+        "DIR",
         required=True,
-        metavar="DIR",
-        help="images like those the network will see, .npy inputs or folders of them; no labels",
+        help="sample images, .npy inputs or folders of them; no labels needed",
     )
-    parser.add_argument("-o", "--output", type=output.file, required=True, metavar="OUT.prototxt", help="what to write")
-    parser.add_argument(
-        "--effort",
-        choices=("fast", "normal", "best"),
-        default="normal",
-        help="fast: formats only; normal: weights too (default); best: tries more",
+    options.limit(parser)
+    options.batch(parser, 8)
+    options.preprocessing(parser)
+    options.overlay(parser)
+    _formats(parser)
+    _search(parser)
+    group = section(parser, "output")
+    group.add_argument(
+        "-o",
+        "--output",
+        type=output.file,
+        required=True,
+        metavar="OUT.prototxt",
+        help="file to write, with OUT.caffemodel",
     )
-    parser.add_argument(
-        "--layer-bits",
-        action="append",
-        default=[],
-        metavar="LAYER=8|6",
-        help="another width for a convolution's weights and input; may be repeated",
+    group.add_argument("--html", type=output.file, metavar="FILE", help="write a report as a page")
+    options.as_json(parser)
+    parser.set_defaults(
+        device="float", bits=8, labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="no more than N images")
-    parser.add_argument("--batch", type=int, default=8, metavar="N", help="images per pass (default: 8)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the places that are sampled (default: 0)")
-    options.journal(parser)
-    parser.add_argument("--html", type=output.file, metavar="FILE", help="also write a report to look at")
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--overlay", metavar="NAME", help="an overlay or its overlay.json (default: pynq-z2)")
-    parser.add_argument(
+
+
+def _formats(parser: argparse.ArgumentParser) -> None:
+    group = section(parser, "formats")
+    group.add_argument(
         "--bits",
         dest="widths",
         type=_bits,
@@ -74,18 +78,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="8|6|IN,WEIGHTS,OUT",
         help="width of codes, or of the network's inputs, of weights, and of all other blobs (default: 8)",
     )
-    parser.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help="(default: Xilinx)")
-    parser.add_argument(
-        "--chaidnn", action="store_true", help="write only what CHaiDNN reads: scores that are averages have 8 bits too"
+    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help=options.SCHEME)
+    group.add_argument(
+        "--layer-bits",
+        action="append",
+        default=[],
+        metavar="LAYER=8|6",
+        help="width of one convolution's weights and input; repeatable",
     )
-    options.preprocessing(parser)
-    parser.set_defaults(
-        device="float", bits=8, labels=None, random_weights=False, engine=[], autotune=False, no_jit=False, image=None
+    group.add_argument(
+        "--chaidnn", action="store_true", help="write only fields that CHaiDNN reads: averaged scores get 8 bits too"
     )
+
+
+def _search(parser: argparse.ArgumentParser) -> None:
+    group = section(parser, "search")
+    group.add_argument(
+        "--effort",
+        choices=("fast", "normal", "best"),
+        default="normal",
+        help="search formats only (fast), weights too (normal, default), or try more combinations (best)",
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed for sampled positions (default: 0)"
+    )
+    options.journal(group)
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Calibrate, search, write; then run what was written against float and say what it lost."""
+    """Calibrate, search and write; then compare the written network with float and print its errors."""
     if args.batch < 1 or (args.limit is not None and args.limit < 1):
         raise UsageError("--batch and --limit must be at least 1")
     options.check_journal(args)
@@ -126,21 +147,21 @@ def execute(args: argparse.Namespace) -> int:
         **net_options,
     )
     card.write()
-    found = verdict(result, path, weights, **net_options)
+    outcome = verdict(result, path, weights, **net_options)
     content = {
-        **found.to_json(),
-        **worst.to_json(found.check),
+        **outcome.to_json(),
+        **worst.to_json(outcome.check),
         "preprocess": inputs.describe(job),
         "failed": failed,
     }
     if args.json:
         output.as_json("chai.quantize/1", **content)
     else:
-        _print(found)
+        _print(outcome)
     if args.html:
-        reports.save(args.html, _page(args, found, content))
+        reports.save(args.html, _page(args, outcome, content))
         output.say(f"wrote {args.html}")
-    worst.warn(found.check)
+    worst.warn(outcome.check)
     if card.news:
         output.say(card.news)
     output.say(f"wrote {result.prototxt} and {result.caffemodel.name}")
@@ -151,10 +172,10 @@ def execute(args: argparse.Namespace) -> int:
 
 
 class _Card:
-    """The .toml for the quantised network: what the user's has, with the preprocessing that was used here.
+    """The .toml of the quantised network: a copy of the user's, with the preprocessing of this run.
 
-    ``news`` says what is written, if that is more than a copy. ``mean_option`` is what to type in later commands where the
-    mean is an image, for which a card has no place.
+    ``news`` describes the file if it is more than a copy. ``mean_option`` is the option for later commands if the mean is an
+    image, which a .toml cannot hold.
     """
 
     def __init__(self, args: argparse.Namespace, prototxt: Path, job: inputs.Job) -> None:
@@ -175,42 +196,42 @@ class _Card:
             self.news = f"wrote {self.path}: its [preprocess] is what was used here"
 
     def write(self) -> None:
-        """Write the file, unless it is there and says so already."""
+        """Write the file, unless it has this text already."""
         if self.text != self.present:
             with complete(self.path) as part:
                 part.write_bytes(self.text.encode())
 
 
-def _print(found: Verdict) -> None:
-    table = found.table()
+def _print(outcome: Verdict) -> None:
+    table = outcome.table()
     output.table(table.head, table.rows, table.align)
-    for line in (*found.sentences(), worst.sentence(found.check)):
+    for line in (*outcome.sentences(), worst.sentence(outcome.check)):
         output.result(*textwrap.wrap(visible(line), WIDTH, subsequent_indent="  ", break_on_hyphens=False))
-    seconds = f"{found.result.seconds:.0f} s, of which {found.result.observing:.0f} s the float pass"
-    output.result(f"{found.result.images} images, {len(found.result.tried)} recipes, {seconds}")
+    seconds = f"{outcome.result.seconds:.0f} s, of which {outcome.result.observing:.0f} s the float pass"
+    output.result(f"{outcome.result.images} images, {len(outcome.result.tried)} recipes, {seconds}")
 
 
-def _page(args: argparse.Namespace, found: Verdict, content: dict[str, Any]) -> str:
-    result, how = found.result, found.result.how
+def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -> str:
+    result, how = outcome.result, outcome.result.how
     facts = {
-        "network": f"{found.check.network} ({args.net})",
+        "network": f"{outcome.check.network} ({args.net})",
         "written": f"{result.prototxt}, {result.caffemodel.name}",
         "formats": f"{spelled(how['bits'])}-bit {how['scheme']}",
-        "overlay": f"{found.check.overlay}, emulated",
+        "overlay": f"{outcome.check.overlay}, emulated",
         "calibration": f"{result.images} images, {content['preprocess']}",
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
-    bound, poor = found.check.bound_db, worst.below(found.check)
-    bars = [reports.Bar(x.name, x.sqnr_db or 0.0, x.decibels, x.engine, x.below(bound)) for x in found.check.measured]
+    bound, poor = outcome.check.bound_db, worst.below(outcome.check)
+    bars = [reports.Bar(x.name, x.sqnr_db or 0.0, x.decibels, x.engine, x.below(bound)) for x in outcome.check.measured]
     chart = reports.Chart("SQNR of each layer, dB", bars, FULL_DB, bound)
-    title = f"chai quantize: {found.check.network}"
+    title = f"chai quantize: {outcome.check.network}"
     return reports.html(
         title,
         facts,
-        [*found.sentences(), worst.sentence(found.check)],
+        [*outcome.sentences(), worst.sentence(outcome.check)],
         [poor] if poor else [],
         chart,
-        found.table(),
+        outcome.table(),
         content,
     )
 
@@ -223,13 +244,13 @@ def _bits(text: str) -> Bits:
 
 
 def _wider(texts: list[str]) -> dict[str, int]:
-    found = {}
+    widths = {}
     for text in texts:
         name, _, bits = text.rpartition("=")
         if not name or bits not in ("8", "6"):
             raise UsageError(f"--layer-bits {text}: expected LAYER=8 or LAYER=6")
-        found[name] = int(bits)
-    return found
+        widths[name] = int(bits)
+    return widths
 
 
 def _inputs(
@@ -243,7 +264,7 @@ def _inputs(
 
 
 class _Watch:
-    """Says on stderr what is done and how long it will take: every ten seconds, on a terminal every second."""
+    """Print progress and the remaining time to stderr every ten seconds."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet

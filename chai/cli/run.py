@@ -1,4 +1,4 @@
-"""chai run: images through a network."""
+"""chai run: run images through a network and print, draw or save its answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..util.files import complete
 from ..util.lazy_numpy import np
 from . import answers, inputs, options, output
 from .drawing import Drawing
-from .parsing import refuse
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -24,61 +24,62 @@ EPILOG = """examples:
   chai run googlenet bvlc_googlenet.caffemodel -i cat.jpg --labels synset_words.txt
   chai run mobilenet_ssd -i street.jpg --draw boxes.png
   chai run net.prototxt net.caffemodel -i photos/ --mean 104,117,123 --batch 8 --json"""
-UNSURE = 0.5  # a first answer below this, without any preprocessing given, is worth a hint
+UNSURE = 0.5  # a first answer below this, without known preprocessing is worth a hint
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options of the command."""
     options.network(parser)
-    parser.add_argument(
-        "-i", "--image", nargs="+", required=True, metavar="IMG", help="images, .npy inputs or folders of them"
+    options.images(parser, "-i", required=True)
+    options.batch(parser, 1)
+    options.calibration(parser)
+    section(parser, "input").add_argument(
+        "--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed"
     )
-    parser.add_argument("--labels", type=Path, metavar="FILE", help="one label per line")
-    parser.add_argument(
-        "--top", type=int, metavar="N", help="classes shown per image (default: 5), or boxes (default: all)"
-    )
-    parser.add_argument(
+    options.preprocessing(parser)
+    options.execution(parser)
+    _results(parser)
+    _timing(parser)
+
+
+def _results(parser: argparse.ArgumentParser) -> None:
+    group = section(parser, "output")
+    group.add_argument("--labels", type=Path, metavar="FILE", help="names of the classes, one per line")
+    group.add_argument("--top", type=int, metavar="N", help="classes per image (default: 5), or boxes (default: all)")
+    group.add_argument(
         "--threshold",
         type=options.fraction,
         metavar="P",
-        help="least score of a box that is shown or drawn (default: 0.3; with --json 0 for what is listed)",
+        help="minimum score of boxes to print and draw (default: 0.3; --json lists all)",
     )
-    parser.add_argument("--batch", type=int, default=1, metavar="N", help="images per pass (default: 1)")
-    parser.add_argument(
-        "--perf", action="store_true", help="where the time went, layer by layer, and CHaiDNN's getPerfInfo"
-    )
-    parser.add_argument(
-        "--repeat", type=int, metavar="N", help="time N passes: median, least and p90 of every row (default: 1)"
-    )
-    parser.add_argument("--perf-csv", type=output.file, metavar="FILE.csv", help=f"the same as a file, e.g. {CSV}")
-    parser.add_argument(
-        "--trace", type=output.file, metavar="FILE.json", help="the last pass as a timeline for Perfetto or Chrome"
-    )
-    parser.add_argument("--random-weights", action="store_true", help="run without a caffemodel, e.g. to try the speed")
-    parser.add_argument(
-        "-o", "--output", type=output.file, metavar="FILE.npz", help="keep the output blobs of all images"
-    )
-    parser.add_argument(
+    group.add_argument(
         "--draw",
         type=output.place,
         metavar="OUT",
-        help="the images with boxes, colours of a map or best answers: a .png or .jpg, or a folder",
+        help="draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="DIR",
-        help="images that fixed-point formats are taken from (default: the first batch)",
+    group.add_argument(
+        "-o", "--output", type=output.file, metavar="FILE.npz", help="save the output blobs of all images"
     )
-    options.execution(parser)
-    options.preprocessing(parser)
+    options.as_json(parser)
+
+
+def _timing(parser: argparse.ArgumentParser) -> None:
+    group = section(parser, "timing")
+    group.add_argument("--perf", action="store_true", help="print the time of each step, and CHaiDNN's getPerfInfo")
+    group.add_argument(
+        "--repeat", type=int, metavar="N", help="time N passes; print median, min and p90 of every row (default: 1)"
+    )
+    group.add_argument("--perf-csv", type=output.file, metavar="FILE.csv", help=f"save the times, e.g. to {CSV}")
+    group.add_argument(
+        "--trace", type=output.file, metavar="FILE.json", help="save the last pass as a timeline for Perfetto or Chrome"
+    )
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Run every image and print what the network says of it.
+    """Run every image and print the network's answers.
 
-    An image that cannot be read is reported and left out; the others still run, and the exit code is 65.
+    Report and skip an image that cannot be read; the exit code is then 65.
     """
     if args.batch < 1 or (args.top is not None and args.top < 1):
         raise UsageError("--batch and --top must be at least 1")
@@ -109,8 +110,8 @@ def execute(args: argparse.Namespace) -> int:
         outputs = job.net.forward(**{job.blob: data})
         speeds.add(data.shape, job.net.perf)
         for i, name in enumerate(names):
-            said = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
-            results.append({"file": name, "outputs": said})
+            answer = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
+            results.append({"file": name, "outputs": answer})
             if not args.json:
                 answers.show(results[-1], listed)
             if drawing:
@@ -137,7 +138,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
-    """Raise UsageError for options that choose an overlay or formats where nothing runs in fixed point, or formats exist."""
+    """Raise UsageError for an overlay or formats if nothing runs in fixed point or the prototxt has formats."""
     if job.net.overlay is None:
         planning = ("overlay", "engine", *options.FORMATS, "calibration")
         refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
@@ -145,11 +146,11 @@ def _check_formats(args: argparse.Namespace, job: inputs.Job) -> None:
 
 
 def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInfo:
-    """Time passes over inputs of a size that is warm."""
+    """Time passes of a size that has run before."""
     if args.repeat is not None and job.net.overlay is not None:
         from ..kernels.codes import warm_up
 
-        warm_up()  # else numba would be loaded in the middle, when it pays
+        warm_up()  # else numba might be loaded during the measurement
     passes = []
     for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
         job.net.forward(**{job.blob: data})
@@ -195,7 +196,7 @@ def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
 
 
 def _advise(args: argparse.Namespace, job: inputs.Job, results: list[dict[str, Any]]) -> None:
-    tops = [found["top"][0]["score"] for r in results for found in r["outputs"].values() if found.get("probabilities")]
+    tops = [a["top"][0]["score"] for r in results for a in r["outputs"].values() if a.get("probabilities")]
     pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
     if pictures and not job.preprocess.given and tops and min(tops) < UNSURE:
         output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")

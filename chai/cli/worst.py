@@ -1,4 +1,4 @@
-"""The last words of quantize and compile: the layers that fixed point harms most, and a warning below the bound."""
+"""Name the layers with the largest fixed-point error, and warn of layers below the bound."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def below(report: Report) -> str | None:
 
 
 def warn(report: Report) -> None:
-    """Say on stderr that layers are below the bound."""
+    """Warn on stderr of layers below the bound."""
     poor = below(report)
     if poor is not None:
         output.say(f"warning: {poor}: the error is more than a tenth of the signal; chai check shows every layer")

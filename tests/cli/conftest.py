@@ -19,14 +19,12 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 InProcess = Callable[..., int]
-_RUN = cli.run  # the module chai.cli.run takes this name in the package when it is imported
 
 
 @pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> InProcess:
-    """As ``chai_command`` in this process and folder; returns the exit code."""
-    monkeypatch.setattr(cli, "run", _RUN)
-    return lambda *args: _RUN([*map(str, args)])
+def in_process() -> InProcess:
+    """Return a function that runs a command in this process and folder, and returns the exit code."""
+    return lambda *args: cli.main([*map(str, args)])
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from chai import plugins
-from chai.cli import run
+from chai.cli import main
 from chai.util.paths import resource
 
 NET, WEIGHTS = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
@@ -107,7 +107,7 @@ def test_every_file_argument_in_every_state(
     for i, (name, (suffix, args)) in enumerate(ARGUMENTS.items()):
         path = tmp_path / f"case{i}{suffix}"
         damage(path)
-        code = run([str(path) if a == "FILE" else a for a in args])
+        code = main([str(path) if a == "FILE" else a for a in args])
         told = capsys.readouterr().err
         case = f"{name}, {damage.__name__}: {code}\n{told}"
         assert "a fault in chai" not in told, case
@@ -146,7 +146,7 @@ def test_files_of_other_frameworks_are_named(
         path.write_bytes(data)
     os.truncate(path, 20 << 20)  # beyond the limit of a prototxt
     for args in (["show", str(path)], ["show", str(NET), str(path)]):
-        assert run(args) == 65
+        assert main(args) == 65
         told = capsys.readouterr().err
         assert f"{name}: this is {what}" in told
         assert "text_bytes" not in told
@@ -157,15 +157,15 @@ def test_files_of_other_frameworks_are_named(
 def test_a_file_of_a_byte_or_two(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes) -> None:
     for name in ("m.binaryproto", "m.caffemodel", "m.prototxt"):
         (tmp_path / name).write_bytes(data)
-    assert run(["show", str(tmp_path / "m.prototxt")]) == 65
-    assert run(["show", str(NET), str(tmp_path / "m.caffemodel")]) == 65
-    assert run(["run", "digits", *FLOAT, "-i", str(IMAGE), "--mean-file", str(tmp_path / "m.binaryproto")]) == 65
+    assert main(["show", str(tmp_path / "m.prototxt")]) == 65
+    assert main(["show", str(NET), str(tmp_path / "m.caffemodel")]) == 65
+    assert main(["run", "digits", *FLOAT, "-i", str(IMAGE), "--mean-file", str(tmp_path / "m.binaryproto")]) == 65
     assert "a fault" not in capsys.readouterr().err
 
 
 def test_network_and_weights_the_wrong_way_round(capsys: pytest.CaptureFixture[str]) -> None:
     for args in (["show", str(WEIGHTS), str(NET)], ["show", str(NET), str(NET)], ["show", str(WEIGHTS)]):
-        assert run(args) == 65
+        assert main(args) == 65
         assert "the first file is the .prototxt, the second the .caffemodel" in capsys.readouterr().err
 
 
@@ -198,7 +198,7 @@ def test_a_file_name_that_is_not_utf8(tmp_path: Path, monkeypatch: pytest.Monkey
         ["run", "digits", "-i", os.fsdecode(path), "--json"],
         ["quantize", "digits", "--calibration", os.fsdecode(path), "-o", "q.prototxt", "--effort", "fast"],
     ):
-        assert run(args) == 0, args
+        assert main(args) == 0, args
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_bad_card(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: st
     (tmp_path / "net.prototxt").write_bytes(NET.read_bytes())
     (tmp_path / "net.toml").write_text(text, "latin-1")
     args = ["run", str(tmp_path / "net.prototxt"), str(WEIGHTS), *FLOAT, "-i", str(IMAGE)]
-    assert run(args) == 65
+    assert main(args) == 65
     assert "net.toml: " in capsys.readouterr().err
 
 
@@ -230,7 +230,7 @@ def test_a_bad_card(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: st
     "option", [["--scale", "inf"], ["--scale", "1e30"], ["--raw-scale", "nan"], ["--mean", "1,inf"]]
 )
 def test_preprocessing_that_leaves_no_number(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
-    assert run(["run", "digits", *FLOAT, "-i", str(IMAGE), *option]) == 2
+    assert main(["run", "digits", *FLOAT, "-i", str(IMAGE), *option]) == 2
     told = capsys.readouterr().err
     assert "expected finite numbers" in told
     assert "Warning" not in told
@@ -267,9 +267,9 @@ def npy(descr: str = "'<f4'", shape: str = "(1, 1, 8, 8)", order: str = "False",
 def test_a_damaged_npy_header(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(data)
-    assert run(["run", "digits", *FLOAT, "-i", str(path)]) == 65
+    assert main(["run", "digits", *FLOAT, "-i", str(path)]) == 65
     assert "x.npy: " in capsys.readouterr().err
-    assert run(["run", "digits", *FLOAT, "-i", str(IMAGE), "--mean-file", str(path)]) == 65
+    assert main(["run", "digits", *FLOAT, "-i", str(IMAGE), "--mean-file", str(path)]) == 65
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2", "|u1", "|i1", "<i8", "|b1"])

@@ -90,7 +90,7 @@ def test_the_commands_show_and_write_both_names(chai_command, tmp_path: Path) ->
 
 # -- an old file stays whole until there is a new one
 
-RUN = "import sys; from chai.cli import run; sys.exit(run(sys.argv[1:]))"
+RUN = "import sys; from chai.cli import main; sys.exit(main(sys.argv[1:]))"
 KILLED = """
 import builtins, os, signal, sys
 from chai.artifact import container
@@ -119,15 +119,15 @@ if sys.argv.pop(1) == "writing":
     container.open = lambda path, mode: Cut(builtins.open(path, mode)) if mode == "wb" else builtins.open(path, mode)
 else:
     sys.addaudithook(renaming)
-from chai.cli import run
-sys.exit(run(sys.argv[1:]))
+from chai.cli import main
+sys.exit(main(sys.argv[1:]))
 """
 FULL = """
 import resource, sys
 limit = int(sys.argv.pop(1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from chai.cli import run
-sys.exit(run(sys.argv[1:]))
+from chai.cli import main
+sys.exit(main(sys.argv[1:]))
 """
 
 

@@ -204,7 +204,7 @@ def test_an_image_that_no_worker_survives_is_reported(chai_command, tmp_path: Pa
 
 def test_images_that_stop_their_worker_are_reported(tmp_path: Path, impatient: None, capsys) -> None:  # type: ignore[no-untyped-def]
     options = ["--batch", "4", "--jobs", "2", "--json"]
-    assert cli.run(["evaluate", *map(str, guarded(tmp_path, 14, {9: FREEZES})), *options]) == 65
+    assert cli.main(["evaluate", *map(str, guarded(tmp_path, 14, {9: FREEZES})), *options]) == 65
     content = json.loads(capsys.readouterr().out)
     (failed,) = content["failed"]
     assert failed["error"] == "its worker gave no sign for 1 s" and content["images"] == 13
@@ -218,7 +218,7 @@ def test_an_image_that_takes_for_ever_is_reported(  # type: ignore[no-untyped-de
     args = guarded(tmp_path, 7, {5: KILLS})
     (tmp_path / "guard.py").write_text((tmp_path / "guard.py").read_text().replace("os.kill(", LOOPS + "  #", 1))
     monkeypatch.chdir(tmp_path)  # where the layer tells
-    assert cli.run(["evaluate", *map(str, args), "--timeout", "1", "--batch", "3", "--jobs", "1", "--json"]) == 65
+    assert cli.main(["evaluate", *map(str, args), "--timeout", "1", "--batch", "3", "--jobs", "1", "--json"]) == 65
     content = json.loads(capsys.readouterr().out)
     assert [f["error"] for f in content["failed"]] == ["it takes longer than 1 s"] and content["images"] == 6
 
@@ -236,14 +236,14 @@ def test_workers_killed_and_stopped_half_way(tmp_path: Path, impatient: None, ca
 
     culprit = Thread(target=harm, daemon=True)
     culprit.start()
-    assert cli.run(["evaluate", *args, "--jobs", "2", "--journal", str(journal)]) == 0
+    assert cli.main(["evaluate", *args, "--jobs", "2", "--journal", str(journal)]) == 0
     culprit.join()
     harmed = capsys.readouterr()
     assert "its worker ended by SIGKILL; the batch is run again" in harmed.err
     assert "its worker gave no sign for 1 s; the batch is run again" in harmed.err
     assert ended(held[0])
     assert sorted(records(journal)) == list(range(120))
-    assert cli.run(["evaluate", *args, "--jobs", "1"]) == 0
+    assert cli.main(["evaluate", *args, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == harmed.out
 
 
@@ -310,7 +310,7 @@ def test_the_journal_of_another_run_is_refused(chai_command, tmp_path: Path) -> 
         (["--jobs", "0"], 2, "--jobs must be at least 1"),
         (["--timeout", "0"], 2, "--timeout more than 0"),
         (["--jobs", "2", "--scheduler", "tcp://127.0.0.1:1"], 2, "give one of them"),
-        (["--restart"], 2, "--restart begins a journal anew"),
+        (["--restart"], 2, "--restart empties a journal"),
         (["--journal", "bad.png"], 65, "this is no journal of chai"),
         (["--journal", "bad.png", "--restart"], 65, "this is no journal of chai"),
         (["--channels", "BGR"], 2, "a BGR image has 3 channels"),

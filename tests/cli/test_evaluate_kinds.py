@@ -76,7 +76,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch, photos: Path, capsys: Any) -> Ite
 
     def run(net: list[str], *options: Any, code: int = 0) -> dict[str, Any]:
         args = ["evaluate", *net, "--images", str(photos), "--scale", "0.02", "--json", "-q", *map(str, options)]
-        status = cli.run(args)
+        status = cli.main(args)
         out, err = capsys.readouterr()
         assert status == code, err
         return json.loads(out) if out else {"error": err}  # type: ignore[no-any-return]
@@ -157,7 +157,7 @@ def test_a_face_detector_finds_what_caffe_found(
             file.write(json.dumps({"file": photo.name, "boxes": boxes}) + "\n")
     net = [str(folder / "deploy.prototxt"), str(folder / "weights.caffemodel")]
     options = ["--mean", "103.94,116.78,123.68", "--truth", str(tmp_path / "truth.jsonl"), "--json", "-q"]
-    assert cli.run(["evaluate", *net, "--images", str(folder / "images"), *options]) == 0
+    assert cli.main(["evaluate", *net, "--images", str(folder / "images"), *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["known"] == found["images"] == 2
     assert found["float"]["map50"] == pytest.approx(1.0)
@@ -293,7 +293,7 @@ def test_the_kind_is_printed(tmp_path: Path, photos: Path, monkeypatch: pytest.M
         (CONV, "output conv: a map, 4 classes"),
         (FC, "output fc: class scores, 5 classes"),
     ):
-        assert cli.run(["evaluate", *network(tmp_path, layers), "--images", str(photos), "--scale", "0.02"]) == 0
+        assert cli.main(["evaluate", *network(tmp_path, layers), "--images", str(photos), "--scale", "0.02"]) == 0
         shown = capsys.readouterr().out.splitlines()
         assert shown[1] == line and max(map(len, shown[1:])) <= 80
 

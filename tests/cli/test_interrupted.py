@@ -40,7 +40,7 @@ def started(folder: Path, code: str, *args: str) -> Iterator[subprocess.Popen[st
     command = [
         sys.executable,
         "-c",
-        f"{code}\nimport sys\nfrom chai.cli import run\nsys.exit(run(sys.argv[1:]))",
+        f"{code}\nimport sys\nfrom chai.cli import main\nsys.exit(main(sys.argv[1:]))",
         *args,
     ]
     with subprocess.Popen(

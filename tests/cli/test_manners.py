@@ -17,8 +17,8 @@ HEAVY = ("numpy", "numba", "PIL", "google", "rich", "argparse", "logging", "data
 BARE = """
 import sys
 before = set(sys.modules)  # old protobuf has the interpreter itself import the package google
-from chai.cli import run
-run({args!r})
+from chai.cli import main
+main({args!r})
 print(sorted({{m.split(".")[0] for m in set(sys.modules) - before}} & set({heavy!r})), file=sys.stderr)
 """
 
@@ -62,6 +62,13 @@ def test_every_command_explains_itself(chai_command, command: str) -> None:  # t
     assert f"chai {command}" in done.stdout
 
 
+def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyped-def]
+    lines = chai_command("run", "--help").stdout.splitlines()
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    groups = ["network", "input", "preprocessing", "device", "output", "timing", "general", "examples"]
+    assert titles == [f"{name}:" for name in groups]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
@@ -83,6 +90,8 @@ def test_every_command_explains_itself(chai_command, command: str) -> None:  # t
         (["show", "googlent"], 2, "hint: did you mean googlenet?"),
         (["show", "zzz"], 2, "hint: shipped: "),
         (["show"], 2, "required: NET"),
+        (["run", "lenet"], 2, "usage: chai run NET [WEIGHTS] -i IMG... [options]"),
+        (["run", "lenet"], 2, "hint: chai run --help lists the options"),
         (["show", "googlenett"], 2, "no shipped network of that name"),
         (["show", "bad.prototxt"], 65, "bad.prototxt:2:42: "),
         (["run", "lenet", "-i", "x.png"], 2, "there is no image 'x.png'"),

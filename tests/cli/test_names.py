@@ -22,7 +22,7 @@ from PIL import Image
 
 import chai
 from chai import plugins, pycaffe
-from chai.cli import COMMANDS, run
+from chai.cli import COMMANDS, main
 from chai.errors import ParseError, UsageError
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.log import logger
@@ -211,7 +211,7 @@ def printed(args: list[Any], terminal: bool, monkeypatch: pytest.MonkeyPatch) ->
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLORTERM", "truecolor")
         patch.setenv("COLUMNS", "200")
-        code = run([str(a) for a in args])
+        code = main([str(a) for a in args])
         stream.close()
     reader.join()
     os.close(parent)

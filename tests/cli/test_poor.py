@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import chai
-from chai.cli import check as command, run, worst
+from chai.cli import check as command, main, worst
 from chai.evaluate.compare import Agreement, LayerCheck, Report
 from chai.images.preprocess import read_card
 from chai.parser.caffemodel import write_caffemodel
@@ -53,12 +53,12 @@ def test_quantize_ends_with_the_worst_layers_and_a_warning(
     photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(photos)
-    assert run([*QUANTIZE.split(), "--json"]) == 0
+    assert main([*QUANTIZE.split(), "--json"]) == 0
     out, err = capsys.readouterr()
     assert POOR.search(err)
     content = json.loads(out)
     assert content["bound_db"] == 10 and content["below_bound"][0] == "difference"
-    assert run(QUANTIZE.split()) == 0
+    assert main(QUANTIZE.split()) == 0
     out, err = capsys.readouterr()
     assert re.search(r"\nworst layers: difference \(-?\d\.\d dB\), pair \(\d\d\.\d dB\), data \(", out) and POOR.search(
         err
@@ -70,17 +70,17 @@ def test_compile_ends_with_the_worst_layers_and_a_warning(
 ) -> None:
     monkeypatch.chdir(photos)
     compiling = "compile net.prototxt net.caffemodel -o net.chai"
-    assert run([*compiling.split(), "--calibration", "photos"]) == 0
+    assert main([*compiling.split(), "--calibration", "photos"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[-1].startswith("worst layers: difference (") and POOR.search(err)
     with chai.Net("net.chai") as net:
         assert net.batch == 1  # measuring leaves the file as it was asked for
-    assert run(QUANTIZE.split()) == 0
+    assert main(QUANTIZE.split()) == 0
     capsys.readouterr()
     quantised = ["compile", "q.prototxt", "q.caffemodel", "-o", "q.chai"]
-    assert run(quantised) == 0
+    assert main(quantised) == 0
     assert "note: --calibration DIR measures how good its fixed point is" in capsys.readouterr().err
-    assert run([*quantised, "--calibration", "photos"]) == 0  # counts, although the formats are the file's
+    assert main([*quantised, "--calibration", "photos"]) == 0  # counts, although the formats are the file's
     assert POOR.search(capsys.readouterr().err)
 
 
@@ -115,7 +115,7 @@ def test_preprocessing_given_to_quantize_is_written_beside_its_output(
     photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(photos)
-    assert run([*QUANTIZE.split(), "--mean", "104,117,123", "--channels", "RGB", "--scale", "0.5"]) == 0
+    assert main([*QUANTIZE.split(), "--mean", "104,117,123", "--channels", "RGB", "--scale", "0.5"]) == 0
     out, err = capsys.readouterr()
     assert (
         "7x9 RGB, mean 104 117 123, scale 0.5" in out
@@ -126,13 +126,13 @@ def test_preprocessing_given_to_quantize_is_written_beside_its_output(
     assert (card.mean, card.channels, card.scale, card.resize) == ((104.0, 117.0, 123.0), "RGB", 0.5, None)
     judge = next(line for line in err.splitlines() if line.startswith("next: chai check "))
     words = judge.partition("   ")[0].split()[2:]
-    run([{"IMAGES": "photos"}.get(word, word) for word in words])
+    main([{"IMAGES": "photos"}.get(word, word) for word in words])
     assert "7x9 RGB, mean 104 117 123, scale 0.5" in capsys.readouterr().out
     # the user's own file keeps what it has, and is not changed in silence
     Path("q.toml").write_text('# mine\ntitle = "My net"\n' + Path("q.toml").read_text())
-    assert run([*QUANTIZE.split(), "--mean", "104,117,123", "--channels", "RGB", "--scale", "0.5"]) == 0
+    assert main([*QUANTIZE.split(), "--mean", "104,117,123", "--channels", "RGB", "--scale", "0.5"]) == 0
     assert "q.toml" not in capsys.readouterr().err
-    assert run([*QUANTIZE.split(), "--mean", "1,2,3"]) == 0
+    assert main([*QUANTIZE.split(), "--mean", "1,2,3"]) == 0
     assert "wrote q.toml: its [preprocess] is what was used here\n" in capsys.readouterr().err
     assert Path("q.toml").read_text() == '# mine\ntitle = "My net"\n[preprocess]\nmean = [1.0, 2.0, 3.0]\n'
 
@@ -142,10 +142,10 @@ def test_the_networks_own_card_goes_along_with_what_was_typed(
 ) -> None:
     monkeypatch.chdir(photos)
     Path("net.toml").write_text('labels = ["a"]\n[preprocess]\nmean = [5, 6, 7]\n')
-    assert run(QUANTIZE.split()) == 0
+    assert main(QUANTIZE.split()) == 0
     assert Path("q.toml").read_text() == Path("net.toml").read_text()
     Path("q.toml").unlink()
-    assert run([*QUANTIZE.split(), "--scale", "2"]) == 0
+    assert main([*QUANTIZE.split(), "--scale", "2"]) == 0
     assert "wrote q.toml: its [preprocess] is what was used here\n" in capsys.readouterr().err
     card = read_card("q.prototxt")
     assert (card.labels, card.preprocess.mean, card.preprocess.scale) == (("a",), (5.0, 6.0, 7.0), 2.0)
@@ -156,7 +156,7 @@ def test_a_mean_image_is_named_in_the_next_step(
 ) -> None:
     monkeypatch.chdir(photos)
     np.save("a mean.npy", np.full((3, 7, 9), 99, np.float32))
-    assert run([*QUANTIZE.split(), "--mean-file", "a mean.npy"]) == 0
+    assert main([*QUANTIZE.split(), "--mean-file", "a mean.npy"]) == 0
     assert "-i IMAGES --mean-file 'a mean.npy'" in capsys.readouterr().err.splitlines()[-1]
     assert "# mean: an image, to be named each time: --mean-file 'a mean.npy'\n" in Path("q.toml").read_text()
 
@@ -166,9 +166,9 @@ def test_photos_without_any_preprocessing_are_worth_a_warning(
     command: str, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(photos)
-    assert run(command.split()) == 0
+    assert main(command.split()) == 0
     err = capsys.readouterr().err
     assert "warning: no preprocessing is known for net; " in err and "hint: --mean 104,117,123" in err
     assert not Path("q.toml").exists()
-    assert run([*command.split(), "--mean", "9"]) == 0
+    assert main([*command.split(), "--mean", "9"]) == 0
     assert "no preprocessing" not in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import chai
-from chai.cli import run
+from chai.cli import main
 from chai.graph.params import Precision
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.paths import resource
@@ -85,7 +85,7 @@ def test_an_image_that_cannot_be_read_is_left_out(chai_command, tmp_path: Path) 
         (["--layer-bits", "conv1=7"], "--layer-bits conv1=7: expected LAYER=8 or LAYER=6"),
         (["--layer-bits", "nothing=8"], "there is no convolution 'nothing' on the overlay whose width could be chosen"),
         (["--limit", "0"], "--batch and --limit must be at least 1"),
-        (["--restart"], "--restart begins a journal anew"),
+        (["--restart"], "--restart empties a journal"),
         (["-o", "q.txt"], "the output is a .prototxt"),
     ],
 )
@@ -232,7 +232,10 @@ def test_three_widths_for_the_command_too(mixed: Path) -> None:
     command = (
         "quantize net.prototxt net.caffemodel --calibration photos --limit 2 --effort fast --bits 8,6,8 -o q.prototxt"
     )
-    assert run(command.split()) == 0
+    assert main(command.split()) == 0
     assert {p.bw_params for p in precisions("q.prototxt").values()} == {6, None}
-    assert run([*command.split(), "--bits", "8,6"]) == 2
-    assert [run([*command.split(), "--journal", "j.jsonl"]) for _ in range(2)] == [0, 0]  # the second resumes the first
+    assert main([*command.split(), "--bits", "8,6"]) == 2
+    assert [main([*command.split(), "--journal", "j.jsonl"]) for _ in range(2)] == [
+        0,
+        0,
+    ]  # the second resumes the first

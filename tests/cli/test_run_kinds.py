@@ -19,12 +19,6 @@ from tests.evaluate.test_outputs import CONV, SSD
 CUT = 0.3  # score from which boxes are shown unless it is said
 
 
-@pytest.fixture(autouse=True)
-def _command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading the command's module hides the function ``chai.cli.run``: other tests get that back."""
-    monkeypatch.setattr(cli, "run", cli.run)
-
-
 @pytest.fixture
 def photo(tmp_path: Path) -> Path:
     pixels = np.random.default_rng(8).integers(0, 255, (30, 40, 3), np.uint8)

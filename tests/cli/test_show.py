@@ -10,7 +10,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
-from chai.cli import run
+from chai.cli import main
 from chai.errors import UsageError
 from chai.evaluate import compare
 from chai.parser.caffemodel import write_caffemodel
@@ -46,7 +46,7 @@ def write_weights(folder: Path, nonzero: int) -> Path:
 
 
 def shown(capsys: pytest.CaptureFixture[str], *args: str | Path) -> str:
-    assert run(["show", *map(str, args)]) == 0
+    assert main(["show", *map(str, args)]) == 0
     return capsys.readouterr().out
 
 
@@ -169,10 +169,10 @@ def test_a_label_that_no_layer_reads_leaves_no_size_open(tmp_path: Path, capsys:
 def test_the_hint_about_shape_comes_where_a_size_is_needed(
     unsized: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["show", str(unsized), "--overlay", "pynq-z2"]) == 65
+    assert main(["show", str(unsized), "--overlay", "pynq-z2"]) == 65
     assert "--shape data=1x3x224x224" in capsys.readouterr().err
     write_caffemodel(tmp_path / "w.caffemodel", "w", [("conv", "Convolution", [np.ones((4, 3, 3, 3), np.float32)])])
-    assert run(["show", str(unsized), str(tmp_path / "w.caffemodel")]) == 65  # do they fit?
+    assert main(["show", str(unsized), str(tmp_path / "w.caffemodel")]) == 65  # do they fit?
     assert "--shape data=1x3x224x224" in capsys.readouterr().err
 
 
@@ -236,7 +236,7 @@ def test_an_option_that_would_do_nothing_is_refused(
 ) -> None:
     photo = str(resource(*PHOTO.split("/")))
     monkeypatch.chdir(network_files)
-    assert run([photo if word == "PHOTO" else word for word in command.split()]) == 2
+    assert main([photo if word == "PHOTO" else word for word in command.split()]) == 2
     assert words in capsys.readouterr().err
 
 
@@ -256,7 +256,7 @@ def network_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_options_that_count_are_taken(network_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(network_files)
     for command in ("show digits --overlay pynq-z2 --bits 6 --scheme DynamicFixed --autotune", "show digits --params"):
-        assert run(command.split()) == 0
+        assert main(command.split()) == 0
 
 
 def test_weights_that_are_a_folder(tmp_path: Path) -> None:

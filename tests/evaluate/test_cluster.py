@@ -96,34 +96,34 @@ def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, ca
     with cluster(worker_ttl=ttl) as found:
         culprit = Thread(target=harm, args=(found,), daemon=True)
         culprit.start()
-        assert cli.run([*args, "--scheduler", found.scheduler_address, "--journal", str(journal)]) == 0
+        assert cli.main([*args, "--scheduler", found.scheduler_address, "--journal", str(journal)]) == 0
         culprit.join()
         if ttl != "4s":  # with that, dask has ended it
             assert Path(f"/proc/{stopped[0]}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     harmed = capsys.readouterr().out
     assert sorted(records(journal)) == list(range(120))
-    assert cli.run([*args, "--jobs", "1"]) == 0
+    assert cli.main([*args, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == harmed
 
 
 def test_an_image_that_kills_is_reported(tmp_path: Path, capsys: Any) -> None:
     args = ["--json", "--batch", "4", "--journal"]
     with cluster(allowed_failures=0) as found:
-        code = cli.run(
+        code = cli.main(
             ["evaluate", *map(str, guarded(tmp_path, 14, {9: KILLS})), *args, str(tmp_path / "bad.jsonl")]
             + ["--scheduler", found.scheduler_address]
         )
     assert code == 65
     (failed,) = json.loads(capsys.readouterr().out)["failed"]
     assert failed["file"].endswith("images.npy[9]") and failed["error"] == "it killed every worker that tried it"
-    assert cli.run(["evaluate", *map(str, guarded(tmp_path, 14)), *args, str(tmp_path / "good.jsonl")]) == 0
+    assert cli.main(["evaluate", *map(str, guarded(tmp_path, 14)), *args, str(tmp_path / "good.jsonl")]) == 0
     expected = records(tmp_path / "good.jsonl")
     assert expected.pop(9) and records(tmp_path / "bad.jsonl") == expected
 
 
 def test_workers_let_go_when_it_is_over(capsys: Any) -> None:
     with cluster() as found:
-        assert cli.run(["evaluate", *DIGITS, "--scheduler", found.scheduler_address]) == 0
+        assert cli.main(["evaluate", *DIGITS, "--scheduler", found.scheduler_address]) == 0
         with distributed.Client(found.scheduler_address, set_as_default=False) as client:
             kept = "len(__import__('chai.evaluate.job').evaluate.job._bench)"
             until(lambda: not any(client.run(eval, kept).values()), "a worker has networks open still")
@@ -150,10 +150,10 @@ def test_workers_that_have_something_else_refuse(
 
     monkeypatch.setattr(Job, "to_json", told)
     if where == "--jobs":
-        code = cli.run(["evaluate", *DIGITS, where, "2"])
+        code = cli.main(["evaluate", *DIGITS, where, "2"])
     else:
         with cluster() as found:
-            code = cli.run(["evaluate", *DIGITS, where, found.scheduler_address])
+            code = cli.main(["evaluate", *DIGITS, where, found.scheduler_address])
     error = capsys.readouterr().err
     assert code == 2 and "error: worker on " in error and words in error
 
@@ -162,7 +162,7 @@ def test_when_nothing_comes_back_it_says_so(impatient: None, capsys: Any) -> Non
     with cluster() as found:
         for pid in pids(found):
             os.kill(pid, signal.SIGSTOP)
-        assert cli.run(["evaluate", *DIGITS, "--scheduler", found.scheduler_address, "--timeout", "2"]) == 69
+        assert cli.main(["evaluate", *DIGITS, "--scheduler", found.scheduler_address, "--timeout", "2"]) == 69
     assert f"nothing has come back from {found.scheduler_address} for 2 s: " in capsys.readouterr().err
 
 
@@ -170,21 +170,21 @@ def test_the_last_worker_does_all_when_the_other_has_stopped(tmp_path: Path, imp
     args = ["evaluate", *map(str, guarded(tmp_path, 30, pause=0.01)), "--json", "--batch", "2"]
     with cluster() as found:
         os.kill(pids(found)[0], signal.SIGSTOP)
-        assert cli.run([*args, "--scheduler", found.scheduler_address]) == 0
+        assert cli.main([*args, "--scheduler", found.scheduler_address]) == 0
     alone = capsys.readouterr().out
-    assert cli.run([*args, "--jobs", "1"]) == 0
+    assert cli.main([*args, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == alone
 
 
 def test_no_scheduler(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(crew, "CONNECT", 1)
-    assert cli.run(["evaluate", *DIGITS, "--scheduler", "tcp://127.0.0.1:1"]) == 69
+    assert cli.main(["evaluate", *DIGITS, "--scheduler", "tcp://127.0.0.1:1"]) == 69
     assert "no scheduler answers at tcp://127.0.0.1:1: " in capsys.readouterr().err
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert cli.run(["evaluate", *DIGITS, "--scheduler", "tcp://192.0.2.1:1"]) == 2
+    assert cli.main(["evaluate", *DIGITS, "--scheduler", "tcp://192.0.2.1:1"]) == 2
     error = capsys.readouterr().err
     assert "--scheduler needs dask.distributed" in error and 'pip install "chai-fpga[cluster]"' in error
     assert "warning: dask runs what it is sent" in error
@@ -199,6 +199,6 @@ def test_only_names_and_plain_values_travel(monkeypatch: pytest.MonkeyPatch, cap
         return dict(sent[-1])
 
     monkeypatch.setattr(Job, "to_json", told)
-    assert cli.run(["evaluate", *DIGITS, "--jobs", "1"]) == 0
+    assert cli.main(["evaluate", *DIGITS, "--jobs", "1"]) == 0
     assert json.loads(json.dumps(sent[-1])).keys() == sent[-1].keys()
     assert len(pickle.dumps(answer)) < 64 and b"chai.evaluate.job" in pickle.dumps(answer)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from chai import devices, overlay as overlays
-from chai.cli import run as chai_command
+from chai.cli import main as chai_command
 from chai.codegen.encoding import encode
 from chai.devices.base import Device, Program, Ran, Work
 from chai.errors import DeviceError, UsageError

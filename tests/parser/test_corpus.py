@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.cli import output, run
+from chai.cli import main, output
 from chai.errors import ChaiError
 from chai.graph import Graph
 from chai.parser import load_graph
@@ -45,7 +45,7 @@ def check_shown(graph: Graph, path: Path) -> None:
     """chai show has a row for every layer of a network whose input size is not in the file, with ? where it matters."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        assert run(["show", "-q", str(path)]) == 0, path
+        assert main(["show", "-q", str(path)]) == 0, path
     rows = printed.getvalue().splitlines()[1 : len(graph.layers) + 1]
     assert all(row.split()[1:3] == [layer.name, layer.type] for row, layer in zip(rows, graph.layers)), path
     assert any("?" in row.split() for row in rows), path

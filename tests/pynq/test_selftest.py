@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.cli import run as chai_command
+from chai.cli import main as chai_command
 from chai.devices.pynq import program
 from chai.evaluate import selftest
 from chai.tasks import Task

@@ -1,0 +1,88 @@
+"""Docstrings, comments, help texts and pages say what they mean in the field's own words: docs/style.md."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chai.cli import COMMANDS
+from tests.test_imports import FILES, PACKAGE
+
+ROOT = PACKAGE.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+RELATIVE = ("what", "whether", "how", "of", "as", "from", "where", "who", "whom", "whose", "why", "which")
+RARE = ("behind", "stands", "nobody", "anew", "whoever", "beside")
+MOST = 3  # of RARE per 10,000 words: where one of them is right, it stays
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str, ast.AST]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            if text:
+                yield getattr(node, "lineno", 1), text, node
+
+
+def comments(path: Path) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    """The help of every command, by one process."""
+    code = (
+        "import sys, json, io, contextlib\nfrom chai import cli\nout = {}\n"
+        "for name in cli.COMMANDS:\n"
+        "    text = io.StringIO()\n"
+        "    with contextlib.redirect_stdout(text): cli.main([name, '--help'])\n"
+        "    out[name] = text.getvalue()\n"
+        "print(json.dumps(out))"
+    )
+    import json
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    texts: dict[str, str] = json.loads(done.stdout)
+    return texts
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_docstring_begins_with_what_is_done_or_is(path: Path) -> None:
+    wrong = [
+        f"{line}: {text[:60]}" for line, text, _ in docstrings(path) if words(text)[:1] and words(text)[0] in RELATIVE
+    ]
+    assert not wrong
+
+
+def test_help_begins_with_a_verb_and_shows_an_example(helps: dict[str, str]) -> None:
+    for name, text in helps.items():
+        assert text.startswith(f"usage: chai {name}"), name
+        assert len(text.split("\n\n")[0].splitlines()) <= 3, f"the usage of {name} is long"
+        assert "example" in text, name
+        for option in re.findall(r"^  -[^\n]*?  +(\S+)", text, re.M):
+            assert option.lower() not in RELATIVE, (name, option)
+    assert not [text for text in COMMANDS.values() if text.split()[0].lower() in (*RELATIVE, "the", "a", "every")]
+
+
+def test_rare_words_are_rare(helps: dict[str, str]) -> None:
+    texts = [text for path in FILES for _, text, _ in docstrings(path)]
+    texts += [text for path in FILES for text in comments(path)]
+    texts += [*helps.values(), *(page.read_text() for page in PAGES)]
+    counts = Counter(word for text in texts for word in words(text))
+    total = sum(counts.values())
+    assert total > 30_000
+    rare = {word: counts[word] for word in RARE if counts[word]}
+    assert sum(rare.values()) * 10_000 <= MOST * total, f"{rare} in {total} words"
