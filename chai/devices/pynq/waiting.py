@@ -123,4 +123,4 @@ async def _release(files: list[Any]) -> None:
 
 
 class _Closed:
-    """What is left of a file: pynq's own way to end one asks for a loop in whatever thread the last reference goes."""
+    """Class of closed files: pynq's destructor would need an event loop in the thread that drops the last reference."""
