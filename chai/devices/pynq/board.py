@@ -28,7 +28,7 @@ RESET = 5e-3  # seconds that a reset may take
 
 
 class Board:
-    """One chain runs at a time, whoever brings it. ``stuck``: a reset has not stopped the last one."""
+    """An opened board, which runs one chain at a time. ``stuck``: a reset has not stopped the last one."""
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
@@ -49,8 +49,8 @@ class Board:
             raise
 
     def close(self) -> None:
-        """Let other processes have it."""
-        if os.getpid() == self.process:  # a fork has not got the thread
+        """Release the board for other processes."""
+        if os.getpid() == self.process:  # a fork does not have the thread
             self._waiting.close()
         os.close(self._claim)
 
@@ -78,7 +78,7 @@ class Board:
         return (value & mask) // (mask & -mask)
 
     def check(self) -> None:
-        """Raise Lost unless the accelerator of this overlay and build answers."""
+        """Raise Lost unless the registers show the accelerator of this overlay and build."""
         wanted = self.overlay.registers["ID"].value
         found = self.read("ID")
         if found != wanted:
@@ -94,17 +94,17 @@ class Board:
             )
 
     def run(self, address: int, tasks: Sequence[Task], seconds: float) -> float | None:
-        """Run the chain at ``address``; the milliseconds that the accelerator counted, None where they are not known.
+        """Run the chain at ``address``; return the milliseconds that the accelerator counted, None if unknown.
 
         Raises DeviceError that names the layer; the accelerator is then reset.
 
-        Lost is raised where the accelerator is not there, before the chain or behind it.
+        Raises Lost if the accelerator is missing before or after the chain.
         """
         self.check()
         try:
             if isinstance(self._waiting, Interrupt):
                 events = self._mask("IRQ", "done", "error")
-                self.write("IRQ", events)  # those of the chain before
+                self.write("IRQ", events)  # those of the previous chain
                 self.write("IRQ_ENABLE", events)
             self.write("CHAIN_LO", address & 0xFFFFFFFF)
             self.write("CHAIN_HI", address >> 32)
@@ -113,21 +113,21 @@ class Board:
             self.write("CONTROL", self._mask("CONTROL", "start"))
             self._wait(tasks, seconds)
             wall = (perf_counter() - begin) * 1000
-            cycles = self.read("CYCLES") | self.read("CYCLES_HI") << 32  # the first holds the second
-            self.check()  # another's registers may say what they like
+            cycles = self.read("CYCLES") | self.read("CYCLES_HI") << 32  # reading the first latches the second
+            self.check()  # registers of another accelerator mean nothing
             return self._counted(cycles, wall)
         except DeviceError:
-            self.check()  # in another's registers nothing is reset
+            self.check()  # do not write to another accelerator's registers
             self.reset()
             raise
-        except BaseException:  # Ctrl-C too: it must not write into memory that is given back
+        except BaseException:  # Ctrl-C too: the accelerator must not write into released memory
             with suppress(DeviceError):
                 self.check()
                 self.reset()
             raise
 
     def _counted(self, cycles: int, wall: float) -> float | None:
-        """Return milliseconds of the accelerator's clock; None if it is not known, or they are more than went by here."""
+        """Return milliseconds of the accelerator's clock; None if unknown or longer than the host measured."""
         if not self.mhz:
             return None
         ms = cycles / (self.mhz * 1000)
@@ -139,7 +139,7 @@ class Board:
         return None
 
     def reset(self) -> None:
-        """Stop whatever it does."""
+        """Stop the accelerator."""
         self.write("CONTROL", self._mask("CONTROL", "reset"))
         for late in Polling().looks(RESET):
             self.stuck = bool(self.bits("STATUS", "busy", self.read("STATUS")))
@@ -177,7 +177,7 @@ class Board:
 
 
 def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
-    """Return the way to wait that CHAI_PYNQ_WAIT=interrupt asks for, or what is left of it. ``pins``: one, or none."""
+    """Return an Interrupt for CHAI_PYNQ_WAIT=interrupt, or Polling if that is impossible. ``pins``: one, or none."""
     try:
         if pins:
             return Interrupt(pins[0])

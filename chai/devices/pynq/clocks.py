@@ -1,4 +1,4 @@
-"""The accelerator's clock: which one it is stands in the hardware handoff, how fast it should be in the manifest."""
+"""Set the accelerator's clock: the hardware handoff says which one it is, the manifest its frequency."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 log = logger("chai.pynq")
 
-TOLERANCE = 0.01  # pynq's own: so near it does not warn
-STEPS = range(100, 45, -5)  # percent of the clock that are tried where the divider's nearest is too fast
+TOLERANCE = 0.01  # pynq's own: within it, pynq does not warn
+STEPS = range(100, 45, -5)  # percent of the clock to try if the nearest divider is too fast
 
 
 def source(handoff: Path, block: str) -> int | None:
-    """Return number of the processor's clock that drives a block of the design, its fastest pin if there are several.
+    """Return the number of the processor's clock that drives a block of the design, the fastest of several.
 
-    None where no pin is driven by the processor, or the file says nothing of clocks.
+    None if the processor drives no pin of it, or the file has no clocks.
     """
     found = []
     for module in ElementTree.parse(handoff).iter("MODULE"):
@@ -39,10 +39,9 @@ def source(handoff: Path, block: str) -> int | None:
 
 
 def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
-    """Set the clock of the accelerator to what the manifest says: a download leaves it at what the handoff says. MHz that
-    it runs at, None where nobody knows.
+    """Set the accelerator's clock, which a download sets by the handoff, to the manifest's; return its MHz, None if unknown.
 
-    What cannot be set is told as a warning, and so is a slower clock; DeviceError if the slowest there is, is too fast.
+    Logs a warning if it cannot be set or is slower. Raises DeviceError if even the slowest clock is too fast.
     """
     number = source(handoff, block)
     if number is None:
@@ -70,12 +69,12 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
 
 
 def _set(number: int, wanted: float) -> float:
-    """Return the MHz that are read back once the clock is set to the nearest that is not too fast."""
+    """Set the clock to the nearest frequency that is not too fast, and return the MHz read back."""
     import pynq
 
     name = f"fclk{number}_mhz"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what pynq would say is said above, with a name
+        warnings.simplefilter("ignore")  # reported above, with a name
         for percent in STEPS:
             setattr(pynq.Clocks, name, wanted * percent / 100)
             found = float(getattr(pynq.Clocks, name))

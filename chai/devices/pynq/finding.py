@@ -1,4 +1,4 @@
-"""Finding the one board there is: whose it is, where its bitstream lies, which device and driver pynq has for it."""
+"""Find the board: its lock, its bitstream, and pynq's device and driver for it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ ROOT = "sudo drops what pynq needs: sudo -E, or a login shell (sudo -i)"
 
 
 def claim() -> int:
-    """Return the lock of the one FPGA there is, whatever overlay is on it. Raises DeviceError that names the process
-    that has it."""
+    """Return the lock of the only FPGA, for any overlay. Raises DeviceError that names the process that holds it."""
     folder = LOCKS if os.access(LOCKS, os.W_OK) else Path(tempfile.gettempdir())
-    # everybody may write there, so a link of that name is nobody's good will
+    # the folder is world-writable: refuse symlinks
     file = os.open(folder / "chai-board.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,14 +42,14 @@ def claim() -> int:
 
 
 def bitstream(overlay: Overlay) -> Path | None:
-    """Return where the bitstream has to be, if it or a link to it is there."""
+    """Return the path of the bitstream, if it or a link to it exists."""
     path = overlay.path.resolve().parent / f"{overlay.name}.bit"
     beside = (path, path.with_name(path.name + ".d"), path.with_name(path.name + ".link"))
     return path if any(p.exists() for p in beside) else None
 
 
 def obstacle() -> str | None:
-    """Return why there can be no board here, as far as can be seen without pynq."""
+    """Return why there is no board here, as far as known without pynq; None if there may be one."""
     if find_spec("pynq") is None:
         return "the pynq library is not installed"
     if "XILINX_XRT" not in os.environ:
@@ -61,7 +60,7 @@ def obstacle() -> str | None:
 
 
 def active() -> Any:
-    """Return the device that pynq works on. Raises DeviceError with what may be missing."""
+    """Return pynq's active device. Raises DeviceError with what may be missing."""
     reason = obstacle()
     if find_spec("pynq") is None:
         raise DeviceError("the pynq library is not installed", hint="it is part of a PYNQ board's image")
@@ -75,7 +74,7 @@ def active() -> Any:
 
 
 def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
-    """pynq's device, the driver of the accelerator and its clock in MHz if that is known; the bitstream is loaded."""
+    """Load the bitstream; return pynq's device, the accelerator's driver and its clock in MHz, None if unknown."""
     path = bitstream(overlay)
     if path is None:
         raise DeviceError(
@@ -118,7 +117,7 @@ def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
 def _driver(vlnv: str) -> Any:
     """Return the class that pynq binds to the accelerator; making it registers it.
 
-    ``pins`` are its interrupts. pynq would open them at once, in the loop of whatever thread this is; many have none.
+    ``pins`` are its interrupts. pynq would open them at once, in the event loop of this thread, which may have none.
     """
     import pynq
 
@@ -134,8 +133,7 @@ def _driver(vlnv: str) -> Any:
 
 
 def _followed(path: Path) -> Path:
-    """Return the bitstream of this board: itself, the one that a link leads to, or this board's in the folder of all
-    boards'.
+    """Return the bitstream of this board: the file, the target of a link, or this board's in the folder of all boards.
 
     Links are followed by pynqutils, which compares their checksums; it puts NAME.bit.link of many boards into
     NAME.bit.d/NAME.BOARD.bit, and the handoff into a folder of its own, where pynq would not find it.
@@ -149,13 +147,13 @@ def _followed(path: Path) -> Path:
     handoff = path.with_name(f"{path.stem}.hwh.d") / f"{path.stem}.{board}.hwh"
     if own.exists() and handoff.exists() and not own.with_suffix(".hwh").exists():
         shutil.copyfile(handoff, own.with_suffix(".hwh"))
-    return own if own.exists() else path  # pynq has names of its own for boards, too
+    return own if own.exists() else path  # pynq has its own names for boards
 
 
 def _follow(path: Path, board: str) -> None:
     import pynqutils
 
-    # pynqutils makes the folders too, but not a second time in one process, and it takes them away after a failure
+    # pynqutils makes the folders too, but not a second time in one process, and it removes them after a failure
     folders = [link.with_suffix(".d") for link in path.parent.glob(f"{path.stem}.*.link")]
     for folder in folders:
         folder.mkdir(exist_ok=True)
@@ -169,5 +167,5 @@ def _follow(path: Path, board: str) -> None:
         ) from error
     finally:
         for folder in folders:
-            with suppress(OSError):  # there is something in it, or it is gone
+            with suppress(OSError):  # it is not empty, or it is gone
                 folder.rmdir()

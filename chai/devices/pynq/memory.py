@@ -1,4 +1,4 @@
-"""Buffers that the host and an accelerator both see, from the kernel's pool of contiguous memory."""
+"""Buffers shared by host and accelerator, from the kernel's pool of contiguous memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MEMORY = Path("/proc/meminfo")
 
 
 class Lost(DeviceError):
-    """What was opened is not there any more: it has to be opened anew."""
+    """The opened board is gone: it must be opened again."""
 
 
 @contextmanager
 def answering(what: str) -> Iterator[None]:
-    """Raise Lost for whatever pynq raises where the board is gone: its errors differ from version to version."""
+    """Raise Lost for any error that pynq raises if the board is gone: they differ from version to version."""
     try:
         yield
     except DeviceError:
@@ -57,21 +57,21 @@ class Memory:
 
     @property
     def bytes(self) -> dict[int, Array]:
-        """The host's view of each region. Whoever holds one holds the buffer."""
+        """Return the host's view of each region. A view keeps its buffer alive."""
         return {region: np.asarray(buffer) for region, buffer in self.buffers.items()}
 
     def free(self) -> None:
-        """Give the buffers back, whoever still holds this: an error's traceback does."""
+        """Release the buffers, even if an error's traceback still refers to this object."""
         self.buffers.clear()
 
     def flush(self, regions: Collection[int]) -> None:
-        """Let the accelerator see what the host has written."""
+        """Flush the host's writes to the accelerator."""
         with self._freed_by_errors(), answering("a buffer cannot be flushed"):
             for region in regions:
                 self.buffers[region].flush()
 
     def invalidate(self, regions: Collection[int]) -> None:
-        """Let the host see what the accelerator has written."""
+        """Invalidate the host's cache, so that it reads the accelerator's writes."""
         with self._freed_by_errors(), answering("a buffer cannot be read"):
             for region in regions:
                 self.buffers[region].invalidate()
@@ -80,13 +80,13 @@ class Memory:
     def _freed_by_errors(self) -> Iterator[None]:
         try:
             yield
-        except BaseException:  # nothing runs now, and who has made this may not hold it yet
+        except BaseException:  # nothing runs now, and the caller may not hold this object yet
             self.free()
             raise
 
 
 def _contiguous() -> tuple[int, int]:
-    """Return bytes of the kernel's pool of contiguous memory, and those free; 0 where it does not say."""
+    """Return the bytes of the kernel's pool of contiguous memory, and those free; 0 if unknown."""
     found = {}
     try:
         for line in MEMORY.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""Networks on a board: their chains, and the memory these lie in."""
+"""Networks on a board: their chains, and the memory that holds them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ...blob import Array
     from ...overlay import Overlay
 
-PATIENCE = 20, 1.0  # a chain may take so many times what the cycle model says, and so many seconds
+PATIENCE = 20, 1.0  # timeout of a chain: a multiple of the cycle model's estimate, plus seconds
 
 
 class PynqProgram(Program):
-    """A Chain, and the memory it lies in from the first run to ``close`` or a failure. Until ``close`` it uses the board."""
+    """A Chain, with memory from the first run to ``close`` or a failure. It uses the board until ``close``."""
 
     def __init__(self, device: Pynq, made: Chain, places: Mapping[str, tuple[str, int]]) -> None:
         self.device = device
@@ -77,11 +77,11 @@ class PynqProgram(Program):
             self._memory = None
 
     def _placed(self, board: Board) -> Memory:
-        """Memory with descriptors and constants in it."""
+        """Return memory with descriptors and constants in it."""
         try:
             memory = Memory(self.chain.sizes, board.device)
         except DeviceError:
-            gc.collect()  # networks that nobody holds any more may wait for it
+            gc.collect()  # unreferenced networks may still hold buffers
             memory = Memory(self.chain.sizes, board.device)
         self.chain.fix(memory.addresses, memory.bytes[FIXED])
         memory.flush([FIXED])
@@ -89,7 +89,7 @@ class PynqProgram(Program):
 
 
 class Pynq(Device):
-    """A board is opened by the first network on it and stays open until the last one leaves it, or the process ends."""
+    """The first network opens the board, which stays open until the last one releases it or the process ends."""
 
     fixed = True
     hidden = True
@@ -105,19 +105,19 @@ class Pynq(Device):
         return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
 
     def compile(self, work: Work) -> Program:
-        self.board(work.overlay)  # what is missing is said now, not at the first image
+        self.board(work.overlay)  # reports what is missing now, not at the first image
         made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.places, work.reads, work.writes)
         program = PynqProgram(self, made, work.places)
         self.board(work.overlay, program)
         return program
 
     def board(self, overlay: Overlay, user: Program | None = None) -> Board:
-        """Return the board with this overlay on it; it stays so for its ``user``. Raises DeviceError."""
+        """Return the board with this overlay loaded, and keep it so for ``user``. Raises DeviceError."""
         with _opening:
             for other in _boards.values():
                 other.check_process()
             if overlay.digest not in _boards:
-                for other in list(_boards.values()):  # its bitstream is about to be gone
+                for other in list(_boards.values()):  # its bitstream is about to be replaced
                     self.forget(other)
                 _boards[overlay.digest] = Board(overlay)
                 _in_danger.clear()
@@ -127,7 +127,7 @@ class Pynq(Device):
             return board
 
     def released(self, user: Program) -> None:
-        """It has no use for its board any more."""
+        """Release the board of ``user``."""
         with _opening:
             for board in _boards.values():
                 board.users.discard(user)
@@ -139,7 +139,7 @@ class Pynq(Device):
                     self.forget(board)
 
     def forget(self, board: Board) -> None:
-        """Open it anew next time."""
+        """Drop the board, so that the next use opens it again."""
         if _boards.get(board.overlay.digest) is board:
             del _boards[board.overlay.digest]
             board.close()

@@ -1,6 +1,6 @@
-"""Until a chain is done: by looking at STATUS again and again, or by waiting for the accelerator's interrupt.
+"""Wait until a chain is done, by polling STATUS or by the accelerator's interrupt.
 
-All of the driver's time passes here (``monotonic``, ``sleep``, ``until``), so that tests can have it pass faster.
+Only this file uses the clock (``monotonic``, ``sleep``, ``until``), so that tests can make time pass faster.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from .memory import answering
 
-POLL = 20e-6, 2e-3  # seconds between two looks: the first, and the longest; a look costs about 30 us itself
-LOST = 0.1  # seconds without an interrupt, after which STATUS is looked at all the same
+POLL = 20e-6, 2e-3  # seconds between two polls: the first, and the longest; a poll itself takes about 30 us
+LOST = 0.1  # seconds without an interrupt, after which STATUS is polled
 
 
 class Polling:
-    """Short chains are done before an interrupt would have come through the kernel."""
+    """Polls STATUS: short chains are done before an interrupt would arrive through the kernel."""
 
     def looks(self, seconds: float) -> Iterator[bool]:
-        """Yield one item per look at STATUS that is due: whether ``seconds`` were over before it. Endless."""
+        """Yield endlessly, whenever STATUS is to be polled, whether ``seconds`` had passed before."""
         deadline, pause = monotonic() + seconds, POLL[0]
         while True:
             yield monotonic() > deadline
@@ -29,7 +29,7 @@ class Polling:
             pause = min(2 * pause, POLL[1])
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
 
 class Interrupt:
@@ -55,7 +55,7 @@ class Interrupt:
             raise
 
     def looks(self, seconds: float) -> Iterator[bool]:
-        """As Polling's. An interrupt that is lost costs ``LOST``; one too many, a look."""
+        """Yield as Polling does. A lost interrupt costs ``LOST`` seconds; a spurious one, a poll."""
         deadline = monotonic() + seconds
         while True:
             now = monotonic()
@@ -83,7 +83,7 @@ class Interrupt:
 
 
 def until(future: Any, seconds: float) -> bool:
-    """Wait for a future, no longer than that; whether it is done."""
+    """Wait for a future for at most ``seconds``; return whether it is done."""
     from concurrent.futures import wait
 
     return bool(wait((future,), seconds).done)
@@ -93,7 +93,7 @@ def until(future: Any, seconds: float) -> bool:
 
 
 async def _take(pin: str, files: list[Any]) -> Any:
-    """pynq's Interrupt of a pin. What it has kept from the bitstream before is tied to a loop that may not run any more."""
+    """Return pynq's Interrupt of a pin, after dropping what pynq kept for an event loop that may have ended."""
     import pynq
     from pynq.interrupt import _InterruptController as Controllers
 
@@ -105,7 +105,7 @@ async def _take(pin: str, files: list[Any]) -> Any:
 
 
 async def _release(files: list[Any]) -> None:
-    """Close files and take them from pynq's lists."""
+    """Close files and remove them from pynq's lists."""
     import asyncio
 
     from pynq.interrupt import _InterruptController as Controllers
@@ -123,4 +123,4 @@ async def _release(files: list[Any]) -> None:
 
 
 class _Closed:
-    """What is left of a file: pynq's own way to end one asks for a loop in whatever thread the last reference goes."""
+    """Class of closed files: pynq's destructor would need an event loop in the thread that drops the last reference."""

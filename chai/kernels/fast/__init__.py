@@ -1,4 +1,4 @@
-"""The emulator's kernels: a file per file of ``chai/tasks``, of the same name, whose ``kernel(task)`` is faster than ``define``.
+"""The emulator's kernels: a file named like one of ``chai/tasks`` has a ``kernel(task)`` that is faster than ``define``.
 
 A kernel gives the codes of the Task's definition bit for bit: sums are exact in float32 because no accumulator reaches
 2^24. A kind without a file here, or a Task for which ``kernel`` returns None, runs by its definition.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def kernel(task: Task) -> Kernel:
-    """Return what computes a Task: its codes go into the output that it is called with."""
+    """Return a function that computes a Task into the output it is called with."""
     stem = type(task).__module__.rpartition(".")[2]
     if any((Path(folder) / f"{stem}.py").exists() for folder in __path__):
         fast: Kernel | None = import_module(f".{stem}", __name__).kernel(task)

@@ -1,7 +1,6 @@
 """Conv and Affine as float32 matrix products.
 
-Weights stay codes, and stay where they are: a convolution widens its own while it runs, and its input and its sums band
-by band.
+Weights are stored as codes: a convolution converts them to float32 while it runs, and its input and sums band by band.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from ..scratch import Scratch
     from . import Kernel
 
-COLUMNS = 1 << 20  # bytes of float32 columns: they, their sums and the weights of a layer are in the cache together
+COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a layer fit into the cache
 
 
 def kernel(task: Conv) -> Kernel | None:
@@ -40,7 +39,7 @@ def kernel(task: Conv) -> Kernel | None:
 
 
 def _taps(x: Array, task: Conv) -> Array:
-    """Return the sums of a depthwise convolution, which is no matrix product."""
+    """Return the sums of a depthwise convolution, without a matrix product."""
     weights = np.asarray(task.weights).astype(np.float32)
     return conv2d(x.astype(np.float32), weights, None, task.window, task.group)
 

@@ -1,4 +1,4 @@
-"""Pool: the maximum, one axis after the other."""
+"""Pool: the maximum, axis by axis."""
 
 from __future__ import annotations
 
