@@ -19,7 +19,7 @@ from .encoding import encode
 from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
+    from ..blob import Array, Shape, View
     from ..overlay import Layout, Overlay
     from ..tasks import Task
 
@@ -105,14 +105,14 @@ def chain(
     overlay: Overlay,
     tasks: Sequence[Task],
     shapes: Mapping[str, Shape],
-    places: Mapping[str, tuple[str, int]],
+    views: Mapping[str, View],
     reads: Collection[str],
     writes: Collection[str],
 ) -> Chain:
-    """Return the Chain of a segment that is given the blobs ``reads`` and asked for ``writes``; ``places`` as
+    """Return the Chain of a segment that is given the blobs ``reads`` and asked for ``writes``; ``views`` as
     ``regions`` has them. Raises DeviceError for a Task that the overlay's descriptors cannot say."""
     moves = [(task.inputs, task.output) for task in tasks]
-    laid = regions(overlay.layout, shapes, places, moves, reads, writes)
+    laid = regions(overlay.layout, shapes, views, moves, reads, writes)
     descriptors, constants = _encoded(overlay, tasks, shapes, laid)
     return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, constants)
 
@@ -196,16 +196,13 @@ def footprint(chains: Sequence[Chain]) -> Footprint:
     )
 
 
-def codes_of(
-    blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
-) -> Array:
+def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
     """Return the codes of a blob, made where they are missing; those of a part are a view of the whole's."""
     if blob not in blobs:
-        place = places.get(blob)
-        shape = shapes[blob]
-        if place is None:
+        view, shape = views.get(blob), shapes[blob]
+        if view is None:
             blobs[blob] = np.empty(shape, np.int8)
         else:
-            whole = codes_of(place[0], blobs, shapes, places)
-            blobs[blob] = whole[:, place[1] : place[1] + shape[1]]
+            base = codes_of(view.base, blobs, shapes, views)
+            blobs[blob] = base[:, view.first_channel : view.first_channel + shape[1]]
     return blobs[blob]

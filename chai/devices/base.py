@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
+    from ..blob import Array, Shape, View
     from ..codegen.chain import Chain
     from ..overlay import Overlay
     from ..tasks import Task
@@ -18,7 +18,7 @@ class Work:
     """What a device is given: Tasks in order, and the blobs they work on.
 
     ``shapes``  of every blob of the Tasks, and of the wholes they are parts of
-    ``places``  blobs that are parts of another: (blob, first channel)
+    ``views``   blobs that are parts of another
     ``reads``   blobs that are there before a run
     ``writes``  blobs that are asked for; a device that works in the host's memory need not know either
     ``chain``   the same Tasks as descriptors, where they were read from a file
@@ -27,7 +27,7 @@ class Work:
     overlay: Overlay
     tasks: Sequence[Task]
     shapes: Mapping[str, Shape]
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
     reads: Collection[str] = ()
     writes: Collection[str] = ()
     chain: Chain | None = None

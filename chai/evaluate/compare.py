@@ -17,7 +17,7 @@ from ..fixed import Format
 from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
-from ..offload.schedule import Convert, DeviceStep
+from ..offload.schedule import DeviceStep
 from ..runtime.batches import run_batches
 from ..util.lazy_numpy import np
 from ..util.table import floored
@@ -415,13 +415,12 @@ class _Held:
 def _held(offload: Execution) -> dict[str, _Held]:
     """Return the blobs that are on the overlay at some time, by id."""
     found: dict[str, _Held] = {}
+    for blob, format in offload.schedule.from_host.items():
+        found[blob] = _Held(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
     for step in offload.schedule.steps:
-        if isinstance(step, Convert) and step.kind == "Pack":
-            found[step.blob] = _Held(step.format, True, _ends(step.format, step.format.quantize(np.array([-inf, inf]))))
-        elif isinstance(step, DeviceStep):
-            for blob in (t for layer in step.layers for t in layer.tops):
-                format = offload.formats[blob]
-                found[blob] = _Held(format, False, _ends(format, np.array(format.range)))
+        for blob in (top for layer in step.layers for top in layer.tops if isinstance(step, DeviceStep)):
+            format = offload.formats[blob]
+            found[blob] = _Held(format, False, _ends(format, np.array(format.range)))
     return found
 
 

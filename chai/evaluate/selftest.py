@@ -142,10 +142,10 @@ class _Defined(Program):
     work: Work
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        shapes, places = self.work.shapes, self.work.places
+        shapes, views = self.work.shapes, self.work.views
         for task in self.work.tasks:
-            given = [codes_of(b, blobs, shapes, places) for b in task.inputs]
-            whole = codes_of(task.output, blobs, shapes, places)
+            given = [codes_of(b, blobs, shapes, views) for b in task.inputs]
+            whole = codes_of(task.output, blobs, shapes, views)
             task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*given)
         return Ran()
 
