@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, TypeVar
 from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
+from ..evaluate.boxes import THRESHOLD
+from ..evaluate.dispatch import batches, drive
+from ..evaluate.job import Job, places
+from ..evaluate.kinds import measure, reduce
+from ..evaluate.outputs import output as chosen_output, parse
+from ..evaluate.processes import Processes
+from ..evaluate.truth import map_file, truth
 from ..images import preprocess as images
+from ..offload.formats import given
+from ..util.journal import Journal
 from ..zoo.locate import is_compiled, locate
 from . import inputs, options, output
 
@@ -112,8 +121,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run all images. One that cannot be read or run is reported and left out; the exit code is then 65."""
     _check(args)
-    from ..evaluate.boxes import THRESHOLD
-    from ..evaluate.kinds import measure, reduce
 
     files = list(islice(_files(args.images), args.limit))
     inputs.check_preprocessing(args, files)
@@ -163,7 +170,6 @@ def _described(evaluated: Output) -> str:
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
     """Return the known answers. Raises UsageError where they are of other images, or there is nothing else to compare
     with."""
-    from ..evaluate.truth import map_file, truth
 
     known = truth(job.output.kind, args.labels, args.truth)
     if job.maps is not None:
@@ -202,9 +208,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
     """Return what workers are told, how images get into the network, the images, and what to call each."""
-    from ..evaluate.job import Job, places
-    from ..evaluate.outputs import output as chosen_output, parse
-    from ..offload.formats import given
 
     compiled = is_compiled(args.net)
     asked, args.device = tuple(args.device), "null" if compiled else "float"
@@ -264,8 +267,6 @@ def _anywhere(name: _Name) -> _Name:
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
     """Return records of all images, those of a journal among them, and those that only say what is wrong."""
-    from ..evaluate.dispatch import batches, drive
-    from ..util.journal import Journal
 
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
     run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest()}
@@ -301,7 +302,6 @@ def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
                 "warning: dask runs what it is sent, and nothing proves who sends: trust that network, or use tls://"
             )
         return Cluster(args.scheduler, job, timeout=args.timeout)
-    from ..evaluate.processes import Processes
 
     alone = [name for name in job.devices if devices.open(name).alone]
     if alone and args.jobs not in (None, 1):

@@ -19,8 +19,9 @@ from ..net import Net
 from ..offload.formats import given
 from ..offload.schedule import DeviceStep
 from ..runtime.batches import run_batches
+from ..util import html
 from ..util.lazy_numpy import np
-from ..util.table import floored
+from ..util.table import Table, floored
 from ..util.text import visible
 from .outputs import kind_of, source
 
@@ -151,8 +152,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         """In a notebook: each layer's SQNR as a bar, and how often both say the same."""
-        from ..util import html
-        from ..util.table import Table
 
         layers = self.measured
         rows = [

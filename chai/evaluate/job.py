@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
-from .. import errors
+from .. import errors, plugins
 from ..blob import show
 from ..errors import ChaiError, ParseError, UsageError
 from ..images import preprocess as images
 from ..net import Net
+from ..overlay import load
 from ..util import npy
 from ..util.files import digest
 from ..util.lazy_numpy import np
@@ -121,7 +122,6 @@ class Job:
                 )
 
     def _measured(self) -> dict[str, str]:
-        from ..overlay import load
 
         files: dict[str, list[Path]] = {}
         pairs = {"network": self.network}
@@ -165,7 +165,6 @@ class Bench:
     """The networks of a Job, loaded and ready. Raises what loading them raises."""
 
     def __init__(self, job: Job) -> None:
-        from .. import plugins
 
         job.check()
         for place in job.custom:

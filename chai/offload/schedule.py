@@ -15,6 +15,8 @@ from ..errors import ModelError
 from ..fixed import Format
 from ..plugins import CustomLayer
 from ..tasks.target import Target, Unsupported
+from ..util import html
+from ..util.table import Table
 from .merge_parallel import merge_parallel
 
 if TYPE_CHECKING:
@@ -147,8 +149,6 @@ class Schedule:
 
     def _repr_html_(self) -> str:
         """Return the steps in a notebook: conversions, host layers, and segments on the overlay."""
-        from ..util import html
-        from ..util.table import Table
 
         head = ("step", "engine", "layers", "Tasks", "reads", "writes", "why")
         rows = [(str(i), *_cells(step)) for i, step in enumerate(self.steps)]

@@ -12,6 +12,7 @@ from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..limits import limits
+from ..plugins.make import make
 from ..plugins.registry import Registry
 from .fill import fill
 from .message import Message, parameters
@@ -97,12 +98,12 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
     layer: Layer | None
     try:
         if cls is None:
-            from ..plugins.layer import CustomParams
+            from ..plugins.fields import CustomParams
 
             params = fill(CustomParams, message.get("xcustom_param"))
             # Caffe's own Python layers say which class to import: no registered type is that class unless the user says so
             named = message.has("python_param") and not flagged
-            layer = None if named else custom.make(name, type, params, flagged, partial(parameters, message), network)
+            layer = None if named else make(custom, name, type, params, flagged, partial(parameters, message), network)
             if layer is None:
                 raise UnknownLayer(
                     f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
