@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from ..graph.params import Precision
 from ..limits import limits
 from ..plugins.make import make
 from ..plugins.registry import Registry
+from ..util.suggest import did_you_mean, nearest
 from .fill import fill
 from .message import Message, parameters
 
@@ -136,7 +136,7 @@ def _code(message: Message) -> str:
 
 def _near(type: str) -> str:
     known = layers.types()
-    near = [k for k in known if k.lower() == type.lower()] or get_close_matches(type, known, 3, 0.7)
+    near = [k for k in known if k.lower() == type.lower()] or nearest(type, known, 3, 0.7)
     mine = 'to define it yourself: @chai.custom("' + type + '") and user_defined_layer: true'
     return f"did you mean {' or '.join(near)}? or, {mine}" if near else f"{mine} (chai layers lists the known types)"
 
@@ -230,8 +230,8 @@ class _Wiring:
             return f"layer {self.dropped[name]!r} would write, but losses and measures are dropped in phase TEST"
         if name in self.left_out:
             return f"layer {self.left_out[name]!r} would write, but its rules leave it out in phase {self.state.phase}"
-        near = get_close_matches(name, self.graph.latest, 1)
-        return "no layer above writes" + (f" (did you mean {near[0]!r}?)" if near else "")
+        near = did_you_mean(name, self.graph.latest)
+        return "no layer above writes" + (f" ({near})" if near else "")
 
     def _count(self, message: Message, layer: Layer, bottoms: list[str], tops: list[str]) -> None:
         for what, found, (least, most) in (

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from time import perf_counter
 from typing import Any, TypeVar
 
 from ..errors import PluginError
+from ..util.suggest import did_you_mean
 from .definition import place_of
 from .xchange import COMPILED, FIELDS
 
@@ -151,11 +151,8 @@ def _no_field(name: str, compiled: bool) -> tuple[str, str]:
     if compiled and name in FIELDS:
         return f"x.{name} is there in plain Python only", "@chai.custom(..., jit=False), or read it in @f.setup"
     known = COMPILED if compiled else FIELDS
-    near = get_close_matches(name, known, 1, 0.4)
-    return (
-        f"xChangeLayer has no field {name!r}",
-        (f"did you mean {near[0]}? " if near else "") + "fields: " + ", ".join(known),
-    )
+    hint = did_you_mean(name, known, listed="fields", quoted=False, cutoff=0.4)
+    return f"xChangeLayer has no field {name!r}", hint or ""
 
 
 def _first(text: str) -> str:

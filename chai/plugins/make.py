@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import PluginError
-from ..util.suggest import did_you_mean, sentences
+from ..util.suggest import did_you_mean
 from .layer import CustomLayer
 from .loading import lookup, places
 from .registry import Registry
@@ -30,12 +30,11 @@ def make(
         values = fields() if custom.options.args else {}
         return CustomLayer(custom, values, network, registry.strict, name=name, type=type, params=params)
     if flagged:
-        known = f"registered: {', '.join(registry.known()) or 'none'}; looked in: {', '.join(map(str, places()))}"
+        near = did_you_mean(type, registry.known(), listed="registered" if registry.known() else None)
         raise PluginError(
             f"layer {name!r}: type {type!r} is marked user_defined_layer, but no custom layer of that type is registered",
             layer=name,
-            hint=sentences(
-                did_you_mean(type, registry.known()), f"{known}; name your file with --custom or CHAI_CUSTOM"
-            ),
+            hint=f"{near or 'registered: none'}; looked in: {', '.join(map(str, places()))}; "
+            "name your file with --custom or CHAI_CUSTOM",
         )
     return None
