@@ -36,7 +36,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "PIL": {"images/", "report/page.py"},
     "cv2": {"cli/bench.py"},
     "threadpoolctl": {"quantizer/build.py"},
-    "distributed": {"evaluate/cluster.py"},
+    "distributed": {"evaluate/workers/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},

@@ -12,7 +12,7 @@ from ..graph import Layer
 from ..graph.params import Precision
 from ..limits import limits
 from ..plugins import CustomLayer, CustomParams
-from ..plugins.make import make
+from ..plugins.layer import make
 from .reader import Reader
 from .values import restore
 

@@ -18,24 +18,24 @@ from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..evaluate.boxes import THRESHOLD
-from ..evaluate.dispatch import batches, drive
-from ..evaluate.job import Job, places
 from ..evaluate.kinds import measure, reduce
 from ..evaluate.outputs import output as chosen_output, parse
-from ..evaluate.processes import Processes
 from ..evaluate.truth import map_file, truth
+from ..evaluate.workers.dispatch import batches, drive
+from ..evaluate.workers.job import Job, places
+from ..evaluate.workers.processes import Processes
 from ..images import preprocess as images
 from ..offload.formats import given
-from ..util.journal import Journal
+from ..util.data.journal import Journal
 from ..zoo.locate import is_compiled, locate
 from . import inputs, options, output
 
 if TYPE_CHECKING:
-    from ..evaluate.dispatch import Crew
-    from ..evaluate.job import Job, Place
     from ..evaluate.measure import Record
     from ..evaluate.outputs import Output
     from ..evaluate.truth import Truth
+    from ..evaluate.workers.dispatch import Crew
+    from ..evaluate.workers.job import Job, Place
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
@@ -295,7 +295,7 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
 
 def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
     if args.scheduler:
-        from ..evaluate.cluster import Cluster
+        from ..evaluate.workers.cluster import Cluster
 
         if not args.scheduler.startswith("tls://") and not _LOOPBACK.search(args.scheduler):
             output.say(

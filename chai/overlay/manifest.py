@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DeviceError, ParseError
-from ..util import jsonfile
-from ..util.dataclass_io import restore
+from ..util.data import jsonfile
+from ..util.data.dataclass_io import restore
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from .checks import check

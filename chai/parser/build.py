@@ -11,7 +11,7 @@ from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..limits import limits
-from ..plugins.make import make
+from ..plugins.layer import make
 from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean, nearest
 from .fill import fill

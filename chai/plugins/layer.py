@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer, OutputKind
+from ..util.suggest import did_you_mean
 from . import arguments, failure
 from .definition import CustomType, takes_self
 from .fields import CustomParams, constants, fixed_fields
+from .loading import lookup, places
+from .registry import Registry
 from .xchange import xChangeLayer
 
 if TYPE_CHECKING:
@@ -209,3 +212,31 @@ class CustomLayer(Layer):
         args, method = self.params, takes_self(self.custom.function)
         counts = len(args.float_args), len(args.string_args)
         return failure.Where(self.network, self.name, self.type, *counts, bool(self.blobs), method)
+
+
+def make(
+    registry: Registry,
+    name: str,
+    type: str,
+    params: Any,
+    flagged: bool,
+    fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
+    network: str = "",
+) -> CustomLayer | None:
+    """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
+
+    ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
+    """
+    custom = lookup(registry, type)
+    if custom is not None:
+        values = fields() if custom.options.args else {}
+        return CustomLayer(custom, values, network, registry.strict, name=name, type=type, params=params)
+    if flagged:
+        near = did_you_mean(type, registry.known(), listed="registered" if registry.known() else None)
+        raise PluginError(
+            f"layer {name!r}: type {type!r} is marked user_defined_layer, but no custom layer of that type is registered",
+            layer=name,
+            hint=f"{near or 'registered: none'}; looked in: {', '.join(map(str, places()))}; "
+            "name your file with --custom or CHAI_CUSTOM",
+        )
+    return None

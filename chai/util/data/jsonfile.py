@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ParseError
-from .files import opened
-from .source import Source
-from .suggest import did_you_mean
+from ...errors import ParseError
+from ..files import opened
+from ..source import Source
+from ..suggest import did_you_mean
 
 Pointer = tuple[str | int, ...]  # the keys and indices that lead to a value; () is the whole file
 
