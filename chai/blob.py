@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,6 +12,29 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 Shape = tuple[int, ...]
+
+
+class View(NamedTuple):
+    """Channels of another blob, from ``first_channel`` on."""
+
+    base: str
+    first_channel: int
+
+
+def bases(blob: str, views: Mapping[str, View]) -> Iterator[View]:
+    """Yield the view of a blob in itself, in the blob that it is a part of, and so on outwards."""
+    first = 0
+    yield View(blob, 0)
+    while blob in views:
+        blob, start = views[blob]
+        first += start
+        yield View(blob, first)
+
+
+def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | None = None) -> View:
+    """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
+    *_, view = (view for view in bases(blob, views) if among is None or view.base in among)
+    return view
 
 
 def show(shape: Shape) -> str:

@@ -25,6 +25,7 @@ from .runtime.blobs import Blobs
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
 from .runtime.source import PrototxtSource, Source
+from .util import html
 from .util.lazy_numpy import np
 from .util.log import logger
 from .util.suggest import did_you_mean
@@ -297,7 +298,6 @@ class Net(Shared):
     def _repr_html_(self) -> str:
         """Return where each layer runs and in which format, in a notebook."""
         from .report.layer_rows import summary, table
-        from .util import html
 
         if self._lifetime.closed:
             return html.notebook(html.paragraph(f"{self!r}, closed"))

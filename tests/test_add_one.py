@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai import devices, layers, overlay
+from chai import cli, devices, layers, overlay, passes
 from chai.cli import main as chai_command
 from chai.offload.schedule import DeviceStep
 from chai.util.paths import resource
@@ -171,3 +172,74 @@ def test_an_overlay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "half" in {o["overlay"] for o in json.loads(capsys.readouterr().out)["overlays"]}
     assert chai_command(["show", "digits", "--overlay", "half"]) == 0
     assert "half" in capsys.readouterr().out
+
+
+DROP_ABS = dedent('''
+    """drop_abs: the absolute value of what a ReLU gives is the same."""
+
+    from copy import copy
+    from dataclasses import replace
+
+    from ..graph import Graph
+
+
+    def drop_abs(graph: Graph) -> Graph:
+        positive = {layer.tops[0] for layer in graph.layers if layer.type == "ReLU"}
+        same = {x.tops[0]: x.bottoms[0] for x in graph.layers if x.type == "AbsVal" and x.bottoms[0] in positive}
+        layers = [copy(layer) for layer in graph.layers if not same.keys() & set(layer.tops)]
+        for layer in layers:
+            layer.bottoms = tuple(same.get(blob, blob) for blob in layer.bottoms)
+        return replace(graph, layers=layers, latest={n: same.get(b, b) for n, b in graph.latest.items()})
+    ''')
+ABS = """
+layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 5 dim: 3 dim: 7 } } }
+layer { name: "relu" type: "ReLU" bottom: "data" top: "r" }
+layer { name: "abs" type: "AbsVal" bottom: "r" top: "a" }
+layer { name: "pool" type: "Pooling" bottom: "a" top: "p" pooling_param { kernel_size: 3 stride: 1 } }
+"""
+GREET = dedent('''
+    """chai greet: say hello."""
+
+    from . import output
+
+    EPILOG = "examples:"
+
+
+    def arguments(parser):
+        parser.add_argument("whom")
+
+
+    def execute(args):
+        output.result(f"hello {args.whom}")
+        return 0
+    ''')
+
+
+def test_a_pass(added: Callable[[Any, str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file, and one line of PIPELINE: the host layer is gone from the emulator's schedule, the numbers are the same."""
+    path = tmp_path / "abs.prototxt"
+    path.write_text(ABS)
+    before = chai.Net(path, device="emulator", calibrate=DATA)
+    expected = before.forward(DATA)["p"]
+    assert "host:AbsVal" in before.schedule.engines()
+    added(passes, "drop_abs", DROP_ABS)
+    rewrite = import_module("chai.passes.rewrite")
+    drop_abs = import_module("chai.passes.drop_abs").drop_abs
+    monkeypatch.setattr(rewrite, "PIPELINE", (drop_abs, *rewrite.PIPELINE))
+    after = chai.Net(path, device="emulator", calibrate=DATA)
+    found = after.forward(DATA)["p"]
+    assert "host:AbsVal" not in after.schedule.engines()
+    assert np.abs(found - expected).max() <= after.formats["p"].step
+    assert np.array_equal(chai.Net(path, device="float").forward(DATA)["p"] > 0, found > 0)
+
+
+def test_a_command(
+    added: Callable[[Any, str, str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One file, and one line of COMMANDS."""
+    added(cli, "greet", GREET)
+    monkeypatch.setitem(cli.COMMANDS, "greet", "say hello")
+    assert chai_command(["--help"]) == 0
+    assert "  greet     say hello\n" in capsys.readouterr().out
+    assert chai_command(["greet", "you"]) == 0
+    assert capsys.readouterr().out == "hello you\n"

@@ -30,7 +30,7 @@ import numpy as np  # noqa: E402
 import chai  # noqa: E402
 from chai.blob import Shape  # noqa: E402
 from chai.plugins import REGISTRY, CustomLayer, CustomParams, load_shipped  # noqa: E402
-from chai.plugins.call import Frame  # noqa: E402
+from chai.plugins.frame import Frame  # noqa: E402
 from chai.util.paths import resource  # noqa: E402
 
 PROCESSES = 10

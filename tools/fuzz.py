@@ -174,7 +174,7 @@ def other(path: Path) -> None:
     from chai.chaidnn import estimate
     from chai.images import preprocess
     from chai.parser.caffemodel import Weights
-    from chai.util import journal
+    from chai.util.data import journal
 
     if path.suffix == ".caffemodel":
         weights = Weights(path)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chai.parser.schema import message_class
-from chai.util.journal import Journal
+from chai.util.data.journal import Journal
 
 ROOT = Path(__file__).resolve().parent.parent
 ENDINGS = {

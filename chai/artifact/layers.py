@@ -12,6 +12,7 @@ from ..graph import Layer
 from ..graph.params import Precision
 from ..limits import limits
 from ..plugins import CustomLayer, CustomParams
+from ..plugins.layer import make
 from .reader import Reader
 from .values import restore
 
@@ -84,7 +85,7 @@ def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Registry) 
     about = reader.of(entry["custom"], {"version": str, "values": dict}, name)
     params = restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
-    made = custom.make(name, entry["type"], params, True, lambda: values, reader.get("name", str))
+    made = make(custom, name, entry["type"], params, True, lambda: values, reader.get("name", str))
     assert isinstance(made, CustomLayer)
     if made.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], made.custom.version))

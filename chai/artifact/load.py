@@ -73,8 +73,8 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
-    parts = steps.places(reader, shapes)
-    joint = {whole: shapes[whole] for whole, _ in parts.values() if whole not in written}  # of merged Tasks
+    views = steps.views(reader, shapes)
+    joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
     latest = reader.get("latest", {str: str})
     outputs = reader.get("outputs", [str])
     folded = reader.get("folded", {str: str})
@@ -96,7 +96,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         path=reader.artifact.path,
         folded=folded,
     )
-    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, parts).all()), parts, joint)
+    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     return Compiled(graph, shapes, formats, schedule, _card(reader))
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from ..offload.partition import Partition, Segment
-from ..offload.schedule import Convert, HostStep, Schedule
+from ..offload.schedule import HostStep, Schedule
 
 
 def partition_of(schedule: Schedule) -> Partition:
     """Return the segments, each as long as one engine runs without the other, and the reasons of layers on the host."""
     result = Partition([], {})
     for step in schedule.steps:
-        if isinstance(step, Convert):
+        if not step.layers:  # a conversion
             continue
-        engine, layers = ("host", (step.layer,)) if isinstance(step, HostStep) else ("fpga", step.layers)
+        engine = "host" if isinstance(step, HostStep) else "fpga"
         if isinstance(step, HostStep):
             result.reasons[step.layer.name] = step.reason
         if not result.segments or result.segments[-1].engine != engine:
             result.segments.append(Segment(engine))
-        result.segments[-1].layers.extend(layers)
+        result.segments[-1].layers.extend(step.layers)
     return result

@@ -10,7 +10,7 @@ from ..codegen.chain import chain, head_bytes
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
 from ..images.preprocess import Card
-from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule
+from ..offload.schedule import DeviceStep, HostStep, Schedule, Step
 from ..plugins import CustomLayer, Registry
 from ..util.files import complete
 from ..util.lazy_numpy import np
@@ -62,7 +62,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "layers": layers,
         "order": list(layers),
         "steps": steps,
-        "places": {blob: list(place) for blob, place in execution.schedule.places.items()},
+        "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
     with complete(path) as part:
@@ -112,16 +112,15 @@ def _host_step(schedule: Schedule, layer: Layer) -> HostStep | None:
     return next((s for s in schedule.steps if isinstance(s, HostStep) and s.layer.name == layer.name), None)
 
 
-def _step(step: Any, chains: _Chains) -> dict[str, Any]:
-    if isinstance(step, Convert):
-        return {"convert": step.kind, "blob": step.blob}
+def _step(step: Step, chains: _Chains) -> dict[str, Any]:
     if isinstance(step, HostStep):
         return {"host": step.layer.name, "codes": step.codes}
-    assert isinstance(step, DeviceStep)
+    if not isinstance(step, DeviceStep):
+        return {"convert": step.type, "blob": step.blob}
     layers = [layer.name for layer in step.layers]
     tasks = [{"inputs": list(t.inputs), "output": t.output, "origin": list(t.origin)} for t in step.tasks]
     at = chains.add(step)
-    return {"tasks": tasks, "layers": layers, "reads": list(step.reads), "writes": list(step.writes), "at": at}
+    return {"tasks": tasks, "layers": layers, "reads": list(step.inputs), "writes": list(step.outputs), "at": at}
 
 
 class _Chains:
@@ -133,8 +132,8 @@ class _Chains:
 
     def add(self, step: DeviceStep) -> dict[str, int]:
         """Return where the segment's blobs lie, each in its region."""
-        overlay, shapes, places = self.execution.overlay, self.execution.shapes, self.execution.schedule.places
-        made = chain(overlay, step.tasks, shapes, places, step.reads, step.writes)
+        overlay, shapes, views = self.execution.overlay, self.execution.shapes, self.execution.schedule.views
+        made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
         index = len(self.sections) // 2
         self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)
         fixed = np.empty(made.sizes[FIXED], np.uint8)

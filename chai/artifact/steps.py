@@ -1,18 +1,18 @@
-"""From an artifact to its steps, and whether these can be run in their order."""
+"""Read the steps of an artifact, and check that they can be run in their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Shape
+from ..blob import Shape, View, bases
 from ..codegen.chain import Chain, head_bytes, tokens, wanted
 from ..codegen.encoding import decode
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
-from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule, Step
+from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from ..overlay.records import value
 from ..plugins import CustomLayer
 from .layers import OnDevice
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 
-def places(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, tuple[str, int]]:
-    """Return blobs that are parts of others: (the other, first channel)."""
-    found = {}
+def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
+    """Return the blobs that are parts of others."""
+    found: dict[str, View] = {}
     for blob, place in reader.get("places", {str: list}).items():
         if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
             raise reader.error(f"header: place of blob {blob!r}")
@@ -34,12 +34,12 @@ def places(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, tuple[str, 
         inner, outer = shapes[blob], shapes[whole]
         if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
             raise reader.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
-        found[blob] = (whole, first)
+        found[blob] = View(whole, first)
     for blob in found:
         seen, inside = set(), blob
         while inside in found:
             seen.add(inside)
-            inside = found[inside][0]
+            inside = found[inside].base
             if inside in seen:
                 raise reader.error(f"header: blob {blob!r} is a part of itself")
     return found
@@ -54,17 +54,18 @@ class Steps:
     layers: Mapping[str, Layer]
     shapes: Mapping[str, Shape]
     formats: Mapping[str, Format]
-    places: Mapping[str, tuple[str, int]]
+    views: Mapping[str, View]
 
     def all(self) -> Iterator[Step]:
         """In order."""
         index = 0
+        conversions: dict[str, type[Pack | Unpack]] = {"Pack": Pack, "Unpack": Unpack}
         for step in self.reader.get("steps", [dict]):
             if "convert" in step:
                 kind, blob = step["convert"], step.get("blob")
-                if kind not in ("Pack", "Unpack") or not isinstance(blob, str) or blob not in self.formats:
+                if kind not in conversions or not isinstance(blob, str) or blob not in self.formats:
                     raise self.reader.error(f"header: a conversion {kind!r} of blob {blob!r}")
-                yield Convert(kind, blob, self.formats[blob])
+                yield conversions[kind](blob, self.formats[blob])
             elif "host" in step:
                 layer = self.layers.get(str(step["host"]))
                 if layer is None or isinstance(layer, OnDevice):
@@ -95,7 +96,7 @@ class Steps:
         for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
             if len(shapes.get(blob, ())) != 4:
                 raise self.reader.error(f"header: blob {blob!r} of a segment has not four axes")
-        laid = regions(overlay.layout, shapes, self.places, moves, about["reads"], about["writes"], about["at"])
+        laid = regions(overlay.layout, shapes, self.views, moves, about["reads"], about["writes"], about["at"])
         size, head = overlay.descriptor.bytes, head_bytes(overlay, len(entries))
         listed = self.reader.section(f"descriptors.{index}").content
         if len(listed) != len(entries) * size:
@@ -128,44 +129,39 @@ class Steps:
 def check_order(
     reader: Reader, schedule: Schedule, known: Mapping[str, Layer], inputs: list[str], outputs: list[str]
 ) -> None:
-    """Every step finds what it reads, on its side; every layer runs once; every output arrives on the host."""
-    host = set(inputs)
-    device: set[str] = set()
+    """Check that every step finds what it reads on its side, every layer runs once, every output arrives on the host."""
+    present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
     ran: set[str] = set()
     for step in schedule.steps:
-        if isinstance(step, Convert):
-            source, target = (host, device) if step.kind == "Pack" else (device, host)
-            _there(reader, [step.blob], source)
-            target.add(step.blob)
-            continue
-        layers = (step.layer,) if isinstance(step, HostStep) else step.layers
-        for layer in layers:
+        for layer in step.layers:
             if layer.name in ran:
                 raise reader.error(f"header: layer {layer.name!r} runs twice")
             ran.add(layer.name)
-        if isinstance(step, HostStep):
-            side = device if step.codes else host
-            _there(reader, step.layer.bottoms, side)
-            side.update(step.layer.tops)
-        else:
-            _there(reader, step.reads, device)
-            tops = {t for layer in step.layers for t in layer.tops}
-            made = (b for task in step.tasks for b in _tops(task.output, schedule))
-            if not tops.issuperset(made):
-                raise reader.error("header: a segment has a Task of a layer that is not in it")
-            device.update(b for read in step.reads for b in _with_it(read, schedule))
-            for task in step.tasks:
-                _there(reader, task.inputs, device)
-                device.update(_with_it(task.output, schedule))
-            _there(reader, [*tops, *step.writes], device)
-            device -= tops.difference(step.writes)  # nobody outside finds them
-    _there(reader, outputs, host)
+        for side, blob in step.reads:
+            _there(reader, [blob], present[side])
+        if isinstance(step, DeviceStep):
+            _check_segment(reader, step, schedule)
+        for side, blob in step.writes:
+            present[side].add(blob)
+    _there(reader, outputs, present["host"])
     for name in known:
         if name not in ran:
             raise reader.error(f"header: layer {name!r} never runs")
 
 
-def _there(reader: Reader, blobs: Any, known: set[str]) -> None:
+def _check_segment(reader: Reader, step: DeviceStep, schedule: Schedule) -> None:
+    """Check that its Tasks write what its layers are to write, and read nothing before it is written."""
+    tops = {top for layer in step.layers for top in layer.tops}
+    if not tops.issuperset(blob for task in step.tasks for blob in _tops(task.output, schedule)):
+        raise reader.error("header: a segment has a Task of a layer that is not in it")
+    written = {part for blob in step.inputs for part in _with_it(blob, schedule)}
+    for task in step.tasks:
+        _there(reader, task.inputs, written)
+        written.update(_with_it(task.output, schedule))
+    _there(reader, [*tops, *step.outputs], written)
+
+
+def _there(reader: Reader, blobs: Iterable[str], known: Collection[str]) -> None:
     for blob in blobs:
         if blob not in known:
             raise reader.error(f"header: a step needs blob {blob!r} where it is not")
@@ -173,16 +169,11 @@ def _there(reader: Reader, blobs: Any, known: set[str]) -> None:
 
 def _tops(blob: str, schedule: Schedule) -> list[str]:
     """Return the layers' tops that a Task's output is: itself, or the parts of a joint one."""
-    return (
-        [part for part, (whole, _) in schedule.places.items() if whole == blob] if blob in schedule.shapes else [blob]
-    )
+    return [part for part, view in schedule.views.items() if view.base == blob] if blob in schedule.shapes else [blob]
 
 
 def _with_it(blob: str, schedule: Schedule) -> Iterator[str]:
-    """Yield a blob that was written, the wholes it is a part of, and its own parts."""
-    while True:
-        yield blob
-        yield from (part for part, (whole, _) in schedule.places.items() if whole == blob)
-        if blob not in schedule.places:
-            return
-        blob = schedule.places[blob][0]
+    """Yield a blob that was written, the blobs it is a part of, and all their parts."""
+    for view in bases(blob, schedule.views):
+        yield view.base
+        yield from (part for part, inside in schedule.views.items() if inside.base == view.base)

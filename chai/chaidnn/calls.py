@@ -24,9 +24,12 @@ from ..graph import Layer
 from ..images.preprocess import Preprocess, read
 from ..layers.detection_output import DetectionOutput, NonMaximumSuppression
 from ..net import Net
+from ..offload.formats import given
+from ..overlay import load
 from ..runtime import perf
 from ..util.lazy_numpy import np
 from ..util.text import tell
+from .estimate import estimate, write
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -291,8 +294,6 @@ def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> i
     CHaiDNN times its hardware, two images at a time; this is a model of ``overlay`` (default: pynq-z2). See
     chai.estimate for the list. Raises ParseError with line and column.
     """
-    from ..overlay import load
-    from .estimate import estimate, write
 
     estimates = estimate(layerspec_csv, load() if overlay is None else load(overlay))
     for e in estimates:
@@ -343,7 +344,6 @@ def _describe(net: Net, image: bool) -> io_layer_info:
 
 def _format(net: Net, blob: str) -> Format | None:
     """Return the format of ``blob`` if it is known before the first data, else None."""
-    from ..offload.formats import given
 
     if net.overlay is None:
         return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ from ..tasks.window import Window
 from ..util.files import complete, content
 from ..util.lazy_numpy import np
 from ..util.source import Source
+from ..util.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
@@ -163,8 +163,8 @@ def _untimed(kind: str) -> tuple[str, str]:
         return "free", "part of a neighbour"
     if kind in HOST:
         return "host", f"no {kind} unit"
-    near = get_close_matches(kind, (*COLUMNS, *FREE, *HOST), 1)
-    return "unknown", f"no type {kind!r} is known" + (f", did you mean {near[0]}?" if near else "")
+    near = did_you_mean(kind, (*COLUMNS, *FREE, *HOST), quoted=False)
+    return "unknown", f"no type {kind!r} is known" + (f", {near}" if near else "")
 
 
 def _sizes(source: Source, kind: _Cell, cells: list[_Cell]) -> dict[str, int]:

@@ -100,10 +100,10 @@ def _main(argv: list[str]) -> int:
 
 
 def _unknown(name: str) -> int:
-    from difflib import get_close_matches
+    from ..util.suggest import nearest
 
     near = [command for command, words in _SYNONYMS.items() if name.lower() in words]
-    near = near or get_close_matches(name, COMMANDS, 1)
+    near = near or nearest(name, COMMANDS)
     hint = f"did you mean chai {near[0]}?" if near else "chai --help lists the commands"
     tell(sys.stderr, f"error: there is no command {name!r}", f"hint: {hint}")
     return 2

@@ -17,17 +17,26 @@ from typing import TYPE_CHECKING, TypeVar
 from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
+from ..evaluate.boxes import THRESHOLD
+from ..evaluate.kinds import measure, reduce
+from ..evaluate.outputs import output as chosen_output, parse
+from ..evaluate.truth import map_file, truth
+from ..evaluate.workers.dispatch import batches, drive
+from ..evaluate.workers.job import Job, places
+from ..evaluate.workers.processes import Processes
 from ..images import preprocess as images
+from ..offload.formats import given
+from ..util.data.journal import Journal
 from ..zoo.locate import is_compiled, locate
 from . import inputs, options, output
 from .parsing import section
 
 if TYPE_CHECKING:
-    from ..evaluate.dispatch import Crew
-    from ..evaluate.job import Job, Place
     from ..evaluate.measure import Record
     from ..evaluate.outputs import Output
     from ..evaluate.truth import Truth
+    from ..evaluate.workers.dispatch import Crew
+    from ..evaluate.workers.job import Job, Place
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
@@ -116,8 +125,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Run all images. Report and skip those that cannot be read or run; the exit code is then 65."""
     _check(args)
-    from ..evaluate.boxes import THRESHOLD
-    from ..evaluate.kinds import measure, reduce
 
     files = list(islice(_files(args.images), args.limit))
     inputs.check_preprocessing(args, files)
@@ -168,7 +175,6 @@ def _described(evaluated: Output) -> str:
 
 def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[str]) -> Truth:
     """Return the known answers. Raises UsageError if they belong to other images, or if nothing can be compared."""
-    from ..evaluate.truth import map_file, truth
 
     known = truth(job.output.kind, args.labels, args.truth)
     if job.maps is not None:
@@ -207,9 +213,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, list[Place], list[str]]:
     """Return the job of the workers, the prepared network, the images to run, and the name of each."""
-    from ..evaluate.job import Job, places
-    from ..evaluate.outputs import output as chosen_output, parse
-    from ..offload.formats import given
 
     compiled = is_compiled(args.net)
     asked, args.device = tuple(args.device), "null" if compiled else "float"
@@ -269,8 +272,6 @@ def _anywhere(name: _Name) -> _Name:
 
 def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Record], list[Record]]:
     """Return the records of all images, including those of the journal, and the records of failures."""
-    from ..evaluate.dispatch import batches, drive
-    from ..util.journal import Journal
 
     described = "\n".join(f"{file} {item} {os.path.getsize(file)}" for _, file, item in todo)
     run = {**job.key(), "images": sha256(os.fsencode(described)).hexdigest()}
@@ -299,14 +300,13 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
 
 def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
     if args.scheduler:
-        from ..evaluate.cluster import Cluster
+        from ..evaluate.workers.cluster import Cluster
 
         if not args.scheduler.startswith("tls://") and not _LOOPBACK.search(args.scheduler):
             output.say(
                 "warning: dask runs what it is sent, and nothing proves who sends: trust that network, or use tls://"
             )
         return Cluster(args.scheduler, job, timeout=args.timeout)
-    from ..evaluate.processes import Processes
 
     alone = [name for name in job.devices if devices.open(name).alone]
     if alone and args.jobs not in (None, 1):

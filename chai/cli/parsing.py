@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import NoReturn
 
 from ..errors import UsageError
+from ..util.suggest import did_you_mean
 from ..util.text import tell
 
 
@@ -56,9 +56,9 @@ class Parser(argparse.ArgumentParser):
         _, _, unknown = message.partition("unrecognized arguments: ")
         for word in unknown.split():
             name = word.partition("=")[0]
-            near = get_close_matches(name, self._option_string_actions, 1) if name.startswith("-") else []
+            near = did_you_mean(name, self._option_string_actions, quoted=False) if name.startswith("-") else None
             if near:
-                return [f"hint: did you mean {near[0]}?"]
+                return [f"hint: {near}"]
         return [f"hint: {self.prog} --help lists the options"]
 
 

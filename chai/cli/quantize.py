@@ -15,7 +15,7 @@ from .. import __version__
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..quantizer.groups import Bits, spelled
-from ..quantizer.report import Verdict
+from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
 from ..util.files import complete
 from ..util.text import visible
@@ -111,7 +111,6 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError("--batch and --limit must be at least 1")
     options.check_journal(args)
     from ..quantizer import quantize
-    from ..quantizer.report import verdict
 
     wider = _wider(args.layer_bits)
     path, weights = locate(args.net, args.weights)

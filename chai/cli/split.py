@@ -12,7 +12,7 @@ from ..blob import show as shape_text
 from ..codegen.chain import chain, footprint
 from ..offload.cost import costs
 from ..offload.formats import given
-from ..offload.schedule import Convert, DeviceStep
+from ..offload.schedule import DeviceStep
 from ..report.layer_rows import placed, summary
 from ..util.table import quantity
 from . import options, output
@@ -31,15 +31,15 @@ def show(args: argparse.Namespace) -> int:
     total = sum(layer["cycles"] for layer in layers)
     clock = net.overlay.clock_mhz
     fps = clock * 1e6 / total * _batch(net) if total else 0.0
-    places = net.schedule.places
+    views = net.schedule.views
     memory = footprint(
         [
-            chain(net.overlay, step.tasks, net.offload.shapes, places, step.reads, step.writes)
+            chain(net.overlay, step.tasks, net.offload.shapes, views, step.inputs, step.outputs)
             for step in net.schedule.steps
             if isinstance(step, DeviceStep)
         ]
     )
-    conversions = [step for step in net.schedule.steps if isinstance(step, Convert)]
+    conversions = net.schedule.conversions
     found = list(costs(net.schedule, net.overlay, net.offload.shapes))
     if args.json:
         output.as_json(
@@ -52,7 +52,7 @@ def show(args: argparse.Namespace) -> int:
             weights=net.trained,
             open_sums=[layer.name for layer in placements if layer.sum_open],
             layers=layers,
-            conversions=[f"{c.kind} {net.graph.caffe_name(c.blob)}" for c in conversions],
+            conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
             cycles=total,
             merged=_merged(net),
             costs=[
@@ -84,7 +84,7 @@ def show(args: argparse.Namespace) -> int:
             f"fpga?    planned as if its sums fitted the accumulator, which its weights decide: {_some(unsure)}"
         )
     output.result(
-        f"convert  {len(conversions)}: {', '.join(f'{c.kind} {net.graph.caffe_name(c.blob)}' for c in conversions)}"
+        f"convert  {len(conversions)}: {', '.join(f'{c.type} {net.graph.caffe_name(c.blob)}' for c in conversions)}"
     )
     merged = _merged(net)
     if merged:

@@ -19,7 +19,7 @@ from .encoding import encode
 from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
+    from ..blob import Array, Shape, View
     from ..overlay import Layout, Overlay
     from ..tasks import Task
 
@@ -105,16 +105,16 @@ def chain(
     overlay: Overlay,
     tasks: Sequence[Task],
     shapes: Mapping[str, Shape],
-    places: Mapping[str, tuple[str, int]],
+    views: Mapping[str, View],
     reads: Collection[str],
     writes: Collection[str],
 ) -> Chain:
-    """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``places`` as in ``regions``.
+    """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``views`` as in ``regions``.
 
     Raises DeviceError for a Task that the overlay's descriptors cannot express.
     """
     moves = [(task.inputs, task.output) for task in tasks]
-    laid = regions(overlay.layout, shapes, places, moves, reads, writes)
+    laid = regions(overlay.layout, shapes, views, moves, reads, writes)
     descriptors, constants = _encoded(overlay, tasks, shapes, laid)
     return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, constants)
 
@@ -198,16 +198,13 @@ def footprint(chains: Sequence[Chain]) -> Footprint:
     )
 
 
-def codes_of(
-    blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], places: Mapping[str, tuple[str, int]]
-) -> Array:
+def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
     """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
     if blob not in blobs:
-        place = places.get(blob)
-        shape = shapes[blob]
-        if place is None:
+        view, shape = views.get(blob), shapes[blob]
+        if view is None:
             blobs[blob] = np.empty(shape, np.int8)
         else:
-            whole = codes_of(place[0], blobs, shapes, places)
-            blobs[blob] = whole[:, place[1] : place[1] + shape[1]]
+            base = codes_of(view.base, blobs, shapes, views)
+            blobs[blob] = base[:, view.first_channel : view.first_channel + shape[1]]
     return blobs[blob]

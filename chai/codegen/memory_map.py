@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..blob import View, outermost
 from ..errors import DeviceError
 from ..overlay.layout import Placed, blob_bytes, overlap, share
 
@@ -57,16 +58,16 @@ class Regions:
         """Return the bytes of all blobs without sharing."""
         return sum(placed.bytes for placed in self.blobs.values() if placed.parent is None)
 
-    def whole(self, blob: str) -> tuple[str, int]:
-        """Return the outermost blob that a blob is a view of, or itself, and its first channel there."""
+    def whole(self, blob: str) -> View:
+        """Return a blob as a view of the outermost blob that it is a part of, which may be itself."""
         placed = self.blobs[blob]
-        return placed.parent or blob, placed.first_channel
+        return View(placed.parent or blob, placed.first_channel)
 
 
 def regions(
     layout: Layout,
     shapes: Mapping[str, Shape],
-    places: Mapping[str, tuple[str, int]],
+    views: Mapping[str, View],
     moves: Moves,
     reads: Collection[str],
     writes: Collection[str],
@@ -74,12 +75,12 @@ def regions(
 ) -> Regions:
     """Lay out a segment with inputs ``reads`` and outputs ``writes``.
 
-    ``places`` maps views to (parent, first channel). ``offsets`` restore an earlier layout; without them only blobs that
+    ``views`` are the blobs that are parts of others. ``offsets`` restore an earlier layout; without them only blobs that
     the host never accesses share bytes. Raises DeviceError for invalid offsets: out of range, or with a blob overwritten
     before its last reader.
     """
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
-    wholes = {blob: _whole(blob, places, blobs) for blob in blobs}
+    wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
     given = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
     regions = _regions(wholes, given, writes)
     lengths = {whole: blob_bytes(shapes[whole], layout) for whole in regions}
@@ -103,18 +104,7 @@ def regions(
     return made
 
 
-def _whole(blob: str, places: Mapping[str, tuple[str, int]], used: Collection[str]) -> tuple[str, int]:
-    """Return the outermost blob in use that a blob is a view of, and its first channel there."""
-    found, first = (blob, 0), 0
-    while blob in places:
-        blob, start = places[blob]
-        first += start
-        if blob in used:
-            found = blob, first
-    return found
-
-
-def _regions(wholes: Mapping[str, tuple[str, int]], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
+def _regions(wholes: Mapping[str, View], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
     """Return the region of each blob that is not a view."""
     written, read = ({wholes[blob][0] for blob in blobs} for blobs in (given, writes))
     kinds = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}

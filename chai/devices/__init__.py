@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 from ..errors import DeviceError
+from ..util.suggest import did_you_mean
 from .base import Device
 
 DEFAULT = "emulator"  # if neither the caller nor CHAI_DEVICE names one
@@ -24,11 +24,7 @@ def open(name: str | Device) -> Device:
     if isinstance(name, Device):
         return name
     if name not in names():
-        near = get_close_matches(name, names(), 1)
-        raise DeviceError(
-            f"there is no device {name!r}",
-            hint=(f"did you mean {near[0]!r}? " if near else "") + "devices: " + ", ".join(names()),
-        )
+        raise DeviceError(f"there is no device {name!r}", hint=did_you_mean(name, names(), listed="devices"))
     device = import_module(f".{name}", __name__).device
     assert isinstance(device, Device)
     return device

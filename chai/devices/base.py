@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape
+    from ..blob import Array, Shape, View
     from ..codegen.chain import Chain
     from ..overlay import Overlay
     from ..tasks import Task
@@ -18,7 +18,7 @@ class Work:
     """The input of a device: Tasks in order, and the blobs they use.
 
     ``shapes``  of every blob of the Tasks, and of the parents of views
-    ``places``  blobs that are views of another: (parent, first channel)
+    ``views``   blobs that are views of another
     ``reads``   the inputs, which exist before a run
     ``writes``  the outputs; a device that works in the host's memory needs neither reads nor writes
     ``chain``   the same Tasks as descriptors, if they were read from a file
@@ -27,7 +27,7 @@ class Work:
     overlay: Overlay
     tasks: Sequence[Task]
     shapes: Mapping[str, Shape]
-    places: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
     reads: Collection[str] = ()
     writes: Collection[str] = ()
     chain: Chain | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from ..blob import outermost
 from ..codegen.chain import codes_of
 from ..kernels.fast import kernel
 from ..kernels.scratch import Scratch
@@ -24,7 +25,7 @@ class EmulatedProgram(Program):
     """
 
     def __init__(self, work: Work) -> None:
-        self.shapes, self.places = work.shapes, work.places
+        self.shapes, self.views = work.shapes, work.views
         used = [{self._whole(b) for b in (*task.inputs, task.output)} for task in work.tasks]
         asked, done = {self._whole(b) for b in work.writes or work.shapes}, []
         for wholes in reversed(used):
@@ -36,8 +37,8 @@ class EmulatedProgram(Program):
         given, scratch = {*blobs}, Scratch()
         times, begin = [], perf_counter()
         for task, compute, done in self.kernels:
-            inputs = [codes_of(b, blobs, self.shapes, self.places) for b in task.inputs]
-            whole = codes_of(task.output, blobs, self.shapes, self.places)
+            inputs = [codes_of(b, blobs, self.shapes, self.views) for b in task.inputs]
+            whole = codes_of(task.output, blobs, self.shapes, self.views)
             compute(*inputs, task.written(whole, self.shapes[task.inputs[0]][1]), scratch)
             for blob in [b for b in blobs if b not in given and self._whole(b) in done]:
                 del blobs[blob]
@@ -47,9 +48,7 @@ class EmulatedProgram(Program):
         return Ran(times)
 
     def _whole(self, blob: str) -> str:
-        while blob in self.places:
-            blob = self.places[blob][0]
-        return blob
+        return outermost(blob, self.views).base
 
 
 class Emulator(Device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..blob import bases
 from ..util.lazy_numpy import np
 from .base import Device, Program, Ran, Work
 
@@ -15,12 +16,8 @@ class NullProgram(Program):
     """Returns zeros for every output of its Tasks, and for the parents of views."""
 
     def __init__(self, work: Work) -> None:
-        self.outputs = {}
-        for blob in (task.output for task in work.tasks):
-            self.outputs[blob] = work.shapes[blob]
-            while blob in work.places:
-                blob = work.places[blob][0]
-                self.outputs[blob] = work.shapes[blob]
+        written = dict.fromkeys(view.base for task in work.tasks for view in bases(task.output, work.views))
+        self.outputs = {blob: work.shapes[blob] for blob in written}
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         for blob, shape in self.outputs.items():

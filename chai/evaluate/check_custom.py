@@ -17,9 +17,9 @@ from ..blob import Shape, show
 from ..errors import PluginError, UsageError
 from ..fixed import Format
 from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
-from ..plugins.call import Frame, candidates
 from ..plugins.compiling import available
 from ..plugins.definition import Implementation, plain_type
+from ..plugins.frame import Frame, candidates
 from ..util.lazy_numpy import np
 from ..util.table import plain
 

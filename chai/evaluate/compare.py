@@ -17,11 +17,12 @@ from ..fixed import Format
 from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
-from ..offload.schedule import Convert, DeviceStep
 from ..runtime.batches import run_batches
+from ..util import html
 from ..util.lazy_numpy import np
-from ..util.table import floored
+from ..util.table import Table, floored
 from ..util.text import visible
+from .held import Held, held_blobs
 from .outputs import kind_of, source
 
 if TYPE_CHECKING:
@@ -151,8 +152,6 @@ class Report:
 
     def _repr_html_(self) -> str:
         """In a notebook: each layer's SQNR as a bar, and how often both say the same."""
-        from ..util import html
-        from ..util.table import Table
 
         layers = self.measured
         rows = [
@@ -314,7 +313,7 @@ class _Comparison:
         self.fixed.reshape(**{name: feed.shape for name, feed in feeds.items()})
         self.images += size
         offload = self.fixed.offload
-        held = _held(offload)
+        held = held_blobs(offload)
         # kept by id, not by keep="all": that would stop passes, and measure a network that nobody runs
         wanted = {t for layer in offload.graph.layers for t in layer.tops}
         found, _ = run_batches(offload, feeds, wanted)
@@ -330,7 +329,7 @@ class _Comparison:
         for name, expected in outputs.items():
             self._agree(name, size, expected, found[latest[name]])
 
-    def _add(self, key: tuple[str, str], expected: Array, found: Array, held: _Held | None) -> None:
+    def _add(self, key: tuple[str, str], expected: Array, found: Array, held: Held | None) -> None:
         if held is not None and held.packed:  # the host has it in float; what counts is what the overlay gets
             with np.errstate(all="ignore"):
                 found = held.format.dequantize(held.format.quantize(found))
@@ -346,7 +345,7 @@ class _Comparison:
     def report(self, bound_db: float) -> Report:
         net, offload = self.fixed, self.fixed.offload
         assert net.overlay is not None
-        held = _held(offload)
+        held = held_blobs(offload)
         rows = [self._row(("input", blob), "Input", "input", held.get(blob)) for blob in net.inputs]
         rows += self._layers(offload, held)
         sure = {name: h for name, h in self.hits.items() if h.probabilities}
@@ -365,7 +364,7 @@ class _Comparison:
             tuple(hits),
         )
 
-    def _layers(self, offload: Execution, held: Mapping[str, _Held]) -> Iterator[LayerCheck]:
+    def _layers(self, offload: Execution, held: Mapping[str, Held]) -> Iterator[LayerCheck]:
         """Yield every layer of the prototxt but the sources, which are listed by their blobs."""
         graph = self.reference.graph
         stands = _stand_ins(graph, offload.graph)
@@ -381,7 +380,7 @@ class _Comparison:
                 first = held.get(now.tops[0]) if now.tops else None
                 yield self._row(("layer", now.name), layer.type, _engine(offload, now), first)
 
-    def _row(self, key: tuple[str, str], type: str, engine: str, held: _Held | None) -> LayerCheck:
+    def _row(self, key: tuple[str, str], type: str, engine: str, held: Held | None) -> LayerCheck:
         sums, name = self.sums.get(key), key[1]
         if sums is None:
             return LayerCheck(name, type, engine)
@@ -398,36 +397,6 @@ class _Comparison:
             range_max=None if held is None else held.ends[1],
             not_finite=sums.not_finite,
         )
-
-
-@dataclass(frozen=True)
-class _Held:
-    """How the overlay holds a blob: ``ends``, the values of its first and last code.
-
-    ``packed``: the host writes it and Pack makes the codes, which may leave the first one alone.
-    """
-
-    format: Format
-    packed: bool
-    ends: tuple[float, float]
-
-
-def _held(offload: Execution) -> dict[str, _Held]:
-    """Return the blobs that are on the overlay at some time, by id."""
-    found: dict[str, _Held] = {}
-    for step in offload.schedule.steps:
-        if isinstance(step, Convert) and step.kind == "Pack":
-            found[step.blob] = _Held(step.format, True, _ends(step.format, step.format.quantize(np.array([-inf, inf]))))
-        elif isinstance(step, DeviceStep):
-            for blob in (t for layer in step.layers for t in layer.tops):
-                format = offload.formats[blob]
-                found[blob] = _Held(format, False, _ends(format, np.array(format.range)))
-    return found
-
-
-def _ends(format: Format, codes: Array) -> tuple[float, float]:
-    low, high = format.dequantize(codes)
-    return float(low), float(high)
 
 
 def _engine(offload: Execution, layer: Layer) -> str:

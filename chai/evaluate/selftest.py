@@ -14,6 +14,8 @@ from .. import tasks
 from ..codegen.chain import codes_of
 from ..devices.base import Device, Program, Ran, Work
 from ..errors import ChaiError, UsageError
+from ..net import Net
+from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
 from ..util.lazy_numpy import np
@@ -64,8 +66,6 @@ class NetworkProbe:
 
     def run(self, device: Device, overlay: Overlay) -> str:
         """Return what the device gets wrong, as a TaskProbe does."""
-        from ..net import Net
-        from ..runtime.execution import Execution
 
         images = np.random.default_rng(self.bits).random((min(3, overlay.batch_max), 1, 8, 8)).astype(np.float32)
         net = Net(NETWORK, device="null", overlay=overlay.path, calibrate=images, bits=self.bits, scheme=self.scheme)
@@ -142,10 +142,10 @@ class _Defined(Program):
     work: Work
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        shapes, places = self.work.shapes, self.work.places
+        shapes, views = self.work.shapes, self.work.views
         for task in self.work.tasks:
-            given = [codes_of(b, blobs, shapes, places) for b in task.inputs]
-            whole = codes_of(task.output, blobs, shapes, places)
+            given = [codes_of(b, blobs, shapes, views) for b in task.inputs]
+            whole = codes_of(task.output, blobs, shapes, views)
             task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*given)
         return Ran()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError, UsageError
 from ..limits import limits
-from ..util import npy
+from ..util.data import npy
 from ..util.files import content
 from ..util.lazy_numpy import np
 from ..zoo.published import Published, from_table

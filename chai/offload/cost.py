@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import count
-from .schedule import Convert, DeviceStep, Schedule
+from .schedule import DeviceStep, Schedule
 
 if TYPE_CHECKING:
     from ..blob import Shape
@@ -40,13 +40,12 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> 
     host = overlay.host
     if host is None:
         return
-    converts = [step for step in schedule.steps if isinstance(step, Convert)]
     for step in schedule.steps:
         if isinstance(step, DeviceStep):
             crossing = [
                 4 * count(shapes[c.blob])
-                for c in converts
-                if c.blob in (step.reads if c.kind == "Pack" else step.writes)
+                for c in schedule.conversions
+                if not set(c.writes).isdisjoint(step.reads) or not set(c.reads).isdisjoint(step.writes)
             ]
             device = sum(task.cycles(overlay, shapes) for task in step.tasks) / overlay.clock_mhz
             fpga = device + host.call_us + sum(crossing) / host.convert_bytes_per_us

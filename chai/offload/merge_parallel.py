@@ -12,6 +12,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..blob import View
+
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..overlay import Overlay
@@ -20,25 +22,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class Merged:
-    """``tasks`` in order; ``places`` of the blobs that are now part of a joint one; ``shapes`` of the joint ones."""
+    """``tasks`` in order; ``views`` of the blobs that are now part of a joint one; ``shapes`` of the joint ones."""
 
     tasks: list[Task]
-    places: dict[str, tuple[str, int]]
+    views: dict[str, View]
     shapes: dict[str, Shape]
 
 
 def merge_parallel(
-    tasks: Iterable[Task], places: Mapping[str, tuple[str, int]], shapes: Mapping[str, Shape], overlay: Overlay
+    tasks: Iterable[Task], views: Mapping[str, View], shapes: Mapping[str, Shape], overlay: Overlay
 ) -> Merged:
     """Return tasks of one segment, those merged that the cycle model says are faster so.
 
-    A Task whose blob has its place in another one already (``places``) stays as it is.
+    A Task whose blob is a part of another one already (``views``) stays as it is.
     """
     result = Merged(list(tasks), {}, {})
     groups: dict[Hashable, list[Task]] = {}
     for task in result.tasks:
         key = task.merge_key()
-        if key is not None and task.output not in places:
+        if key is not None and task.output not in views:
             groups.setdefault((task.kind, key), []).append(task)
     for group in groups.values():
         joint = _Joint(group[:1], shapes, overlay)
@@ -50,7 +52,7 @@ def merge_parallel(
             at = result.tasks.index(joint.parts[0])
             result.tasks[at] = joint.task
             result.tasks = [task for task in result.tasks if task not in joint.parts]
-            result.places.update((blob, (joint.task.output, channel)) for blob, channel in joint.first.items())
+            result.views.update((blob, View(joint.task.output, channel)) for blob, channel in joint.first.items())
             result.shapes[joint.task.output] = joint.shape
     return result
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE
 from ..overlay import Overlay
+from ..util.suggest import did_you_mean
 from .formats import single
 
 ENGINES = ("host", "fpga")
@@ -53,8 +53,7 @@ def partition(
     names = {name for layer in graph.layers for name in layer.origin}
     for name, engine in chosen.items():
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            raise UsageError(f"engine: there is no layer {name!r}", hint=f"did you mean {near[0]!r}?" if near else None)
+            raise UsageError(f"engine: there is no layer {name!r}", hint=did_you_mean(name, names))
         if engine not in ENGINES:
             raise UsageError(f"engine of layer {name!r}: expected host or fpga, found {engine!r}")
     engines: dict[str, str] = {}

@@ -1,20 +1,22 @@
-"""Schedule: the steps of one forward pass, and the conversions between them.
+"""Schedule: the steps of one forward pass, and the conversions between host and device.
 
-Every reader states where it wants a blob; a blob is where its producer wrote it; a Convert stands once per blob and
-wanted place. That is the whole of pack and unpack insertion.
+Every step says what it reads and writes, and on which side. Wherever a step reads a blob that is on the other side only,
+``insert_pack_unpack`` puts a Pack or Unpack before it, once per blob and side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ..blob import View
 from ..errors import ModelError
 from ..fixed import Format
 from ..plugins import CustomLayer
-from ..tasks.copy import Copy
 from ..tasks.target import Target, Unsupported
+from ..util import html
+from ..util.table import Table
 from .merge_parallel import merge_parallel
 
 if TYPE_CHECKING:
@@ -24,14 +26,47 @@ if TYPE_CHECKING:
     from ..tasks import Task
     from .partition import Partition
 
+Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
+Blobs = tuple[tuple[Side, str], ...]
+
 
 @dataclass(frozen=True)
-class Convert:
-    """Pack: host float32 to codes on the device. Unpack: the way back, with the format the producer wrote."""
+class Conversion:
+    """A blob brought from ``source`` to ``target``; ``format`` is that of its codes. The host does this."""
 
-    kind: str
     blob: str
     format: Format
+    source: ClassVar[Side]
+    target: ClassVar[Side]
+    layers: ClassVar[tuple[Layer, ...]] = ()
+
+    @property
+    def type(self) -> str:
+        """Pack or Unpack, as reports name it."""
+        return type(self).__name__
+
+    @property
+    def reads(self) -> Blobs:
+        return ((self.source, self.blob),)
+
+    @property
+    def writes(self) -> Blobs:
+        return ((self.target, self.blob),)
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.blob}"
+
+
+class Pack(Conversion):
+    """Host float32 to codes on the device."""
+
+    source, target = "host", "device"
+
+
+class Unpack(Conversion):
+    """Codes on the device to float32 on the host."""
+
+    source, target = "device", "host"
 
 
 @dataclass(frozen=True)
@@ -42,31 +77,68 @@ class HostStep:
     reason: str
     codes: bool = False
 
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return (self.layer,)
+
+    @property
+    def side(self) -> Side:
+        """Return where its blobs are."""
+        return "device" if self.codes else "host"
+
+    @property
+    def reads(self) -> Blobs:
+        return tuple((self.side, blob) for blob in dict.fromkeys(self.layer.bottoms))
+
+    @property
+    def writes(self) -> Blobs:
+        return tuple((self.side, blob) for blob in self.layer.tops)
+
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """One segment on the device: its Tasks in order, ``reads`` and ``writes`` the blobs that cross its edge; ``chain``
-    where it was compiled before."""
+    """One segment on the device: its Tasks in order; ``inputs`` and ``outputs`` are the blobs that cross its edge.
+
+    ``chain`` has the Tasks as descriptors if they were compiled before.
+    """
 
     tasks: tuple[Task, ...]
     layers: tuple[Layer, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     chain: Chain | None = None
 
+    @property
+    def reads(self) -> Blobs:
+        return tuple(("device", blob) for blob in self.inputs)
 
-Step = Convert | HostStep | DeviceStep
+    @property
+    def writes(self) -> Blobs:
+        return tuple(("device", blob) for blob in self.outputs)
+
+
+Step = Pack | Unpack | HostStep | DeviceStep
 
 
 @dataclass
 class Schedule:
-    """Steps in order. ``places`` says of a blob that is a part of another: (the other, first channel); ``shapes`` are
-    those of blobs that no layer has: wholes of merged convolutions.
+    """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` those of blobs that no layer has:
+    bases of merged convolutions.
     """
 
     steps: list[Step] = field(default_factory=list)
-    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
     shapes: dict[str, Shape] = field(default_factory=dict)
+
+    @property
+    def conversions(self) -> list[Pack | Unpack]:
+        """The Packs and Unpacks, in order."""
+        return [step for step in self.steps if isinstance(step, (Pack, Unpack))]
+
+    @property
+    def from_host(self) -> dict[str, Format]:
+        """The blobs that the host writes and the device reads, with the format of their codes."""
+        return {step.blob: step.format for step in self.steps if isinstance(step, Pack)}
 
     def engines(self) -> list[str]:
         """Return one word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
@@ -77,8 +149,6 @@ class Schedule:
 
     def _repr_html_(self) -> str:
         """Return the steps in a notebook: conversions, host layers, and segments on the overlay."""
-        from ..util import html
-        from ..util.table import Table
 
         head = ("step", "engine", "layers", "Tasks", "reads", "writes", "why")
         rows = [(str(i), *_cells(step)) for i, step in enumerate(self.steps)]
@@ -88,22 +158,20 @@ class Schedule:
 
     def _words(self) -> Iterator[str]:
         for step in self.steps:
-            if isinstance(step, Convert):
-                yield f"host:{step.kind}"
-            elif isinstance(step, HostStep):
-                yield f"host:{step.layer.type}"
-            else:
+            if isinstance(step, DeviceStep):
                 yield from (f"fpga:{layer.type}" for layer in step.layers)
+            else:
+                yield f"host:{step.layer.type if isinstance(step, HostStep) else step.type}"
 
 
-def lower(found: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
+def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
     """Return tasks of every layer on the device, or the (layer, reason) that does not fit."""
     tasks: dict[str, list[Task]] = {}
-    for layer in (layer for segment in found.segments if segment.engine == "fpga" for layer in segment.layers):
-        made = _lowered(layer, target)
-        if isinstance(made, str):
-            return layer.name, made
-        tasks[layer.name] = made
+    for layer in (layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers):
+        lowered = _lowered(layer, target)
+        if isinstance(lowered, str):
+            return layer.name, lowered
+        tasks[layer.name] = lowered
     return tasks
 
 
@@ -116,52 +184,83 @@ def _lowered(layer: Layer, target: Target) -> list[Task] | str:
         raise layer.failure(error) from error
 
 
-def schedule(graph: Graph, found: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
-    """Return steps and conversions for segments whose layers are lowered."""
-    result = Schedule(places=_places(tasks, set(graph.inputs)))
-    for layer in (layer for segment in found.segments if segment.engine == "fpga" for layer in segment.layers):
+def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
+    """Return the steps for segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
+    on_device = [layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers]
+    result = Schedule(views=_views(tasks, set(graph.inputs)))
+    for layer in on_device:
         parts = layer.parts(target.shapes[layer.bottoms[0]])
-        result.places.update((top, (layer.bottoms[0], first)) for top, first in parts.items())
-    host: set[str] = set(graph.inputs)
-    device: set[str] = set()
-    outside = set(graph.output_blobs) | {
-        b for s in found.segments if s.engine == "host" for layer in s.layers for b in layer.bottoms
-    }
-    for index, segment in enumerate(found.segments):
+        result.views.update((top, View(layer.bottoms[0], first)) for top, first in parts.items())
+    steps: list[HostStep | DeviceStep] = []
+    codes: set[str] = set()  # blobs that are on the device
+    for index, segment in enumerate(partition.segments):
         if segment.engine == "host":
             for layer in segment.layers:
-                codes = _takes_codes(layer, target) and device.issuperset(layer.bottoms)
-                result.steps += [] if codes else _converted("Unpack", layer.bottoms, host, target)
-                result.steps.append(HostStep(layer, found.reasons[layer.name], codes))
-                (device if codes else host).update(layer.tops)
+                step = HostStep(
+                    layer,
+                    partition.reasons[layer.name],
+                    _takes_codes(layer, target) and codes.issuperset(layer.bottoms),
+                )
+                steps.append(step)
+                codes.update(layer.tops if step.codes else ())
         else:
-            reads = dict.fromkeys(b for layer in segment.layers for b in layer.bottoms)
-            inside = {t for layer in segment.layers for t in layer.tops}
-            result.steps += _converted("Pack", [b for b in reads if b not in inside], device, target)
-            later = {b for s in found.segments[index + 1 :] for layer in s.layers for b in layer.bottoms}
-            writes = tuple(t for layer in segment.layers for t in layer.tops if t in later or t in outside)
-            made = [t for layer in segment.layers for t in tasks[layer.name] if not _in_place(t, result.places)]
-            merged = merge_parallel(made, result.places, target.shapes, target.overlay)
-            result.places.update(merged.places)
+            tops = {top for layer in segment.layers for top in layer.tops}
+            inputs = tuple(dict.fromkeys(b for layer in segment.layers for b in layer.bottoms if b not in tops))
+            outside = {*graph.output_blobs, *_read_outside(partition, index)}
+            outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
+            work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
+            merged = merge_parallel(work, result.views, target.shapes, target.overlay)
+            result.views.update(merged.views)
             result.shapes.update(merged.shapes)
-            edge = tuple(b for b in reads if b not in inside)
-            result.steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), edge, writes))
-            device.update(inside)
-    result.steps += _converted("Unpack", graph.output_blobs, host, target)
+            steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
+            codes.update(inputs, tops)
+    result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats)
     return result
+
+
+def insert_pack_unpack(
+    steps: Iterable[HostStep | DeviceStep], inputs: Iterable[str], outputs: Iterable[str], formats: Mapping[str, Format]
+) -> list[Step]:
+    """Return the steps with a Pack or Unpack before the first that reads a blob on the side where it was not written.
+
+    The network's ``inputs`` are on the host at first, its ``outputs`` in the end.
+    """
+    present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
+    result: list[Step] = []
+
+    def convert(reads: Iterable[tuple[Side, str]]) -> None:
+        for side, blob in reads:
+            if blob not in present[side]:
+                result.append((Pack if side == "device" else Unpack)(blob, formats[blob]))
+                present[side].add(blob)
+
+    for step in steps:
+        convert(step.reads)
+        result.append(step)
+        for side, blob in step.writes:
+            present[side].add(blob)
+    convert(("host", blob) for blob in outputs)
+    return result
+
+
+def _read_outside(partition: Partition, index: int) -> Iterator[str]:
+    """Yield the blobs that layers on the host, or of segments after this one, read."""
+    for i, segment in enumerate(partition.segments):
+        if segment.engine == "host" or i > index:
+            yield from (blob for layer in segment.layers for blob in layer.bottoms)
 
 
 def _cells(step: Step) -> tuple[str, ...]:
     """Return engine, layers, number of Tasks, blobs read, blobs written, and why or in which format."""
-    if isinstance(step, Convert):
-        return "host", f"{step.kind} {step.blob}", "", step.blob, step.blob, str(step.format)
+    reads, writes = (_some([blob for _, blob in blobs]) for blobs in (step.reads, step.writes))
     if isinstance(step, HostStep):
-        layer = step.layer
-        return layer.engine, layer.name, "", _some(layer.bottoms), _some(layer.tops), step.reason
-    names = [layer.name for layer in step.layers]
-    several = f" ({len(names)} layers)" if len(names) > 1 else ""
-    ends = " .. ".join(dict.fromkeys((names[0], names[-1])))
-    return "fpga", ends + several, str(len(step.tasks)), _some(step.reads), _some(step.writes), ""
+        return step.layer.engine, step.layer.name, "", reads, writes, step.reason
+    if isinstance(step, DeviceStep):
+        names = [layer.name for layer in step.layers]
+        several = f" ({len(names)} layers)" if len(names) > 1 else ""
+        ends = " .. ".join(dict.fromkeys((names[0], names[-1])))
+        return "fpga", ends + several, str(len(step.tasks)), reads, writes, ""
+    return "host", str(step), "", reads, writes, str(step.format)
 
 
 def _some(blobs: Sequence[str]) -> str:
@@ -172,25 +271,20 @@ def _takes_codes(layer: Layer, target: Target) -> bool:
     return isinstance(layer, CustomLayer) and layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
 
 
-def _converted(kind: str, blobs: Iterable[str], there: set[str], target: Target) -> list[Step]:
-    """Return the conversions that bring ``blobs`` to where they are wanted; ``there`` are those that are, and grows."""
-    missing = [b for b in dict.fromkeys(blobs) if b not in there]
-    there.update(missing)
-    return [Convert(kind, b, target.formats[b]) for b in missing]
+def _is_view(task: Task, views: Mapping[str, View]) -> bool:
+    """Return whether a Task has nothing to do, because its input is a part of its output."""
+    view = task.as_view()
+    return view is not None and views.get(task.inputs[0]) == view
 
 
-def _in_place(task: Task, places: dict[str, tuple[str, int]]) -> bool:
-    return isinstance(task, Copy) and places.get(task.inputs[0]) == (task.output, task.first)
-
-
-def _places(tasks: dict[str, list[Task]], inputs: set[str]) -> dict[str, tuple[str, int]]:
-    """Branches that can be written straight into their concat: same format, made on the device, in one concat only."""
-    made = {t.output for listed in tasks.values() for t in listed if not isinstance(t, Copy)}
-    places: dict[str, tuple[str, int]] = {}
-    for listed in tasks.values():
-        for task in listed:
-            if isinstance(task, Copy) and task.requantization is None:
-                blob = task.inputs[0]
-                if blob in made and blob not in inputs and blob not in places:
-                    places[blob] = (task.output, task.first)
-    return places
+def _views(tasks: Mapping[str, list[Task]], inputs: Collection[str]) -> dict[str, View]:
+    """Return branches that can be written straight into their concat: same format, written by a Task, in one concat
+    only."""
+    every = [task for listed in tasks.values() for task in listed]
+    written = {task.output for task in every if not task.in_parts}
+    views: dict[str, View] = {}
+    for task in every:
+        view, blob = task.as_view(), task.inputs[0]
+        if view is not None and blob in written and blob not in inputs:
+            views.setdefault(blob, view)
+    return views

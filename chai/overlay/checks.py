@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..util.jsonfile import Document, Pointer
+from ..util.data.jsonfile import Document, Pointer
 
 
 def check(document: Document) -> None:

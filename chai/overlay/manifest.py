@@ -10,15 +10,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import DeviceError, ParseError
-from ..util import jsonfile
-from ..util.dataclass_io import restore
+from ..util.data import jsonfile
+from ..util.data.dataclass_io import restore
 from ..util.paths import resource
+from ..util.suggest import did_you_mean
 from .checks import check
 
 default = "pynq-z2"
@@ -330,11 +330,8 @@ def load(name_or_path: str | Path = default) -> Overlay:
     elif text in names():
         path = resource("hw_overlays", text, "overlay.json")
     else:
-        near = get_close_matches(text.lower(), names(), 1)
-        raise DeviceError(
-            f"there is no overlay {text!r}",
-            hint=(f"did you mean {near[0]!r}? " if near else "") + "overlays: " + ", ".join(names()),
-        )
+        hint = did_you_mean(text.lower(), names(), listed="overlays")
+        raise DeviceError(f"there is no overlay {text!r}", hint=hint)
     document = jsonfile.load(path)
     jsonfile.validate(document, _schema())
     check(document)

@@ -7,12 +7,12 @@ The same two functions serve every record of an overlay: ``overlay.descriptor`` 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from operator import index
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
+from ..util.suggest import did_you_mean
 from .manifest import Field, Record
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ def _check_names(record: Record, values: Collection[str]) -> None:
     known = [f.name for f in record.fields if f.name != _VERSION]
     for name in values:
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = (f"did you mean {near[0]!r}? " if near else "") + "fields: " + ", ".join(known)
+            hint = did_you_mean(name, known, listed="fields")
             raise DeviceError(f"{record.name}: there is no field {name!r}", hint=hint)
     missing = [n for n in known if n not in values]
     if missing:

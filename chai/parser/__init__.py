@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..graph import Graph
+from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..util.log import logger
 from .build import State, build
@@ -68,7 +69,7 @@ def _unknown(message: Message, custom: Registry, layer: str | None = None) -> It
     taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)
-        found = custom.lookup(message.get("type", "")) if message.get("user_defined_layer") else None
+        found = lookup(custom, message.get("type", "")) if message.get("user_defined_layer") else None
         taken = set(found.options.args) if found is not None else set()
     for field in message.unknown:
         inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +11,9 @@ from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..limits import limits
+from ..plugins.layer import make
 from ..plugins.registry import Registry
+from ..util.suggest import did_you_mean, nearest
 from .fill import fill
 from .message import Message, parameters
 
@@ -97,12 +98,12 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
     layer: Layer | None
     try:
         if cls is None:
-            from ..plugins.layer import CustomParams
+            from ..plugins.fields import CustomParams
 
             params = fill(CustomParams, message.get("xcustom_param"))
             # Caffe's own Python layers say which class to import: no registered type is that class unless the user says so
             named = message.has("python_param") and not flagged
-            layer = None if named else custom.make(name, type, params, flagged, partial(parameters, message), network)
+            layer = None if named else make(custom, name, type, params, flagged, partial(parameters, message), network)
             if layer is None:
                 raise UnknownLayer(
                     f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
@@ -135,7 +136,7 @@ def _code(message: Message) -> str:
 
 def _near(type: str) -> str:
     known = layers.types()
-    near = [k for k in known if k.lower() == type.lower()] or get_close_matches(type, known, 3, 0.7)
+    near = [k for k in known if k.lower() == type.lower()] or nearest(type, known, 3, 0.7)
     mine = 'to define it yourself: @chai.custom("' + type + '") and user_defined_layer: true'
     return f"did you mean {' or '.join(near)}? or, {mine}" if near else f"{mine} (chai layers lists the known types)"
 
@@ -229,8 +230,8 @@ class _Wiring:
             return f"layer {self.dropped[name]!r} would write, but losses and measures are dropped in phase TEST"
         if name in self.left_out:
             return f"layer {self.left_out[name]!r} would write, but its rules leave it out in phase {self.state.phase}"
-        near = get_close_matches(name, self.graph.latest, 1)
-        return "no layer above writes" + (f" (did you mean {near[0]!r}?)" if near else "")
+        near = did_you_mean(name, self.graph.latest)
+        return "no layer above writes" + (f" ({near})" if near else "")
 
     def _count(self, message: Message, layer: Layer, bottoms: list[str], tops: list[str]) -> None:
         for what, found, (least, most) in (

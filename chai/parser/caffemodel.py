@@ -19,7 +19,7 @@ from ..blob import Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer
 from ..limits import limits
-from ..util import npy
+from ..util.data import npy
 from ..util.files import complete, content, opened_file
 from ..util.lazy_numpy import np
 from ..util.log import logger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ..util.dataclass_io import problem
+from ..util.data.dataclass_io import problem
 from .message import Message, Value
 
 

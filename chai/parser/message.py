@@ -6,11 +6,11 @@ A Message knows which of its fields were set and where. Fields the schema does n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ..errors import ParseError
 from ..util.source import Source
+from ..util.suggest import did_you_mean
 from .schema import FieldType, fields
 from .text import Block, Field, Scalar
 
@@ -223,8 +223,8 @@ def _enum(node: Scalar, definition: FieldType, source: Source) -> str:
     elif node.kind == "name" and node.text in definition.enum:
         number = definition.enum[node.text]
         return next(name for name, value in definition.enum.items() if value == number)  # the first of several aliases
-    near = get_close_matches(node.text.upper(), definition.enum, 1)
-    raise _bad(node, definition, source, f"did you mean {near[0]}?" if near else "a value of another Caffe fork?")
+    near = did_you_mean(node.text.upper(), definition.enum, quoted=False)
+    raise _bad(node, definition, source, near or "a value of another Caffe fork?")
 
 
 _CONVERT: dict[str, Any] = {

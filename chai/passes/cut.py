@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from difflib import get_close_matches
 
 from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..layers.input import Input
+from ..util.suggest import did_you_mean
 from .infer_shapes import infer_shapes
 
 
@@ -24,9 +24,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     known = [layer.name for layer in graph.layers]
     for name in filter(None, (start, end)):
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else None
-            raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=hint)
+            raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
     kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _behind(graph, start)]
     if not kept:
         raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")

@@ -6,6 +6,8 @@ registry     types by name, global and per network
 loading      files and packages that define types
 compiling    numba, its cache on disk, and life without it
 selection    which implementation runs, and why; autotune
+fields       the fields of x
+frame        calls on inputs of one set of sizes
 layer        the Layer that a Graph holds
 failure      what a user is told when custom code goes wrong
 """
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 _HOME = {
     **dict.fromkeys(("CustomType",), "definition"),
-    **dict.fromkeys(("CustomLayer", "CustomParams"), "layer"),
+    "CustomLayer": "layer",
+    "CustomParams": "fields",
     **dict.fromkeys(
         (
             *("Extension", "Sources", "load_custom", "load_named", "load_packages", "load_shipped", "places"),
@@ -30,7 +33,8 @@ _HOME = {
 
 if TYPE_CHECKING:
     from .definition import CustomType as CustomType
-    from .layer import CustomLayer as CustomLayer, CustomParams as CustomParams
+    from .fields import CustomParams as CustomParams
+    from .layer import CustomLayer as CustomLayer
     from .loading import (
         Extension as Extension,
         Sources as Sources,

@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
+from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from ..errors import PluginError
-from .definition import takes_self
+from ..util.suggest import did_you_mean
+from .definition import place_of
 from .xchange import COMPILED, FIELDS
 
-if TYPE_CHECKING:
-    from .layer import CustomLayer
-
-
+T = TypeVar("T")
 NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"
 
 
 class Lost(Exception):
     """An error inside a ``prange``, of which no more is known; the serial form raises it."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The layer whose code runs: what its errors say of it, and what hints depend on.
+
+    ``float_args`` and ``string_args`` count its arguments; ``trained``: it has parameters; ``method``: its function takes
+    self.
+    """
+
+    network: str
+    layer: str
+    type: str
+    float_args: int
+    string_args: int
+    trained: bool
+    method: bool
+
+
+def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = False) -> T:
+    """Run user code. Whatever it raises comes out as PluginError with network, layer, type and line."""
+    try:
+        return call()
+    except (PluginError, Lost):
+        raise
+    except (Exception, SystemExit) as error:
+        raise failed(where, error, place_of(function), compiled) from error
 
 
 def frames(error: BaseException) -> list[tuple[str, int]]:
@@ -35,37 +60,36 @@ def frames(error: BaseException) -> list[tuple[str, int]]:
     return found
 
 
-def failed(layer: CustomLayer, error: BaseException, place: str, compiled: bool) -> PluginError:
+def failed(where: Where, error: BaseException, place: str, compiled: bool) -> PluginError:
     """Return the error for something that a layer's function raised; ``place`` is where the function stands."""
-    reason, hint = _reason(layer, error)
+    reason, hint = _reason(where, error)
     if hint is None and compiled:
         hint = "to run it as plain Python, under a debugger if you like: @chai.custom(..., jit=False)"
-    return report(layer, place_inside(error, place), f"{type(error).__name__}: {reason}", hint)
+    return report(where, place_inside(error, place), f"{type(error).__name__}: {reason}", hint)
 
 
-def report(layer: CustomLayer, place: str, reason: str, hint: str | None) -> PluginError:
+def report(where: Where, place: str, reason: str, hint: str | None) -> PluginError:
     """Return a PluginError that names network, layer, type and place, with the line of code as its excerpt."""
     import linecache
 
     file, _, line = place.rpartition(":")
     text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     if re.search("index .*out of (bounds|range)", reason):
-        hint = _arguments(layer, text) or hint
-    network = f"network {layer.network!r}: " if layer.network else ""
+        hint = _arguments(where, text) or hint
+    network = f"network {where.network!r}: " if where.network else ""
     error = PluginError(
-        f"{network}layer {layer.name!r} (custom type {layer.type!r}) failed at {place}: {reason}",
-        layer=layer.name,
+        f"{network}layer {where.layer!r} (custom type {where.type!r}) failed at {place}: {reason}",
+        layer=where.layer,
         hint=hint,
     )
     error.excerpt = f"    {line} | {text}" if text else ""
     return error
 
 
-def _arguments(layer: CustomLayer, text: str) -> str | None:
+def _arguments(where: Where, text: str) -> str | None:
     """Return how many arguments a layer has, for a line of code that takes one by its index."""
-    p = layer.params
-    lists = {"float_args": p.float_args, "string_args": p.string_args}
-    counts = [f"{len(values)} in {name}" for name, values in lists.items() if f".{name}[" in text]
+    lists = {"float_args": where.float_args, "string_args": where.string_args}
+    counts = [f"{count} in {name}" for name, count in lists.items() if f".{name}[" in text]
     return f"the layer's xcustom_param has {', '.join(counts)}" if counts else None
 
 
@@ -102,19 +126,19 @@ def _where(error: BaseException, place: str) -> tuple[str, int | str]:
     return own[-1] if own else (file, line)
 
 
-def _reason(layer: CustomLayer, error: BaseException) -> tuple[str, str | None]:
+def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     found = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
     if found:
         return _no_field(found.group(1) or found.group(2), compiled=bool(found.group(1)))
-    if not layer.blobs and "index out of range" in text:
+    if not where.trained and "index out of range" in text:
         return _first(text), NO_PARAMETERS
     if "scipy" in text and "linear algebra" in text:
         return (
             "compiled code has no np.dot without SciPy",
             "write the loop, or use numpy with @chai.custom(..., jit=False)",
         )
-    if "of type none" in text and takes_self(layer.custom.function):
+    if "of type none" in text and where.method:
         return "compiled methods have no self", "take values by name (args=), or: @chai.custom(..., jit=False)"
     if "No definition for lowering xChangeLayer" in text:
         return "it assigns to a field of x; compiled code can only read them", "write into x.out_ptrs or x.top"
@@ -127,11 +151,8 @@ def _no_field(name: str, compiled: bool) -> tuple[str, str]:
     if compiled and name in FIELDS:
         return f"x.{name} is there in plain Python only", "@chai.custom(..., jit=False), or read it in @f.setup"
     known = COMPILED if compiled else FIELDS
-    near = get_close_matches(name, known, 1, 0.4)
-    return (
-        f"xChangeLayer has no field {name!r}",
-        (f"did you mean {near[0]}? " if near else "") + "fields: " + ", ".join(known),
-    )
+    hint = did_you_mean(name, known, listed="fields", quoted=False, cutoff=0.4)
+    return f"xChangeLayer has no field {name!r}", hint or ""
 
 
 def _first(text: str) -> str:

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer, OutputKind
-from ..graph.params import within
+from ..util.suggest import did_you_mean
 from . import arguments, failure
-from .definition import CustomType, place_of
-from .failure import Lost
+from .definition import CustomType, takes_self
+from .fields import CustomParams, constants, fixed_fields
+from .loading import lookup, places
+from .registry import Registry
 from .xchange import xChangeLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
     from ..overlay import Overlay
-    from .call import Frame
+    from .frame import Frame
 
 FRAMES = 8  # sets of input sizes whose frames are kept
-
-
-@dataclass(frozen=True)
-class CustomParams:
-    """CHaiDNN's xcustom_param."""
-
-    top_dim: tuple[int, ...] = within(1, 2**31 - 1, ())
-    float_args: tuple[float, ...] = ()
-    string_args: tuple[str, ...] = ()
 
 
 class CustomLayer(Layer):
@@ -116,12 +108,10 @@ class CustomLayer(Layer):
         return tops
 
     def _ruled(self, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
-        from .call import constants, fixed_fields
-
         rule = self.custom.shape_rule
         assert rule is not None
         x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": {}})
-        found = self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+        found = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
         try:
             tops = tuple(tuple(int(d) for d in shape) for shape in found)
         except (TypeError, ValueError):
@@ -153,7 +143,7 @@ class CustomLayer(Layer):
     ) -> Frame:
         """Return what calls on bottoms of these shapes have in common; with ``formats`` of bottoms and tops, calls on
         codes."""
-        from .call import Frame
+        from .frame import Frame
 
         key = (bottoms, formats, self.slope)
         with self.turn:
@@ -168,7 +158,7 @@ class CustomLayer(Layer):
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
-        from .call import candidates
+        from .frame import candidates
 
         tops = self.shapes(*bottoms)
         fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
@@ -176,7 +166,7 @@ class CustomLayer(Layer):
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Return which implementation float32 inputs of these shapes get, and why."""
-        from .call import candidates
+        from .frame import candidates
         from .selection import reason
 
         return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
@@ -196,15 +186,13 @@ class CustomLayer(Layer):
     def constants(self) -> dict[str, Any]:
         """Return fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup
         once."""
-        from .call import constants, fixed_fields
-
         with self.turn:
             if self._constants is None:
                 found = {**constants(self.blobs), "data": {}}
                 rule = self.custom.setup_rule
                 if rule is not None:
                     x = xChangeLayer({**fixed_fields(self, (), ()), **found})
-                    self.run_user_code(lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
+                    failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
                     found = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
                 self._constants = found
             return self._constants
@@ -218,11 +206,37 @@ class CustomLayer(Layer):
                 sizes[name] = arguments.size(default, inputs, outputs) if known else 0
         return {**self.values, **sizes}
 
-    def run_user_code(self, call: Any, function: Any, compiled: bool = False) -> Any:
-        """Run user code; whatever it raises comes out as PluginError with network, layer, type and line."""
-        try:
-            return call()
-        except (PluginError, Lost):
-            raise
-        except (Exception, SystemExit) as error:
-            raise failure.failed(self, error, place_of(function), compiled) from error
+    @property
+    def where(self) -> failure.Where:
+        """What its errors say of it."""
+        args, method = self.params, takes_self(self.custom.function)
+        counts = len(args.float_args), len(args.string_args)
+        return failure.Where(self.network, self.name, self.type, *counts, bool(self.blobs), method)
+
+
+def make(
+    registry: Registry,
+    name: str,
+    type: str,
+    params: Any,
+    flagged: bool,
+    fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
+    network: str = "",
+) -> CustomLayer | None:
+    """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
+
+    ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
+    """
+    custom = lookup(registry, type)
+    if custom is not None:
+        values = fields() if custom.options.args else {}
+        return CustomLayer(custom, values, network, registry.strict, name=name, type=type, params=params)
+    if flagged:
+        near = did_you_mean(type, registry.known(), listed="registered" if registry.known() else None)
+        raise PluginError(
+            f"layer {name!r}: type {type!r} is marked user_defined_layer, but no custom layer of that type is registered",
+            layer=name,
+            hint=f"{near or 'registered: none'}; looked in: {', '.join(map(str, places()))}; "
+            "name your file with --custom or CHAI_CUSTOM",
+        )
+    return None

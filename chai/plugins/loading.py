@@ -80,6 +80,16 @@ def load_shipped() -> None:
     load_custom(resource("custom"))
 
 
+def lookup(types: registry.Registry, type: str) -> CustomType | None:
+    """Return the definition of a type, with chai's own examples and what installed packages offer loaded if need be."""
+    definition = types.find(type)
+    for load in (load_shipped, load_packages):
+        if definition is None:
+            load()
+            definition = types.find(type)
+    return definition
+
+
 def load_custom(place: str | Path) -> Extension:
     """Run a file, or every .py file of a folder, that defines custom layers. A file that changed is run again.
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from ..util.paths import resource
 if TYPE_CHECKING:  # a network without custom layers loads none of this
     from ..graph import OutputKind
     from .definition import CustomType, Function
-    from .layer import CustomLayer
 
 
 class Registry:
@@ -82,58 +80,6 @@ class Registry:
             return False
         own = self.parent is not None and type in self.types
         return own if custom.options.override is None else custom.options.override
-
-    def make(
-        self,
-        name: str,
-        type: str,
-        params: Any,
-        flagged: bool,
-        fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
-        network: str = "",
-    ) -> CustomLayer | None:
-        """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
-
-        ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
-        """
-        custom = self.lookup(type)
-        if custom is not None:
-            from .layer import CustomLayer
-
-            return CustomLayer(
-                custom,
-                fields() if custom.options.args else {},
-                network,
-                self.strict,
-                name=name,
-                type=type,
-                params=params,
-            )
-        if flagged:
-            from .loading import places
-
-            near = get_close_matches(type, self.known(), 1)
-            raise PluginError(
-                f"layer {name!r}: type {type!r} is marked user_defined_layer, but no custom layer of that type is registered",
-                layer=name,
-                hint=(f"did you mean {near[0]!r}? " if near else "")
-                + f"registered: {', '.join(self.known()) or 'none'}; looked in: "
-                f"{', '.join(map(str, places()))}; name your file with --custom or CHAI_CUSTOM",
-            )
-        return None
-
-    def lookup(self, type: str) -> CustomType | None:
-        """``find``, with chai's own examples and what installed packages offer loaded if need be."""
-        if self.find(type) is not None:
-            return self.find(type)
-        from .loading import load_packages, load_shipped
-
-        for load in (load_shipped, load_packages):
-            load()
-            found = self.find(type)
-            if found is not None:
-                return found
-        return None
 
 
 def _reloads(before: CustomType, now: CustomType) -> bool:

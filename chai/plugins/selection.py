@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from ..env import env
+from ..util.files import complete
 from ..util.log import logger
 from .compiling import available
 from .definition import CustomType, Implementation
@@ -71,9 +72,8 @@ class Tuner:
     def _write(self, entries: dict[str, Any]) -> None:
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            part = self.file.with_suffix(".part")
-            part.write_text(json.dumps(entries, indent=1))
-            part.replace(self.file)
+            with complete(self.file) as part:
+                part.write_text(json.dumps(entries, indent=1))
         except OSError as error:
             log.warning("%s cannot be written, the next process tunes again: %s", self.file, error)
 

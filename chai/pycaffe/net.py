@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +24,7 @@ from ..runtime.host import run_layer
 from ..runtime.perf import PerfInfo
 from ..runtime.source import check_weights
 from ..util.lazy_numpy import np
+from ..util.suggest import did_you_mean
 from .blob import Blob
 from .mode import device_name
 
@@ -228,9 +228,7 @@ class Net:
         return self._layer_names.index(name)
 
     def _no(self, what: str, name: str, known: Mapping[str, Any]) -> UsageError:
-        near = get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else None
-        return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=hint)
+        return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
 
     def _check_inputs(self, given: Mapping[str, Any]) -> None:
         if set(given) != set(self.inputs):

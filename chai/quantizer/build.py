@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision
 from ..util.lazy_numpy import np
+from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
 from .groups import Bits, Groups, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
@@ -112,10 +112,9 @@ class Builder:
         names = {name for x in self.graph.layers if x.name in self.groups.weights for name in x.origin}
         for name in wider:
             if name not in names:
-                near = get_close_matches(name, names, 1)
-                hint = f"did you mean {near[0]!r}?" if near else None
                 raise UsageError(
-                    f"there is no convolution {name!r} on the overlay whose width could be chosen", hint=hint
+                    f"there is no convolution {name!r} on the overlay whose width could be chosen",
+                    hint=did_you_mean(name, names),
                 )
 
     def judged(self, recipe: Recipe) -> Built:

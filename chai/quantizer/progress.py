@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
+from ..util.data.journal import Journal
 from ..util.files import digest
-from ..util.journal import Journal
 from ..util.lazy_numpy import np
 from .build import Built
 from .observe import Observed

@@ -11,7 +11,7 @@ from ..blob import show
 from ..fixed import Format
 from ..graph import Graph
 from ..offload.formats import from_precision, given
-from ..offload.schedule import Convert, DeviceStep
+from ..offload.schedule import DeviceStep
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def placed(net: Network) -> list[Placement]:
     engines, reasons = _engines(offload)
     standing = {name: layer for layer in engines for name in layer.origin}
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
-    packed = {step.blob for step in offload.schedule.steps if isinstance(step, Convert) and step.kind == "Pack"}
+    packed = offload.schedule.from_host
     own = given(offload.graph)
     formats: Mapping[str, Format] | None = None
     if net.calibrated or own:  # before a network with its own formats is planned, the schedule has none
@@ -148,11 +148,11 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
     return times, products
 
 
-def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, packed: set[str]) -> str:
+def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, packed: Mapping[str, Format]) -> str:
     """Return how the overlay holds what a layer writes; a network input as it is packed."""
     if where == "-":
         return "-"
-    if where != "fpga" and packed.isdisjoint(layer.tops if where == "input" else ()):
+    if where != "fpga" and packed.keys().isdisjoint(layer.tops if where == "input" else ()):
         return "float32"
     return "at first batch" if formats is None else str(formats[layer.tops[0]])
 

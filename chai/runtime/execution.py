@@ -20,7 +20,7 @@ from ..errors import DeviceError, ModelError
 from ..graph import Layer
 from ..kernels.codes import pack, unpack
 from ..offload.plan import Plan
-from ..offload.schedule import Convert, DeviceStep, HostStep
+from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Unpack
 from ..plugins import CustomLayer
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
@@ -45,7 +45,7 @@ class Slot:
 
     host: dict[str, Array]
     keep: Collection[str]
-    left: Counter[tuple[str, str]]
+    left: Counter[tuple[Side, str]]
     started: float
     codes: dict[str, Array] = field(default_factory=dict)
     times: list[StepTime] = field(default_factory=list)
@@ -58,14 +58,18 @@ class Slot:
         self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
         self.fed = sum(f.nbytes for f in self.host.values())
 
-    def done(self, blobs: Iterable[tuple[str, str]]) -> None:
+    def side(self, side: Side) -> dict[str, Array]:
+        """Return the blobs on the host or on the device."""
+        return self.host if side == "host" else self.codes
+
+    def done(self, blobs: Blobs) -> None:
         """A step is done: measure the blobs there are, count the (side, blob) it has read."""
         with self.lock:  # host and device steps of one batch may end at the same time
             self.peak = max(self.peak, alive([*self.host.values(), *self.codes.values()]))
             for side, blob in blobs:
                 self.left[side, blob] -= 1
                 if self.left[side, blob] == 0 and blob not in self.keep:
-                    (self.host if side == "host" else self.codes).pop(blob, None)
+                    self.side(side).pop(blob, None)
 
     def timed(self, rows: Sequence[StepTime], begin: float) -> None:
         """Note the rows of a step that began at ``begin``, and what else it took until now."""
@@ -115,13 +119,13 @@ class Execution:
 
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
         """Return what the device compiles for a step: its Tasks together, or one by one where each is looked at."""
-        work = Work(self.overlay, step.tasks, self.shapes, self.schedule.places, step.reads, step.writes, step.chain)
+        work = Work(self.overlay, step.tasks, self.shapes, self.schedule.views, step.inputs, step.outputs, step.chain)
         if env().check or env().dump:
             return [
                 replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
                 for task in step.tasks
             ]
-        return [replace(work, writes=(*step.writes, *kept), chain=None)] if kept else [work]
+        return [replace(work, writes=(*step.outputs, *kept), chain=None)] if kept else [work]
 
     def run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
@@ -143,21 +147,7 @@ class Execution:
             return self.result(slot)
 
     def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
-        return Slot(dict(feeds), keep, Counter(r for reads in self._reads for r in reads), started)
-
-    @cached_property
-    def _reads(self) -> list[list[tuple[str, str]]]:
-        """Return what each step reads: (host or device, blob)."""
-        found = []
-        for step in self.schedule.steps:
-            if isinstance(step, Convert):
-                found.append([("host" if step.kind == "Pack" else "device", step.blob)])
-            elif isinstance(step, HostStep):
-                side = "device" if step.codes else "host"
-                found.append([(side, b) for b in dict.fromkeys(step.layer.bottoms)])
-            else:
-                found.append([("device", b) for b in step.reads])
-        return found
+        return Slot(dict(feeds), keep, Counter(r for step in self.schedule.steps for r in step.reads), started)
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
@@ -188,37 +178,28 @@ class Execution:
         return any(h not in before[d] and d not in before[h] for h in host for d in device)
 
     def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
-        """Lane of every step, and the steps it waits for: those that write what it reads, on its side."""
-        host: dict[str, int] = {}
-        device: dict[str, int] = {}
+        """Yield the lane of every step, and the steps it waits for: those that write what it reads, on its side."""
+        writers: dict[tuple[Side, str], int] = {}
         for i, step in enumerate(self.schedule.steps):
-            if isinstance(step, Convert):
-                source, target = (host, device) if step.kind == "Pack" else (device, host)
-                yield "host", frozenset({source[step.blob]} if step.blob in source else ())
-                target[step.blob] = i
-            elif isinstance(step, HostStep):
-                side = device if step.codes else host
-                yield "host", frozenset(side[b] for b in step.layer.bottoms if b in side)
-                side.update(dict.fromkeys(step.layer.tops, i))
-            else:
-                yield "fpga", frozenset(device[b] for b in step.reads if b in device)
-                device.update(dict.fromkeys((t for layer in step.layers for t in layer.tops), i))
+            lane = "fpga" if isinstance(step, DeviceStep) else "host"
+            yield lane, frozenset(writers[blob] for blob in step.reads if blob in writers)
+            writers.update(dict.fromkeys(step.writes, i))
 
     def step(self, i: int, slot: Slot) -> None:
         """Run one step on a batch's blobs."""
         begin = perf_counter()
         step = self.schedule.steps[i]
         with entered(step), np.errstate(all="ignore"):
-            if isinstance(step, Convert):
-                rows = [self._convert(step, slot)]
+            if isinstance(step, DeviceStep):
+                kept = self._inside[i].intersection(slot.keep).difference(step.outputs)
+                rows = self._device(i, step, self._compiled(i, step, kept), slot)
             elif isinstance(step, HostStep):
                 rows = [self._host(step, slot)]
             else:
-                kept = self._inside[i].intersection(slot.keep).difference(step.writes)
-                rows = self._device(i, step, self._compiled(i, step, kept), slot)
-        slot.done(self._reads[i])
+                rows = [self._convert(step, slot)]
+        slot.done(step.reads)
         if isinstance(step, DeviceStep):
-            for blob in self._inside[i].difference(step.writes, slot.keep):  # nobody outside the segment reads it
+            for blob in self._inside[i].difference(step.outputs, slot.keep):  # nobody outside the segment reads it
                 slot.codes.pop(blob, None)
         slot.timed(rows, begin)
 
@@ -247,17 +228,16 @@ class Execution:
         wall = (perf_counter() - slot.started) * 1000
         return blobs, PerfInfo(times, wall, slot.batch, slot.peak, total, slot.feed, slot.between)
 
-    def _convert(self, step: Convert, slot: Slot) -> StepTime:
+    def _convert(self, step: Pack | Unpack, slot: Slot) -> StepTime:
         begin = perf_counter()
-        if step.kind == "Pack":
-            made = slot.codes[step.blob] = self._pack(step, slot.host[step.blob])
-        else:
-            made = slot.host[step.blob] = unpack(slot.codes[step.blob], step.format)
+        values = slot.side(step.source)[step.blob]
+        result = self._pack(step, values) if isinstance(step, Pack) else unpack(values, step.format)
+        slot.side(step.target)[step.blob] = result
         ms, at = (perf_counter() - begin) * 1000, (begin - slot.started) * 1000
-        name = f"{step.kind} {self.graph.caffe_name(step.blob)}"
-        return StepTime(name, step.kind, "host", ms, 0, made.nbytes, (step.blob,), (step.blob,), at)
+        name = f"{step.type} {self.graph.caffe_name(step.blob)}"
+        return StepTime(name, step.type, "host", ms, 0, result.nbytes, (step.blob,), (step.blob,), at)
 
-    def _pack(self, step: Convert, values: Array) -> Array:
+    def _pack(self, step: Pack, values: Array) -> Array:
         try:
             return pack(values, step.format)
         except ModelError as error:
@@ -266,7 +246,7 @@ class Execution:
             raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
 
     def _host(self, step: HostStep, slot: Slot) -> StepTime:
-        layer, side = step.layer, slot.codes if step.codes else slot.host
+        layer, side = step.layer, slot.side(step.side)
         compute = self._on_codes(layer) if step.codes else None
         tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
         side.update(zip(layer.tops, tops))
@@ -303,14 +283,14 @@ class Execution:
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         macs, written = sum(s.macs for s in rows), sum(s.bytes for s in rows)
         device = None if None in own else fsum(ms for ms in own if ms is not None)
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.reads, step.writes, at, device)]
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device)]
 
     def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
         """Dump what the layers wrote; a part of a larger blob becomes a view of its own, which other steps read."""
         for layer in step.layers:
             for top in layer.tops:
-                of, _ = self.schedule.places.get(top, (top, 0))
-                if top in codes or of in codes:  # of what is hidden there is nothing to be seen
+                base = self.schedule.views[top].base if top in self.schedule.views else top
+                if top in codes or base in codes:  # a device that hides its memory has neither
                     dump(top, layer.origin[0], self._codes(top, codes))
 
     @cached_property
@@ -321,13 +301,13 @@ class Execution:
         ]
 
     def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
-        return codes_of(blob, codes, self.shapes, self.schedule.places)
+        return codes_of(blob, codes, self.shapes, self.schedule.views)
 
     def _task(self, task: Task) -> StepTime:
         macs = task.macs(*(self.shapes[b] for b in task.inputs))
         written = prod(self.shapes[task.output])  # a code is a byte
         joint = task.output in self.schedule.shapes  # several layers as one Task
-        parts = {blob for blob, (whole, _) in self.schedule.places.items() if joint and whole == task.output}
+        parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
         together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
         name = " & ".join(together) or task.origin[0]
         return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))

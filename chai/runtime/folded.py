@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape
 from ..graph import Graph, Layer
 from ..kernels.codes import pack, unpack
-from ..offload.schedule import Convert, DeviceStep, HostStep, Schedule, Step
+from ..offload.schedule import DeviceStep, HostStep, Schedule
 from ..util.lazy_numpy import np
 from .host import run_layer
 
@@ -35,8 +35,13 @@ class Folded:
     ) -> None:
         self.keep = [top for layer in graph.layers for top in layer.tops if top in keep]
         self.shapes = shapes
-        self._packed = {s.blob: s.format for s in schedule.steps if isinstance(s, Convert) and s.kind == "Pack"}
-        self._coded = {layer.name for step in schedule.steps for layer in _on_codes(step)}
+        self._packed = schedule.from_host
+        self._coded = {
+            layer.name
+            for step in schedule.steps
+            for layer in step.layers
+            if isinstance(step, DeviceStep) or (isinstance(step, HostStep) and step.codes)
+        }
         self._first = {layer.origin[0]: layer for layer in rewritten.layers}
         written = {top for layer in rewritten.layers for top in layer.tops}
         needed = set(self.keep)
@@ -71,10 +76,3 @@ class Folded:
         if first is None or first.name not in self._coded or blob not in self._packed:
             return value
         return unpack(pack(value, self._packed[blob]), self._packed[blob])
-
-
-def _on_codes(step: Step) -> tuple[Layer, ...]:
-    """Return the layers of a step that work on codes."""
-    if isinstance(step, HostStep):
-        return (step.layer,) if step.codes else ()
-    return step.layers if isinstance(step, DeviceStep) else ()

@@ -14,10 +14,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
+from ..util import html
 from ..util.files import complete
 from ..util.log import logger
 from ..util.table import Table, plain
 from ..util.text import csv_cell, tell, visible
+from .step_time import StepTime as StepTime, picture
 
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # whose time a step is; all but fpga are the host's
@@ -56,31 +58,6 @@ def spread(times: Sequence[float]) -> Spread:
     """Return median, least and 90th percentile (nearest rank) of one time or more."""
     ordered = sorted(times)
     return Spread(median(ordered), ordered[0], ordered[ceil(0.9 * len(ordered)) - 1])
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass).
-
-    ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
-    from the start of the pass. ``device_ms`` of ``ms`` are those that an accelerator counted itself; None where none did.
-    """
-
-    name: str
-    type: str
-    engine: str
-    ms: float
-    macs: int
-    bytes: int
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    begin: float = 0.0
-    device_ms: float | None = None
-
-    @property
-    def kind(self) -> str:
-        """The engine, or pack or unpack for a conversion between float32 and codes, which is the host's work."""
-        return self.type.lower() if self.engine == "host" and self.type in ("Pack", "Unpack") else self.engine
 
 
 class Share(NamedTuple):
@@ -233,14 +210,11 @@ class PerfInfo:
 
     def _repr_html_(self) -> str:
         """In a notebook: a timeline, the share of each kind of step, and every step."""
-        from ..util import html
-        from .timeline import timeline
-
         if not self.steps:
             return html.notebook(html.paragraph("no forward pass was run yet"))
         steps, shares = self.tables()
         kinds = [(kind, share.percent) for kind, share in self.shares.items() if share.steps or share.ms]
-        parts = [html.paragraph(self.throughput()), timeline(self), html.markup(shares, [*kinds, ("", 0)])]
+        parts = [html.paragraph(self.throughput()), picture(self.steps), html.markup(shares, [*kinds, ("", 0)])]
         bars = [(row.engine, self._percent(row.ms)) for row in self.rows]
         if len(bars) > html.MOST:
             longest = sorted(sorted(range(len(bars)), key=lambda i: -bars[i][1])[: html.MOST])

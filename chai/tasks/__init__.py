@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array, Shape
+    from ..blob import Array, Shape, View
     from ..overlay import Limits, Overlay
     from .fields import Encoded, Memory
     from .probe import Maker, Probe
@@ -43,6 +43,7 @@ class Task:
 
     kind: ClassVar[str]
     engine: ClassVar[str] = "window"  # or "array"
+    in_parts: ClassVar[bool] = False  # True if several Tasks of the kind may write one blob together
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]
@@ -58,6 +59,10 @@ class Task:
     def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         """Return the first channel of its output that it writes, and the number of channels."""
         return 0, shapes[self.output][1]
+
+    def as_view(self) -> View | None:
+        """Return where its input would be in its output if the Task did nothing; None if it changes codes."""
+        return None
 
     def plain(self) -> Task:
         """Return the Task in its canonical form."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..blob import View
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
@@ -36,6 +37,7 @@ class Copy(Task):
     """
 
     kind = "copy"
+    in_parts = True
     first: int
     requantization: Requantization | None
 
@@ -47,6 +49,9 @@ class Copy(Task):
 
     def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         return self.first, shapes[self.inputs[0]][1]
+
+    def as_view(self) -> View | None:
+        return View(self.output, self.first) if self.requantization is None else None
 
     def plain(self) -> Task:
         return replace(self, requantization=None) if same(self.requantization, as_it_is()) else self

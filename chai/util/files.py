@@ -73,11 +73,11 @@ def obstacle(path: Path, folder: bool = False) -> str:
     return reason or ("" if os.access(path, os.W_OK | os.X_OK) else f"folder {str(path)!r} cannot be written to")
 
 
-def digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal. Raises ParseError if it is larger than any file that chai reads."""
-    from hashlib import sha256
+def digest(path: str | Path, algorithm: str = "sha256") -> str:
+    """Return the digest of a file in hexadecimal. Raises ParseError if it is larger than any file that chai reads."""
+    import hashlib
 
-    found = sha256()
+    found = hashlib.new(algorithm, usedforsecurity=False)
     with opened_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limits().weight_bytes:

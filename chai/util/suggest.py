@@ -6,7 +6,21 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return "did you mean 'x'?" for the known name most similar to ``name``; None if none is similar."""
-    near = get_close_matches(name, list(known), 1)
-    return f"did you mean {near[0]!r}?" if near else None
+def nearest(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are most like ``name``, at most ``count``, the nearest first."""
+    return get_close_matches(name, list(known), count, cutoff)
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], *, listed: str | None = None, quoted: bool = True, cutoff: float = 0.6
+) -> str | None:
+    """Return "did you mean 'x'?" for the known name that is most like ``name``; None if none is.
+
+    ``listed``  a word for the known names, which are all listed after the question: "devices: float, null"
+    """
+    names = list(known)
+    near = nearest(name, names, 1, cutoff)
+    parts = [f"did you mean {word!r}?" if quoted else f"did you mean {word}?" for word in near]
+    if listed:
+        parts.append(f"{listed}: {', '.join(names)}")
+    return " ".join(parts) or None

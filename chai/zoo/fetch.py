@@ -19,7 +19,9 @@ from ..env import env
 from ..errors import FetchError, UsageError
 from ..images.preprocess import read_card
 from ..limits import limits
+from ..util.files import digest
 from ..util.log import logger
+from ..util.suggest import did_you_mean
 from . import networks
 from .published import Published
 
@@ -51,10 +53,7 @@ def entry(name: str) -> Published | None:
     """Return the published weights of a shipped network. Raises UsageError for an unknown name."""
     prototxt = networks.prototxt(name)
     if prototxt is None:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, networks.names(), 1)
-        hint = f"did you mean {near[0]}?" if near else "shipped: " + ", ".join(networks.names())
+        hint = did_you_mean(name, networks.names(), quoted=False) or "shipped: " + ", ".join(networks.names())
         raise UsageError(f"there is no shipped network {name!r}", hint=hint)
     found = read_card(prototxt).weights
     return entry(found.of) if found is not None and found.of else found
@@ -98,7 +97,7 @@ def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(target):
         if target.exists() and not force:
-            if (found := _digest(target, published.algorithm)) != published.digest:
+            if (found := digest(target, published.algorithm)) != published.digest:
                 raise FetchError(
                     f"{target} is another file: its {published.algorithm} is {found}, published is {published.digest}",
                     hint="--force fetches the published one in its place",
@@ -275,22 +274,12 @@ class _Part:
 
 
 def _check(part: _Part, published: Published, target: Path) -> None:
-    found = _digest(part.path, published.algorithm)
+    found = digest(part.path, published.algorithm)
     if found != published.digest:
         aside = target.with_name(target.name + ".wrong")
         os.replace(part.path, aside)
         part.drop()
         raise _Refused(f"its {published.algorithm} is {found}, published is {published.digest}; kept as {aside.name}")
-
-
-def _digest(path: Path, algorithm: str) -> str:
-    import hashlib
-
-    digest = hashlib.new(algorithm, usedforsecurity=False)
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from ..env import env
@@ -11,6 +10,7 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..parser import load_graph
 from ..plugins.loading import Sources, registry_of
+from ..util.suggest import did_you_mean
 from . import networks
 
 
@@ -43,10 +43,10 @@ def locate(prototxt: str | Path, caffemodel: str | Path | None, compiled: bool =
         own = shipped.with_suffix(".caffemodel")
         return shipped, weights or (own if own.exists() else _fetched(str(prototxt)))
     if not path.exists():
-        near = get_close_matches(str(prototxt), networks.names(), 1)
         raise UsageError(
             f"there is no file {str(prototxt)!r} and no shipped network of that name",
-            hint=f"did you mean {near[0]}?" if near else "shipped: " + ", ".join(networks.names()),
+            hint=did_you_mean(str(prototxt), networks.names(), quoted=False)
+            or "shipped: " + ", ".join(networks.names()),
         )
     _check(path, "a .prototxt")
     return path, weights

@@ -20,7 +20,8 @@ import pytest
 import chai
 from chai import cli
 from chai.artifact.save import save
-from chai.evaluate import dispatch, evaluate, processes
+from chai.evaluate import evaluate
+from chai.evaluate.workers import dispatch, processes
 from chai.util.paths import resource
 from tests.conftest import HANG
 from tests.evaluate.guarded import FREEZES, KILLS, RAISES, guarded, lines, records, until
@@ -32,7 +33,7 @@ DIGITS = resource("prototxt", "digits_images")
 def children(pid: int) -> list[int]:
     """Workers that a process has started, as it has other processes too when it has used dask."""
     found = [Path(task, "children").read_text().split() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return [int(child) for some in found for child in some if b"chai.evaluate.worker" in command(int(child))]
+    return [int(child) for some in found for child in some if b"chai.evaluate.workers.worker" in command(int(child))]
 
 
 def command(pid: int) -> bytes:

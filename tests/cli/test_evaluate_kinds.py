@@ -14,8 +14,8 @@ from PIL import Image
 import chai
 from chai import cli
 from chai.artifact.save import save
-from chai.evaluate import processes
-from chai.evaluate.job import answer, release
+from chai.evaluate.workers import processes
+from chai.evaluate.workers.job import answer, release
 from chai.parser.caffemodel import write_caffemodel
 from tests.evaluate.test_outputs import CONV, FC, INPUT, SSD, layer
 

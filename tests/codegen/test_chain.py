@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai import overlay as overlays
+from chai.blob import View
 from chai.codegen.chain import Chain, chain
 from chai.codegen.encoding import decode, equal
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
@@ -96,21 +97,21 @@ def test_a_blob_that_is_kept_is_read() -> None:
 
 
 def test_parts_lie_in_their_whole_where_somebody_has_a_use_for_it() -> None:
-    places = {"b": ("whole", 0), "c": ("whole", 16), "d": ("whole", 32)}
+    views = {"b": View("whole", 0), "c": View("whole", 16), "d": View("whole", 32)}
     tasks = [pool("a", "b"), pool("a", "c"), pool("a", "d"), pool("whole", "f")]
-    made = chain(Z2, tasks, {**SHAPES, "f": (2, 48, 5, 7)}, places, ["a"], ["f"])
+    made = chain(Z2, tasks, {**SHAPES, "f": (2, 48, 5, 7)}, views, ["a"], ["f"])
     begin = made.regions.blobs["whole"].offset
     assert [made.regions.blobs[b] for b in "bcd"] == [
         Placed(begin, made.regions.blobs["b"].bytes, "whole", first) for first in (0, 16, 32)
     ]
-    alone = chain(Z2, [pool("a", "b")], SHAPES, places, ["a"], ["b"])
+    alone = chain(Z2, [pool("a", "b")], SHAPES, views, ["a"], ["b"])
     assert alone.regions.blobs["b"].parent is None and "whole" not in alone.regions.blobs
 
 
 def test_a_branch_that_was_made_elsewhere_is_given_into_its_whole() -> None:
-    places = {"b": ("whole", 0), "c": ("whole", 16)}
+    views = {"b": View("whole", 0), "c": View("whole", 16)}
     shapes = {**SHAPES, "whole": (2, 32, 5, 7)}
-    made = chain(Z2, [pool("a", "c")], shapes, places, ["b", "a"], ["whole"])
+    made = chain(Z2, [pool("a", "c")], shapes, views, ["b", "a"], ["whole"])
     assert made.regions.given == ["b", "a"] and region(made, "whole") == BOTH
     assert made.wanted == [("whole", 0, 32)]
     assert made.written == [INPUT, BOTH] or set(made.written) == {INPUT, BOTH}
@@ -125,8 +126,8 @@ def test_only_what_was_written_is_read_back() -> None:
 
 
 def test_a_segment_without_tasks_moves_codes() -> None:
-    places = {"b": ("whole", 0), "c": ("whole", 16), "d": ("whole", 32)}
-    made = chain(Z2, [], SHAPES, places, ["b", "c", "d"], ["whole"])
+    views = {"b": View("whole", 0), "c": View("whole", 16), "d": View("whole", 32)}
+    made = chain(Z2, [], SHAPES, views, ["b", "c", "d"], ["whole"])
     assert made.regions.given == ["b", "c", "d"] and made.wanted == [("whole", 0, 48)] and not made.descriptors
 
 
@@ -138,8 +139,8 @@ def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
     offload = network(name)
     base = {r: 0x1000 * 7**r + (r << 33) & ~63 for r in range(1, 6)}  # beyond 32 bits too
     for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
-        places = offload.schedule.places
-        made = chain(offload.overlay, step.tasks, offload.shapes, places, step.reads, step.writes)
+        views = offload.schedule.views
+        made = chain(offload.overlay, step.tasks, offload.shapes, views, step.inputs, step.outputs)
         memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)  # as it was left by somebody else
         made.fix(base, memory)
         fixed = memory.tobytes()
@@ -162,7 +163,7 @@ def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
     """A memory of bytes that remembers whose they are."""
     offload = network(name)
     for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
-        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.places, step.reads, step.writes)
+        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.views, step.inputs, step.outputs)
         owner = {r: np.zeros(size, np.int32) for r, size in made.sizes.items()}
         names = {b: i + 1 for i, b in enumerate(made.regions.blobs)}
 
@@ -190,7 +191,7 @@ def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
 def test_tokens_pass_where_the_engine_changes() -> None:
     offload = network("googlenet")
     for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
-        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.places, step.reads, step.writes)
+        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.views, step.inputs, step.outputs)
         values = [unpack(offload.overlay.descriptor, d) for d in made.descriptors]
         array = [task.kind in ("conv", "affine") for task in step.tasks]
         for i in range(len(values)):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import chai
-from chai.blob import Shape
+from chai.blob import Shape, View
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions, split
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -53,20 +53,20 @@ class Segment:
     """What a layout is made for."""
 
     shapes: dict[str, Shape]
-    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
     moves: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
 
     def lay(self, offsets: Mapping[str, int] | None = None) -> Regions:
-        return regions(LAYOUT, self.shapes, self.places, self.moves, self.reads, self.writes, offsets)
+        return regions(LAYOUT, self.shapes, self.views, self.moves, self.reads, self.writes, offsets)
 
 
 def segments(offload: Execution) -> Iterator[Segment]:
     for step in offload.schedule.steps:
         if isinstance(step, DeviceStep):
             moves = [(task.inputs, task.output) for task in step.tasks]
-            yield Segment({**offload.shapes}, offload.schedule.places, moves, list(step.reads), list(step.writes))
+            yield Segment({**offload.shapes}, offload.schedule.views, moves, list(step.inputs), list(step.outputs))
 
 
 def laid_out(offload: Execution) -> int:
@@ -159,7 +159,7 @@ def test_parts_of_a_concat_lie_in_it() -> None:
     parts = 0
     for segment in segments(offload):
         found = segment.lay()
-        for part, (whole, first) in offload.schedule.places.items():
+        for part, (whole, first) in offload.schedule.views.items():
             if part in found.blobs and whole in found.blobs:
                 placed = found.blobs[part]
                 assert (placed.parent, placed.first_channel) == (whole, first)
@@ -206,10 +206,10 @@ def test_what_is_asked_for_shares_with_nobody() -> None:
 
 def test_a_piece_of_a_slice_keeps_its_whole() -> None:
     """Its bytes are the whole's: they are not given away while any piece has a reader to come."""
-    places = {"front": ("a", 0), "back": ("a", 16)}
-    shapes = dict.fromkeys("xabcd", (2, 32, 2, 3)) | dict.fromkeys(places, (2, 16, 2, 3))
+    views = {"front": View("a", 0), "back": View("a", 16)}
+    shapes = dict.fromkeys("xabcd", (2, 32, 2, 3)) | dict.fromkeys(views, (2, 16, 2, 3))
     moves = [(("x",), "a"), (("front",), "b"), (("b",), "c"), (("back",), "d")]
-    segment = Segment(shapes, places, moves, ["x"], ["d"])
+    segment = Segment(shapes, views, moves, ["x"], ["d"])
     found = segment.lay()
     assert found.blobs["back"] == Placed(found.blobs["a"].offset, found.blobs["back"].bytes, "a", 16)
     assert found.blobs["c"].offset != found.blobs["a"].offset
@@ -293,15 +293,15 @@ def random_segments(draw: st.DrawFn) -> Segment:
         first = 0
         for count in counts:
             part = new((count, h, w))
-            segment.places[part] = (whole, first)
+            segment.views[part] = View(whole, first)
             first += count
             task(part)
             if draw(st.booleans()):  # something else in between
                 task(new(), 1)
         if nested:
-            segment.places[whole] = (outer, 16)
+            segment.views[whole] = View(outer, 16)
             rest = new((16, h, w))
-            segment.places[rest] = (outer, 0)
+            segment.views[rest] = View(outer, 0)
             task(rest, 1)
         made.append(outer)
         if draw(st.booleans()):
@@ -314,7 +314,7 @@ def random_segments(draw: st.DrawFn) -> Segment:
         cuts = [0, *(16 * cut for cut in cuts[1:-1] if 16 * cut < c), c]
         for first, end in pairwise(cuts):
             piece = new((end - first, h, w))
-            segment.places[piece] = (whole, first)
+            segment.views[piece] = View(whole, first)
             made.append(piece)
 
     for _ in range(draw(st.integers(1, 3))):
@@ -363,7 +363,7 @@ def test_a_blob_between_two_parts_of_another_is_refused() -> None:
     segment = Segment(
         shapes={"x": (1, 1, 1, 1), "whole": (1, 33, 1, 1), "second": (1, 17, 1, 1), "first": (1, 16, 1, 1)}
         | {"other": (1, 1, 1, 2), "y": (1, 1, 1, 1)},
-        places={"second": ("whole", 16), "first": ("whole", 0)},
+        views={"second": View("whole", 16), "first": View("whole", 0)},
         moves=[(("x",), "second"), (("x",), "other"), (("x",), "first"), (("whole",), "y")],
         reads=["x"],
         writes=[],

@@ -17,8 +17,8 @@ import pytest
 
 import chai
 from chai import cli
-from chai.evaluate import cluster as crew
-from chai.evaluate.job import Job, answer
+from chai.evaluate.workers import cluster as crew
+from chai.evaluate.workers.job import Job, answer
 from chai.util.paths import resource
 from tests.conftest import HANG
 
@@ -125,7 +125,7 @@ def test_workers_let_go_when_it_is_over(capsys: Any) -> None:
     with cluster() as found:
         assert cli.main(["evaluate", *DIGITS, "--scheduler", found.scheduler_address]) == 0
         with distributed.Client(found.scheduler_address, set_as_default=False) as client:
-            kept = "len(__import__('chai.evaluate.job').evaluate.job._bench)"
+            kept = "len(__import__('chai.evaluate.workers.job').evaluate.workers.job._bench)"
             until(lambda: not any(client.run(eval, kept).values()), "a worker has networks open still")
 
 
@@ -201,4 +201,4 @@ def test_only_names_and_plain_values_travel(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr(Job, "to_json", told)
     assert cli.main(["evaluate", *DIGITS, "--jobs", "1"]) == 0
     assert json.loads(json.dumps(sent[-1])).keys() == sent[-1].keys()
-    assert len(pickle.dumps(answer)) < 64 and b"chai.evaluate.job" in pickle.dumps(answer)
+    assert len(pickle.dumps(answer)) < 64 and b"chai.evaluate.workers.job" in pickle.dumps(answer)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.errors import ChaiError, DeviceError
-from chai.evaluate.dispatch import Part, batches, drive
-from chai.evaluate.job import Place
+from chai.evaluate.workers.dispatch import Part, batches, drive
+from chai.evaluate.workers.job import Place
 from tests.conftest import examples
 
 IMAGES: list[Place] = [(i, f"/photos/{i}.png", None) for i in range(23)]

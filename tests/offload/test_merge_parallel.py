@@ -78,18 +78,18 @@ def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: b
     readers = [Pool((t.output,), f"z{i}", (), ONE, known[t.output][2:], None) for i, t in enumerate(tasks)]
     known.update({reader.output: known[reader.inputs[0]] for reader in readers})
     x = codes(rng, *SHAPE)
-    run = emulated([*found.tasks, *readers], {"x": x}, known, found.places)
+    run = emulated([*found.tasks, *readers], {"x": x}, known, found.views)
     for task, reader in zip(tasks, readers):
         assert np.array_equal(run[reader.output], task.define(x))
     for whole, shape in found.shapes.items():
         used = np.zeros(shape[1], bool)
-        for part, first in ((part, first) for part, (of, first) in found.places.items() if of == whole):
+        for part, first in ((part, first) for part, (of, first) in found.views.items() if of == whole):
             assert first % STEP == 0
             assert not used[first : first + known[part][1]].any()
             used[first : first + known[part][1]] = True
         assert not run[whole][:, ~used].any()
     moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
-    address = Segment(known, found.places, moves, ["x"], [output for _, output in moves]).lay().blobs
+    address = Segment(known, found.views, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
         descriptor, constants = encoded(task, Z2, address, known, 0)
         assert equal(decode(descriptor, constants, Z2, address, known, 0), task)
@@ -102,7 +102,7 @@ def test_what_a_joint_task_is() -> None:
     found = merge(a, other, b)
     assert [task.output for task in found.tasks] == ["b & a", "c"]
     assert found.tasks[0].origin == ("b", "b/relu", "a", "a/relu")
-    assert found.places == {"b": ("b & a", 0), "a": ("b & a", 16)}
+    assert found.views == {"b": ("b & a", 0), "a": ("b & a", 16)}
     assert found.shapes == {"b & a": (2, 22, 6, 7)}
 
 

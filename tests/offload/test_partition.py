@@ -17,7 +17,7 @@ from chai import overlay
 from chai.blob import Shape
 from chai.graph import Graph
 from chai.offload.partition import Partition, partition
-from chai.offload.schedule import Convert, DeviceStep
+from chai.offload.schedule import DeviceStep
 from chai.passes.infer_shapes import infer_shapes
 from chai.tasks.conv import Conv
 from chai.util.paths import resource
@@ -439,7 +439,7 @@ def loaded(name: str) -> chai.Net:
 
 def conversions(net: chai.Net) -> list[str]:
     """Pack and Unpack with the blob."""
-    return [f"{s.kind} {s.blob.partition('@')[0]}" for s in net.schedule.steps if isinstance(s, Convert)]
+    return [str(step).partition("@")[0] for step in net.schedule.conversions]
 
 
 def test_googlenet_is_divided_as_a_person_would() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import chai
 from chai.images import preprocess
-from chai.offload.schedule import Convert, HostStep
+from chai.offload.schedule import HostStep, Pack, Unpack
 from chai.tasks.target import Target
 from chai.util.paths import resource
 from tests.conftest import examples, need_models, report
@@ -229,9 +229,9 @@ def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
     host: dict[str, Array] = {"data": data}
     codes: dict[str, Array] = {}
     for step in offload.schedule.steps:
-        if isinstance(step, Convert) and step.kind == "Pack":
+        if isinstance(step, Pack):
             codes[step.blob] = step.format.quantize(host[step.blob])
-        elif isinstance(step, Convert):
+        elif isinstance(step, Unpack):
             host[step.blob] = codes[step.blob].astype(np.float32) * np.float32(step.format.step)
         elif isinstance(step, HostStep):
             tops = step.layer.forward(*(host[b] for b in step.layer.bottoms))

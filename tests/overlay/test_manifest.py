@@ -23,7 +23,7 @@ from chai.fixed import ACCUMULATOR
 from chai.overlay import Buffer, Overlay
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
-from chai.util.jsonfile import BYTES, DEPTH, Document, load, validate
+from chai.util.data.jsonfile import BYTES, DEPTH, Document, load, validate
 from chai.util.paths import resource
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.plugins import call, failure
+from chai.plugins import failure, frame
 from tests.conftest import HANG
 from tests.passes.common import network
 
@@ -142,7 +142,7 @@ def late(x: Any) -> None:
 
 @compiles
 def test_the_second_run_takes_seconds_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call, "SECOND_RUN", 0.05)
+    monkeypatch.setattr(frame, "SECOND_RUN", 0.05)
     chai.custom("mine")(late)
     place = f"{__file__}:{line(late, 'def ')}"
     with pytest.raises(chai.PluginError) as caught:

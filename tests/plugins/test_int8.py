@@ -263,7 +263,7 @@ def test_a_bottom_that_lies_inside_a_concat(tmp_path: Path) -> None:
     define()
     net = network(tmp_path, JOINED, SHAPE, device="emulator", keep="all")
     net.forward(DATA)
-    assert net.schedule.places["b"] == ("j", 16)
+    assert net.schedule.views["b"] == ("j", 16)
     assert net.schedule.engines().count("host:Pack") == 1 and net.schedule.engines().count("host:Unpack") == 1
     assert np.array_equal(codes(net, "m"), oracle(codes(net, "b"), net.formats["b"], net.formats["m"]))
     assert np.array_equal(net.blobs["j"][:, 16:], net.blobs["b"])

@@ -15,8 +15,8 @@ from chai.artifact.save import save
 from chai.devices.pynq import program
 from chai.env import env
 from chai.evaluate import Output
-from chai.evaluate.job import Bench, Job
 from chai.evaluate.kinds import measure, reduce
+from chai.evaluate.workers.job import Bench, Job
 from chai.offload.schedule import DeviceStep
 from chai.util.paths import resource
 from tests.artifact.common import NETS, custom, data, load, made, parts

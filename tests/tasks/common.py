@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings, strategies as st
 
 from chai import devices, overlay
+from chai.blob import View
 from chai.devices.base import Work
 from chai.fixed import Requantization
 from chai.kernels import codes as kernels
@@ -112,12 +113,12 @@ def emulated(
     tasks: Sequence[Task],
     blobs: Mapping[str, Array],
     shapes: Mapping[str, tuple[int, ...]],
-    places: Mapping[str, tuple[str, int]] | None = None,
+    views: Mapping[str, View] | None = None,
 ) -> dict[str, Array]:
     """All blobs after the emulator has run Tasks; its inputs stay as they are."""
     given = {name: values.copy() for name, values in blobs.items()}
     every = {**shapes, **{name: values.shape for name, values in blobs.items()}}
-    times = devices.open("emulator").compile(Work(overlay.load(), tasks, every, places or {})).run(given).tasks
+    times = devices.open("emulator").compile(Work(overlay.load(), tasks, every, views or {})).run(given).tasks
     assert times is not None and len(times) == len(tasks)
     assert all(np.array_equal(given[name], values) for name, values in blobs.items()), "an input was overwritten"
     return given

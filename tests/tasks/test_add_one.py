@@ -26,7 +26,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.overlay.weights import joined
 from chai.tasks import Task
-from chai.util import jsonfile
+from chai.util.data import jsonfile
 from chai.util.paths import resource
 
 MIRROR = dedent('''

@@ -463,7 +463,7 @@ def test_concat_of_one_format_moves_nothing(tmp_path: Path) -> None:
     found = Network(tmp_path, text, [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
     found.equals(second, np.concatenate([identity(x, first, second), identity(y, first, second)], 1))
     assert [t.kind for t in found.tasks] == ["conv", "conv"]
-    assert found.net.schedule.places.keys() == {b for t in found.tasks for b in (t.output,)}
+    assert found.net.schedule.views.keys() == {b for t in found.tasks for b in (t.output,)}
 
 
 def test_concat_of_a_blob_with_itself(tmp_path: Path) -> None:

@@ -86,6 +86,6 @@ def test_every_task_gives_the_codes_of_its_definition(
     scheduled = Counter(t.kind for s in net.schedule.steps if isinstance(s, DeviceStep) for t in s.tasks)
     report(f"{name}, {scheme} {bits}: {seen.total()} Tasks equal their definitions, {perf_counter() - begin:.1f} s")
     assert seen == scheduled
-    merged = Counter(whole for whole, _ in net.schedule.places.values() if whole in net.schedule.shapes)
+    merged = Counter(whole for whole, _ in net.schedule.views.values() if whole in net.schedule.shapes)
     seen["conv"] += sum(count - 1 for count in merged.values())
     assert seen == NETWORKS[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chai.util.dataclass_io import problem, restore
+from chai.util.data.dataclass_io import problem, restore
 
 
 @dataclass(frozen=True)

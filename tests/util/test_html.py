@@ -146,7 +146,7 @@ def test_a_schedule_shows_its_steps() -> None:
     (segment,) = (row for row in page.rows if row[1] == "fpga")
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     assert segment[2] == f"{step.layers[0].name} .. {step.layers[-1].name} ({len(step.layers)} layers)"
-    assert segment[3:6] == [str(len(step.tasks)), ", ".join(step.reads), ", ".join(step.writes)]
+    assert segment[3:6] == [str(len(step.tasks)), ", ".join(step.inputs), ", ".join(step.outputs)]
     assert page.rows[-1][1:3] + page.rows[-1][-1:] == ["host", "prob", "no Softmax unit"]
 
 

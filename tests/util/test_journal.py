@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chai.errors import ParseError, UsageError
-from chai.util.journal import Journal
+from chai.util.data.journal import Journal
 
 RUN = {"network weights": "ab12", "options": {"batch": 8, "mean": (104.0, 117.0)}}
 RECORDS = [
@@ -85,7 +85,7 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    code = f"from chai.util.journal import Journal; Journal({str(tmp_path / 'j')!r}, {{}})"
+    code = f"from chai.util.data.journal import Journal; Journal({str(tmp_path / 'j')!r}, {{}})"
     with Journal(tmp_path / "j", {}):
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)

@@ -17,7 +17,7 @@ from .finding import bitstream, obstacle
 from .memory import Lost, Memory
 
 if TYPE_CHECKING:
-    from ...blob import Array
+    from ...blob import Array, View
     from ...overlay import Overlay
 
 PATIENCE = 20, 1.0  # timeout of a chain: a multiple of the cycle model's estimate, plus seconds
@@ -26,10 +26,10 @@ PATIENCE = 20, 1.0  # timeout of a chain: a multiple of the cycle model's estima
 class PynqProgram(Program):
     """A Chain, with memory from the first run to ``close`` or a failure. It uses the board until ``close``."""
 
-    def __init__(self, device: Pynq, made: Chain, places: Mapping[str, tuple[str, int]]) -> None:
+    def __init__(self, device: Pynq, made: Chain, views: Mapping[str, View]) -> None:
         self.device = device
         self.chain = made
-        self.places = places
+        self.views = views
         expected = sum(task.cycles(made.overlay, made.shapes) for task in made.tasks) / (made.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
@@ -56,13 +56,13 @@ class PynqProgram(Program):
     def _run(self, board: Board, memory: Memory, blobs: dict[str, Array]) -> float | None:
         made, device = self.chain, None
         for blob in made.regions.given:
-            made.store(blob, codes_of(blob, blobs, made.shapes, self.places), memory.bytes)
+            made.store(blob, codes_of(blob, blobs, made.shapes, self.views), memory.bytes)
         memory.flush(made.written)
         if made.tasks:
             device = board.run(memory.addresses[FIXED], made.tasks, self.seconds)
         memory.invalidate(made.read)
         for blob, first, channels in made.wanted:
-            out = codes_of(blob, blobs, made.shapes, self.places)[:, first : first + channels]
+            out = codes_of(blob, blobs, made.shapes, self.views)[:, first : first + channels]
             made.load(blob, first, out, memory.bytes)
         return device
 
@@ -106,8 +106,8 @@ class Pynq(Device):
 
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.places, work.reads, work.writes)
-        program = PynqProgram(self, made, work.places)
+        made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        program = PynqProgram(self, made, work.views)
         self.board(work.overlay, program)
         return program
 

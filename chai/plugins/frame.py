@@ -1,4 +1,4 @@
-"""Calls of one custom layer on inputs of one set of sizes: the buffers, the object x, the checks afterwards."""
+"""Frame: calls of one custom layer on inputs of one set of sizes. Buffers, the object x, the checks afterwards."""
 
 from __future__ import annotations
 
@@ -15,100 +15,33 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import compiling, definition, failure, helpers, selection
 from .definition import CustomType, Implementation, place_of
+from .fields import Called, code_fields, fixed_fields
 from .reach import digest
-from .xchange import dims, qformat, read_only, xChangeLayer
+from .xchange import read_only, xChangeLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
-    from .layer import CustomLayer
 
 log = logger("chai.custom")
 GUARD = 64  # elements before and behind every top that nobody may write
 SECOND_RUN = 5.0  # seconds of plain Python that a better error is worth
-XCUSTOM = 11  # CHaiDNN's number of the layer type
-
-
-def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> dict[str, Any]:
-    """Return the fields of x that trained parameters give. ``shapes``: dims of flat ones, where they are known."""
-    flat = tuple(np.ascontiguousarray(b, np.float32).reshape(-1) for b in blobs)
-    if shapes is None or len(shapes) != len(flat) or any(prod(s) != f.size for s, f in zip(shapes, flat)):
-        shapes = [b.shape for b in blobs]
-    params = tuple(map(read_only, flat))
-    return {
-        "custom_float_params": params,
-        "params_dims": tuple(dims(tuple(s)) for s in shapes),
-        "n_params": len(params),
-        "wts_ptrs": params[:-1],
-        "bias_ptr": params[-1] if params else np.zeros(0, np.float32),
-    }
-
-
-def fixed_fields(layer: CustomLayer, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
-    """Return the fields of x that sizes, arguments and formats give."""
-    p, precision = layer.params, layer.precision
-    mode = 1 if precision is not None and precision.quant_type == "DynamicFixed" else 0
-    return {
-        "in_ptrs": (),
-        "out_ptrs": (),
-        "bottom": (),
-        "top": (),
-        "input_dims": tuple(map(dims, inputs)),
-        "output_dims": tuple(map(dims, outputs)),
-        "output_dim": dims(outputs[0] if outputs else ()),
-        "float_args": np.array(p.float_args, np.float32),
-        "string_args": p.string_args,
-        "custom_reluflag": int(layer.clamps),
-        "custom_layer_type": layer.type,
-        "layername": layer.name,
-        "qf_format": _qformat(layer),
-        "float_params": np.array(
-            [getattr(precision, f"th_layer_{s}", 0) or 0 for s in ("in", "out")] + [0, 0], np.float32
-        ),
-        "kernType": XCUSTOM,
-        "prev_kernType": -1,
-        "kernMode": mode,
-        "prev_kernMode": mode,
-        "kernexecType": "software",
-        "input_sizebytes": np.array([4 * prod(s) for s in inputs], np.int64),
-        "output_sizebytes": np.array([4 * prod(s) for s in outputs], np.int64),
-        "output_size": prod(outputs[0][1:]) if outputs else 0,
-        "params": np.zeros(128, np.int32),
-        "mean": np.zeros(0, np.float32),
-        "resize_h": 0,
-        "resize_w": 0,
-        "en_batch_size_one": 0,
-        "pitches": tuple(dims(tuple(prod(s[i + 1 :]) for i in range(len(s)))) for s in inputs),
-        "offset": np.zeros(len(inputs), np.int64),
-        "startclk": 0.0,
-        "endclk": 0.0,
-        "layer_done": 0,
-        "previous": layer.bottoms,
-        "next": layer.tops,
-        "xtra_ptrs": (),
-        "ref_path": "",
-        "out_path": "",
-    }
-
-
-def _qformat(layer: CustomLayer) -> qformat:
-    p = layer.precision
-    sides = ("layer_in", "layer_out", "params")
-    pairs = [(getattr(p, f"bw_{s}", 0) or 0, getattr(p, f"fl_{s}", 0) or 0) for s in sides]
-    return qformat(*(number for pair in (*pairs, (0, 0)) for number in pair))
 
 
 def candidates(
-    layer: CustomLayer, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], codes: bool = False
+    layer: Called, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], codes: bool = False
 ) -> list[Implementation]:
     """Return implementations for inputs of these shapes, the best first. PluginError if there is none."""
     x = xChangeLayer({**fixed_fields(layer, bottoms, tops), **layer.constants()})
-    fit: list[Implementation] = layer.run_user_code(
-        lambda: selection.eligible(layer.custom, x, codes), layer.custom.function
+    fit: list[Implementation] = failure.run(
+        layer.where, lambda: selection.eligible(layer.custom, x, codes), layer.custom.function
     )
     if not fit and not codes:
         raise failure.report(
-            layer, layer.custom.place, "no implementation takes inputs of these sizes", "one without when= takes all"
+            layer.where,
+            layer.custom.place,
+            "no implementation takes inputs of these sizes",
+            "one without when= takes all",
         )
     return fit
 
@@ -122,7 +55,7 @@ class Frame:
 
     def __init__(
         self,
-        layer: CustomLayer,
+        layer: Called,
         bottoms: tuple[Shape, ...],
         tops: tuple[Shape, ...],
         formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None,
@@ -186,8 +119,11 @@ class Frame:
         ]
         self._fill(x, *small)
         given = self._given(x)
-        made: compiling.Compiled = self.layer.run_user_code(
-            lambda: compiling.Compiled(function, self.options, x, given, serial), function, compiled=True
+        made: compiling.Compiled = failure.run(
+            self.layer.where,
+            lambda: compiling.Compiled(function, self.options, x, given, serial),
+            function,
+            compiled=True,
         )
         return made
 
@@ -214,7 +150,7 @@ class Frame:
             return np.zeros(shape, np.float32)
 
         scratch = self.options.scratch.items()
-        return {name: self.layer.run_user_code(partial(zeros, shape), shape) for name, shape in scratch}
+        return {name: failure.run(self.layer.where, partial(zeros, shape), shape) for name, shape in scratch}
 
     # -- x
 
@@ -225,7 +161,7 @@ class Frame:
         )
         fields = {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants()}
         if self.formats is not None:
-            fields.update(_code_fields(*self.formats))
+            fields.update(code_fields(*self.formats))
         return xChangeLayer(fields)
 
     def _one_image(self, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
@@ -302,10 +238,10 @@ class Frame:
         x.__dict__["startclk"] = perf_counter()
         function = self.implementation.function
         if compiled is not None:
-            result = self.layer.run_user_code(lambda: compiled(x, given), function, compiled=True)
+            result = failure.run(self.layer.where, lambda: compiled(x, given), function, compiled=True)
         else:
             python = self._python
-            result = self.layer.run_user_code(lambda: python(*given), function)
+            result = failure.run(self.layer.where, lambda: python(*given), function)
         if result is not None:
             self._take(result, outputs)
         x.__dict__["endclk"] = perf_counter()
@@ -322,7 +258,7 @@ class Frame:
         if len(arrays) != len(outputs) or not all(map(_fits, arrays, outputs)):
             words = ", ".join(f"{show(a.shape)} of {a.dtype}" for a in arrays) or type(result).__name__
             raise failure.report(
-                self.layer,
+                self.layer.where,
                 place_of(self.implementation.function),
                 f"it returned {words}; expected nothing, or an array for each top: "
                 + ", ".join(f"{show(o.shape)} of {o.dtype}" for o in outputs),
@@ -345,7 +281,7 @@ class Frame:
                 if isinstance(error.__cause__, IndexError):
                     place = failure.place_inside(error.__cause__, place)
                     what += f" ({error.__cause__})"
-        return failure.report(self.layer, place, what, hint)
+        return failure.report(self.layer.where, place, what, hint)
 
     def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         bad = next((i for i, o in enumerate(outputs) if o.size and np.isnan(o.min())), None)
@@ -357,7 +293,7 @@ class Frame:
         at = show(tuple(int(i) for i in np.argwhere(np.isnan(outputs[bad]))[0])).replace("x", ", ")
         many = int(np.isnan(outputs[bad]).sum())
         raise failure.report(
-            self.layer,
+            self.layer.where,
             place_of(self.implementation.function),
             f"it wrote NaN into top {bad}, first at ({at}), {many} in all; its inputs and parameters have none",
             "a division by zero, a root or logarithm of a negative number?",
@@ -406,21 +342,6 @@ def _back(array: Array, layout: str) -> Array:
     if layout == "NHWC" and array.ndim == 4:
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
     return array
-
-
-def _code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:
-    """Return what int8 implementations know of formats: those of the first bottom and top; steps of further bottoms
-    follow."""
-    into, out = bottoms[0], tops[0]
-    bits = [(f.bits, int(f.value) if f.scheme == "DynamicFixed" else 0) for f in (into, out)]
-    thresholds = [f.value if f.scheme == "Xilinx" else 0.0 for f in (into, out)]
-    steps = [into.step, out.step, *(f.step for f in bottoms[1:])]
-    return {
-        "qf_format": qformat(*(n for pair in (*bits, (0, 0), (0, 0)) for n in pair)),
-        "float_params": np.array(thresholds + steps, np.float32),
-        "kernMode": int(out.scheme == "DynamicFixed"),
-        "prev_kernMode": int(into.scheme == "DynamicFixed"),
-    }
 
 
 _warned = False

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import IO
 
-from ..util.log import logger
+from ...util.log import logger
 from .dispatch import Part
 from .job import Answer, Job
 
@@ -90,7 +90,7 @@ class Processes:
 
     def _start(self) -> _Worker:
         # sys.path as it is here: the current folder, which -c and -m put in front, is nobody's to take modules from
-        code = f"import sys; sys.path[:] = {sys.path!r}; from chai.evaluate.worker import main; main()"
+        code = f"import sys; sys.path[:] = {sys.path!r}; from chai.evaluate.workers.worker import main; main()"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,

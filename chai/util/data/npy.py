@@ -11,13 +11,13 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ..errors import ParseError
-from ..limits import limits
-from .files import opened_file
-from .lazy_numpy import np
+from ...errors import ParseError
+from ...limits import limits
+from ..files import opened_file
+from ..lazy_numpy import np
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ...blob import Array
 
 _MAGIC = b"\x93NUMPY"
 _HEADER = 10_000  # bytes; np.save writes 118 for most arrays

@@ -16,8 +16,8 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from ..errors import DeviceError, UsageError
-from ..util.log import logger
+from ...errors import DeviceError, UsageError
+from ...util.log import logger
 from .dispatch import Part
 from .job import Answer, Job, answer, release
 

@@ -18,23 +18,24 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
-from .. import errors
-from ..blob import show
-from ..errors import ChaiError, ParseError, UsageError
-from ..images import preprocess as images
-from ..net import Net
-from ..util import npy
-from ..util.files import digest
-from ..util.lazy_numpy import np
-from ..zoo.locate import is_compiled, locate
-from .kinds import measure
-from .maps import IGNORED
-from .measure import UNIT, Record, Window
-from .outputs import Output
-from .truth import map_file
+from ... import errors, plugins
+from ...blob import show
+from ...errors import ChaiError, ParseError, UsageError
+from ...images import preprocess as images
+from ...net import Net
+from ...overlay import load
+from ...util.data import npy
+from ...util.files import digest
+from ...util.lazy_numpy import np
+from ...zoo.locate import is_compiled, locate
+from ..kinds import measure
+from ..maps import IGNORED
+from ..measure import UNIT, Record, Window
+from ..outputs import Output
+from ..truth import map_file
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ...blob import Array
 
 Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy that holds several
 Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
@@ -121,7 +122,6 @@ class Job:
                 )
 
     def _measured(self) -> dict[str, str]:
-        from ..overlay import load
 
         files: dict[str, list[Path]] = {}
         pairs = {"network": self.network}
@@ -165,7 +165,6 @@ class Bench:
     """The networks of a Job, loaded and ready. Raises what loading them raises."""
 
     def __init__(self, job: Job) -> None:
-        from .. import plugins
 
         job.check()
         for place in job.custom:

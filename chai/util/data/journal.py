@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 from zlib import crc32
 
-from ..errors import ParseError, UsageError
+from ...errors import ParseError, UsageError
 
 Record = dict[str, Any]
 SCHEMA = "chai.journal/2"

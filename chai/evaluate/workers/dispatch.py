@@ -10,10 +10,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
-from ..errors import ChaiError
-from ..util.log import logger
+from ...errors import ChaiError
+from ...util.log import logger
+from ..measure import Record
 from .job import Answer, Place, refusal
-from .measure import Record
 
 log = logger("chai.evaluate")
 TRIES = 2

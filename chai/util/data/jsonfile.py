@@ -10,13 +10,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ..errors import ParseError
-from .files import opened
-from .source import Source
+from ...errors import ParseError
+from ..files import opened
+from ..source import Source
+from ..suggest import did_you_mean
 
 Pointer = tuple[str | int, ...]  # path of keys and indices to a value; () is the whole file
 
@@ -215,8 +215,7 @@ def _advice(found: str) -> str | None:
         return "strings take double quotes"
     if found.startswith(("/", "#")):
         return "JSON has no comments"
-    near = get_close_matches(found.lower(), _CONSTANTS, 1)
-    return f"did you mean {near[0]}?" if near else None
+    return did_you_mean(found.lower(), _CONSTANTS, quoted=False)
 
 
 # -- schemas
@@ -317,8 +316,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _near(found: Any, known: Iterable[Any]) -> str | None:
-    near = get_close_matches(found, [k for k in known if isinstance(k, str)], 1) if isinstance(found, str) else []
-    return f"did you mean {near[0]!r}?" if near else None
+    return did_you_mean(found, [k for k in known if isinstance(k, str)]) if isinstance(found, str) else None
 
 
 def _article(type: str) -> str:

@@ -1,0 +1,44 @@
+"""How the overlay holds the blobs of a network: their formats, and the values of the first and last code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..fixed import Format
+from ..offload.schedule import DeviceStep
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..runtime.execution import Execution
+
+
+@dataclass(frozen=True)
+class Held:
+    """How the overlay holds a blob: ``ends``, the values of its first and last code.
+
+    ``packed``: the host writes it and Pack makes the codes, which may leave the first one alone.
+    """
+
+    format: Format
+    packed: bool
+    ends: tuple[float, float]
+
+
+def held_blobs(offload: Execution) -> dict[str, Held]:
+    """Return the blobs that are on the overlay at some time, by id."""
+    found: dict[str, Held] = {}
+    for blob, format in offload.schedule.from_host.items():
+        found[blob] = Held(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
+    for step in offload.schedule.steps:
+        for blob in (top for layer in step.layers for top in layer.tops if isinstance(step, DeviceStep)):
+            format = offload.formats[blob]
+            found[blob] = Held(format, False, _ends(format, np.array(format.range)))
+    return found
+
+
+def _ends(format: Format, codes: Array) -> tuple[float, float]:
+    low, high = format.dequantize(codes)
+    return float(low), float(high)

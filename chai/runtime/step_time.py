@@ -1,0 +1,95 @@
+"""StepTime: the time of one step; and a picture of when several ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..util import html
+
+LANES = ("host", "custom", "fpga")  # one row each, in this order; thread ids count from 1
+_LEFT, _WIDTH, _LANE = 60, 700, 22  # pixels of the picture: names of lanes, time, one lane
+_NARROW = 2.0  # pixels; neighbours on a lane are drawn as one until they are that wide
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass).
+
+    ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
+    from the start of the pass. ``device_ms`` of ``ms`` are those that an accelerator counted itself; None where none did.
+    """
+
+    name: str
+    type: str
+    engine: str
+    ms: float
+    macs: int
+    bytes: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    begin: float = 0.0
+    device_ms: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """The engine, or pack or unpack for a conversion between float32 and codes, which is the host's work."""
+        return self.type.lower() if self.engine == "host" and self.type in ("Pack", "Unpack") else self.engine
+
+
+def placed(steps: Iterable[StepTime]) -> Iterator[tuple[StepTime, str, float]]:
+    """Yield steps in the order they began, with lane and start in microseconds.
+
+    A step stands at its ``begin``, or behind the step before it on its lane where the clock has them touch: steps of one
+    lane never overlap.
+    """
+    free = dict.fromkeys(LANES, 0.0)
+    for step in sorted(steps, key=lambda s: s.begin):
+        lane = step.engine if step.engine in LANES else "host"
+        start = max(step.begin * 1000, free[lane])
+        free[lane] = start + step.ms * 1000
+        yield step, lane, start
+
+
+def picture(steps: Iterable[StepTime]) -> str:
+    """Return an SVG: a lane per engine, milliseconds from left to right, each step's name under the mouse.
+
+    Steps too short to be seen are drawn together with those that follow.
+    """
+    bars = list(placed(steps))
+    first = min((start for _, _, start in bars), default=0.0)  # of a stream's last batch it is late
+    full = max((start + step.ms * 1000 for step, _, start in bars), default=0.0) - first or 1.0
+    scale = _WIDTH / full
+    lanes = [lane for lane in LANES if any(found == lane for _, found, _ in bars)]
+    height = _LANE * (len(lanes) + 1)
+    parts = [
+        f'<svg viewBox="0 0 {_LEFT + _WIDTH + 30} {height}" width="{_LEFT + _WIDTH + 30}" role="img" '
+        'aria-label="what ran when">'
+    ]
+    for tick in range(5):
+        x = _LEFT + _WIDTH * tick / 4
+        parts.append(f'<path d="M{x:g} {_LANE - 6}V{height}" stroke="currentColor" stroke-opacity=".25"/>')
+        words = f"{(first + full * tick / 4) / 1000:.4g}" + (" ms" if tick == 4 else "")
+        parts.append(f'<text x="{x:g}" y="11" text-anchor="middle">{words}</text>')
+    for row, lane in enumerate(lanes, 1):
+        parts.append(f'<text x="0" y="{_LANE * row + 13}">{lane}</text>')
+        for start, end, words in _pieces([(s, start) for s, found, start in bars if found == lane], _NARROW / scale):
+            parts.append(
+                f'<rect x="{_LEFT + (start - first) * scale:.2f}" y="{_LANE * row}" width="{(end - start) * scale:.2f}" '
+                f'height="{_LANE - 6}" fill="{html.colour(lane)}"><title>{html.text(words)}</title></rect>'
+            )
+    return "".join(parts) + "</svg>"
+
+
+def _pieces(steps: list[tuple[StepTime, float]], least: float) -> Iterator[tuple[float, float, str]]:
+    """Start, end (microseconds) and words of what is drawn: a step, or several that are narrow together."""
+    group: list[tuple[StepTime, float]] = []
+    for (step, start), following in zip(steps, [*steps[1:], None]):
+        group.append((step, start))
+        begin = group[0][1]
+        if following is not None and following[1] - begin < least and max(step.ms, following[0].ms) * 1000 < least:
+            continue
+        busy = sum(s.ms for s, _ in group)
+        name = f"{step.name} ({step.type})" if len(group) == 1 else f"{group[0][0].name} .. {step.name} ({len(group)})"
+        yield begin, max(start + step.ms * 1000, begin + least / 4), f"{name}  {busy:.3f} ms"
+        group = []

@@ -1,0 +1,1 @@
+"""Files of data: JSON with places, NumPy arrays, a progress log; dictionaries to dataclasses."""
