@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..blob import Shape, View, bases
+from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, head_bytes, tokens, wanted
 from ..codegen.encoding import decode
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
@@ -132,6 +132,7 @@ def check_order(
     """Check that every step finds what it reads on its side, every layer runs once, every output arrives on the host."""
     present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
     ran: set[str] = set()
+    families = _families(schedule)
     for step in schedule.steps:
         for layer in step.layers:
             if layer.name in ran:
@@ -140,7 +141,7 @@ def check_order(
         for side, blob in step.reads:
             _there(reader, [blob], present[side])
         if isinstance(step, DeviceStep):
-            _check_segment(reader, step, schedule)
+            _check_segment(reader, step, schedule, families)
         for side, blob in step.writes:
             present[side].add(blob)
     _there(reader, outputs, present["host"])
@@ -149,15 +150,21 @@ def check_order(
             raise reader.error(f"header: layer {name!r} never runs")
 
 
-def _check_segment(reader: Reader, step: DeviceStep, schedule: Schedule) -> None:
+def _check_segment(
+    reader: Reader, step: DeviceStep, schedule: Schedule, families: Mapping[str, Collection[str]]
+) -> None:
     """Check that its Tasks write what its layers are to write, and read nothing before it is written."""
     tops = {top for layer in step.layers for top in layer.tops}
     if not tops.issuperset(blob for task in step.tasks for blob in _tops(task.output, schedule)):
         raise reader.error("header: a segment has a Task of a layer that is not in it")
-    written = {part for blob in step.inputs for part in _with_it(blob, schedule)}
+
+    def with_it(blob: str) -> Collection[str]:
+        return families.get(outermost(blob, schedule.views).base, (blob,))
+
+    written = {part for blob in step.inputs for part in with_it(blob)}
     for task in step.tasks:
         _there(reader, task.inputs, written)
-        written.update(_with_it(task.output, schedule))
+        written.update(with_it(task.output))
     _there(reader, [*tops, *step.outputs], written)
 
 
@@ -172,8 +179,10 @@ def _tops(blob: str, schedule: Schedule) -> list[str]:
     return [part for part, view in schedule.views.items() if view.base == blob] if blob in schedule.shapes else [blob]
 
 
-def _with_it(blob: str, schedule: Schedule) -> Iterator[str]:
-    """Yield a blob that was written, the blobs it is a part of, and all their parts."""
-    for view in bases(blob, schedule.views):
-        yield view.base
-        yield from (part for part, inside in schedule.views.items() if inside.base == view.base)
+def _families(schedule: Schedule) -> dict[str, list[str]]:
+    """Return, for each blob that has parts, itself and all of them, parts of parts too."""
+    families: dict[str, list[str]] = {}
+    for part in schedule.views:
+        whole = outermost(part, schedule.views).base
+        families.setdefault(whole, [whole]).append(part)
+    return families

@@ -96,6 +96,18 @@ def test_a_part_that_fills_its_whole_can_be_compiled(tmp_path: Path, lines: str)
     equal(kept, again)
 
 
+def test_parts_of_a_part_can_be_compiled(tmp_path: Path) -> None:
+    """An overlay layer, a Slice of it, and a Slice of the second part: seed 3119 of the random networks."""
+    lines = """w Convolution data -> w : convolution_param { num_output: 48 kernel_size: 1 }
+        a Slice w -> a0 a1 : slice_param { slice_point: 16 }
+        c Convolution a0 -> c : convolution_param { num_output: 3 kernel_size: 1 }
+        b Slice a1 -> b0 b1 : slice_param { slice_point: 16 }"""
+    net, again = compiled(tmp_path, lines)
+    assert set(net.outputs) == {"c", "b0", "b1"}
+    assert net.schedule.views["b0"].base == "a1" and net.schedule.views["a1"].base == "w"
+    equal(again, net)
+
+
 def test_a_folded_blob_of_a_compiled_network_keeps_its_key_and_shape(tmp_path: Path) -> None:
     lines = f"""conv Convolution data -> c : {CONV}
         bn BatchNorm c -> b : {GLOBAL}
