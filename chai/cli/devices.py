@@ -9,7 +9,7 @@ import sys
 from .. import devices, overlay
 from ..env import env
 from ..errors import UsageError
-from . import output
+from . import output, schemas
 
 EPILOG = """examples:
   chai devices --test                                  the board if there is one, else the emulator
@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
         return _test(args)
     if args.device or args.overlay:
         raise UsageError("--device and --overlay say what to test", hint="chai devices --test ...")
-    found = []
+    found: list[schemas.ListedDevice] = []
     for name in devices.names():
         device = devices.open(name)
         usable, state = device.status()
@@ -43,13 +43,14 @@ def execute(args: argparse.Namespace) -> int:
     jit = "numba" if importlib.util.find_spec("numba") else "none: custom layers run as plain Python"
     if args.json:
         output.as_json(
-            "chai.devices/1",
-            devices=found,
-            overlays=[
-                {"overlay": o.name, "part": o.part, "boards": [b.name for b in o.boards], "title": o.title}
-                for o in boards
-            ],
-            custom_layers=jit,
+            schemas.Devices(
+                devices=found,
+                overlays=[
+                    {"overlay": o.name, "part": o.part, "boards": [b.name for b in o.boards], "title": o.title}
+                    for o in boards
+                ],
+                custom_layers=jit,
+            )
         )
         return 0
     output.table(
@@ -83,13 +84,14 @@ def _test(args: argparse.Namespace) -> int:
     failed = sum(not result.ok for result in found)
     if args.json:
         output.as_json(
-            "chai.selftest/1",
-            device=device.name,
-            overlay=on.name,
-            build=f"{on.build:08x}",
-            tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in found],
-            failed=failed,
-            ok=not failed,
+            schemas.Selftest(
+                device=device.name,
+                overlay=on.name,
+                build=f"{on.build:08x}",
+                tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in found],
+                failed=failed,
+                ok=not failed,
+            )
         )
     else:
         output.result(f"{len(found) - failed} of {len(found)} passed: device {device.name}, overlay {on.name}")

@@ -11,7 +11,7 @@ from ..blob import show
 from ..chaidnn.estimate import Estimate, estimate, write
 from ..overlay import load
 from ..util.table import quantity
-from . import output
+from . import output, schemas
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
@@ -53,27 +53,28 @@ def execute(args: argparse.Namespace) -> int:
             output.say(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms")
     if args.json:
         output.as_json(
-            "chai.estimate/1",
-            file=str(args.layers),
-            overlay=overlay.name,
-            clock_mhz=overlay.clock_mhz,
-            assumed=list(overlay.assumed),
-            layers=[
-                {
-                    "line": e.line,
-                    "type": e.type,
-                    "engine": e.engine,
-                    "reason": e.reason or None,
-                    "input": e.input,
-                    "output": e.output,
-                    "macs": e.macs,
-                    "cycles": e.cycles,
-                    "ms": e.ms,
-                }
-                for e in found
-            ],
-            cycles=sum(e.cycles for e in found),
-            ms=sum(e.ms for e in found),
+            schemas.Estimate(
+                file=str(args.layers),
+                overlay=overlay.name,
+                clock_mhz=overlay.clock_mhz,
+                assumed=list(overlay.assumed),
+                layers=[
+                    {
+                        "line": e.line,
+                        "type": e.type,
+                        "engine": e.engine,
+                        "reason": e.reason or None,
+                        "input": list(e.input) if e.input else None,
+                        "output": list(e.output) if e.output else None,
+                        "macs": e.macs,
+                        "cycles": e.cycles,
+                        "ms": e.ms,
+                    }
+                    for e in found
+                ],
+                cycles=sum(e.cycles for e in found),
+                ms=sum(e.ms for e in found),
+            )
         )
     else:
         _print(found, overlay)

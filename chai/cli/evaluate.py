@@ -12,14 +12,14 @@ from dataclasses import asdict
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import devices
 from ..env import env
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..zoo.locate import is_compiled, locate
-from . import inputs, options, output
+from . import inputs, options, output, schemas
 
 if TYPE_CHECKING:
     from ..evaluate.dispatch import Crew
@@ -125,7 +125,9 @@ def execute(args: argparse.Namespace) -> int:
         output.result(inputs.header(args, prepared))
         output.result(_described(job.output))
     records, lost = _run(args, job, todo)
-    failed = [{"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))]
+    failed: list[schemas.Failure] = [
+        {"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))
+    ]
     for one in failed:
         output.say(f"error: {one['file']}: {one['error']}")
     if not records:
@@ -137,7 +139,7 @@ def execute(args: argparse.Namespace) -> int:
     if not first.known and (args.truth or args.labels):
         output.say(f"warning: {args.truth or args.labels} does not say the class of any of these images")
     if args.json:
-        content = {
+        content: dict[str, Any] = {
             "network": prepared.net.name,
             "output": asdict(job.output),
             "images": first.images,
@@ -147,7 +149,7 @@ def execute(args: argparse.Namespace) -> int:
             "float": sides["float"].judged() if "float" in sides else None,
             "devices": {d: sides[d].to_json() if d in others else sides[d].judged() for d in job.devices},
         }
-        output.as_json("chai.evaluate/3", **content, preprocess=inputs.describe(prepared), failed=failed)
+        output.as_json(schemas.Evaluate(**content, preprocess=inputs.describe(prepared), failed=failed))
     else:
         output.table([f"{first.images} images", *sides], chosen.rows(sides), "l" + "r" * len(sides))
         if not args.quiet and not first.known:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import Any
 
-from . import options, output
+from . import options, output, schemas
 
 EPILOG = "a type that is missing here can be added: see 'Add a layer' in the README"
 
@@ -33,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     plugins.load_shipped()
     plugins.load_named()
     options.load_custom(args)
-    found: list[dict[str, Any]] = []
+    found: list[schemas.LayerType] = []
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None
@@ -56,7 +55,7 @@ def execute(args: argparse.Namespace) -> int:
         about = custom.place + (f" (version {custom.version})" if custom.version else "")
         found.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": about})
     if args.json:
-        output.as_json("chai.layers/1", layers=found)
+        output.as_json(schemas.Layers(layers=found))
         return 0
     output.table(
         ["type", "kind", "summary"], [[f["type"], f["kind"].partition(":")[0], f["summary"]] for f in found], "lll"
