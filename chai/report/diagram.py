@@ -75,7 +75,7 @@ def _drawn(box: Box, lines: Sequence[str], x: float, y: int, height: int) -> str
     whole = (box.name, box.kind, f"{box.engine}: {box.note}" if box.note else box.engine)
     title = f"<title>{text(' - '.join(whole))}</title>"
     return (
-        f'<g>{title}<rect class="box" x="{left:.1f}" y="{y}" width="{_WIDTH}" height="{height}"/>'
+        f'<g class="in-{engine}">{title}<rect class="box" x="{left:.1f}" y="{y}" width="{_WIDTH}" height="{height}"/>'
         f'<rect class="{engine}" x="{left:.1f}" y="{y}" width="5" height="{height}"/>{words}</g>'
     )
 

@@ -32,7 +32,11 @@ _STYLE = (
     "body{max-width:none}svg .none,.legend .none{fill:var(--faint);background:var(--faint)}"
     ".legend{display:flex;flex-wrap:wrap;gap:.2em 1.6em;list-style:none;padding:0}"
     ".legend i{display:inline-block;width:.8em;height:.8em;margin-right:.5em}"
-    + "".join(f"svg .{name},.legend .{name}{{fill:{colour};background:{colour}}}" for name, colour in COLOURS.items())
+    + "".join(
+        f"svg .{name},.legend .{name}{{fill:{colour};background:{colour}}}"
+        f"svg .in-{name} .box{{fill:{colour};fill-opacity:.16}}"
+        for name, colour in COLOURS.items()
+    )
 )
 
 
