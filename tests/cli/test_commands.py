@@ -14,6 +14,7 @@ from PIL import Image
 import chai
 from chai.artifact.save import save
 from chai.util.paths import resource
+from tests.cli.conforms import checked
 from tests.conftest import need_models
 from tests.offload.test_cost import SHAPE, TWO, manifest
 from tests.passes.common import prototxt
@@ -43,6 +44,7 @@ def as_json(done, command: str) -> dict:  # type: ignore[no-untyped-def, type-ar
     content = json.loads(done.stdout)
     jsonschema.validate(content, {"type": "object", **SCHEMAS[command]})
     assert content["schema"].startswith(f"chai.{command}/")
+    checked(content, content["schema"])
     return content
 
 

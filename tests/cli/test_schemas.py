@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import types
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,58 +13,14 @@ from PIL import Image
 
 import chai
 from chai.artifact.save import save
-from chai.cli import run, schemas
+from chai.cli import schemas
 from chai.report.layer_rows import LayerRow
 from chai.util.paths import resource
+from tests.cli.conforms import SCHEMAS, checked, differences
+from tests.cli.conftest import InProcess
 from tests.cli.test_estimate import LIST
 
 DIGITS = resource("prototxt", "digits_images")
-NAMES = {**vars(schemas), "LayerRow": LayerRow, "Shape": tuple[int, ...]}
-
-
-def subclasses(of: type[schemas.Schema]) -> list[type[schemas.Schema]]:
-    return [s for c in of.__subclasses__() for s in (c, *subclasses(c))]
-
-
-SCHEMAS = {c.schema: c for c in subclasses(schemas.Schema) if "schema" in vars(c)}
-
-
-def hints(kind: Any) -> dict[str, Any]:
-    """Types of the keys of a dataclass or TypedDict."""
-    found = get_type_hints(kind, localns=NAMES)
-    return {f.name: found[f.name] for f in fields(kind)} if is_dataclass(kind) else found
-
-
-def differences(value: Any, kind: Any, place: str = "") -> list[str]:
-    """Where a JSON value is not of a type."""
-    origin, args = get_origin(kind), get_args(kind)
-    if origin in (types.UnionType, Union):
-        each = [differences(value, arg, place) for arg in args]
-        return [] if [] in each else min(each, key=len)
-    if is_dataclass(kind) or is_typeddict(kind):
-        if not isinstance(value, dict):
-            return [f"{place}: {type(value).__name__} instead of {kind.__name__}"]
-        keys = hints(kind)
-        needed = keys.keys() if is_dataclass(kind) else kind.__required_keys__
-        found = [f"{place}.{key}: missing" for key in needed - value.keys()]
-        found += [f"{place}.{key}: not in {kind.__name__}" for key in value.keys() - keys.keys()]
-        return found + [d for k in keys.keys() & value.keys() for d in differences(value[k], keys[k], f"{place}.{k}")]
-    if origin is dict:
-        if not isinstance(value, dict):
-            return [f"{place}: no object"]
-        return [d for k, v in value.items() for d in differences(v, args[1], f"{place}[{k}]")]
-    if origin in (list, tuple):
-        if not isinstance(value, list):
-            return [f"{place}: no array"]
-        return [d for i, v in enumerate(value) for d in differences(v, args[0], f"{place}[{i}]")]
-    right = type(value) in ((int, float) if kind is float else (kind,))
-    return [] if right else [f"{place}: {type(value).__name__} instead of {getattr(kind, '__name__', kind)}"]
-
-
-def checked(content: dict[str, Any], schema: str) -> dict[str, Any]:
-    assert content["schema"] == schema
-    assert differences({k: v for k, v in content.items() if k != "schema"}, SCHEMAS[schema]) == []
-    return content
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +60,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("schema", "command", "code"), COMMANDS, ids=lambda v: str(v))
 def test_what_a_command_prints_is_what_its_dataclass_says(
+    in_process: InProcess,
     schema: str,
     command: str,
     code: int,
@@ -114,7 +70,7 @@ def test_what_a_command_prints_is_what_its_dataclass_says(
 ) -> None:
     monkeypatch.chdir(files)
     Path("unsized.prototxt").write_text('input: "data" layer { name: "r" type: "ReLU" bottom: "data" top: "r" }')
-    assert run([*command.split(), "-q"]) == code
+    assert in_process(*[*command.split(), "-q"]) == code
     checked(json.loads(capsys.readouterr().out), schema)
 
 
@@ -140,12 +96,12 @@ def test_a_difference_would_be_seen() -> None:
 
 
 def test_show_prints_the_same_keys_of_all_three(
-    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    in_process: InProcess, files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(files)
     contents = []
     for command in ("show digits", "show digits --overlay pynq-z2", "show net.chai"):
-        assert run([*command.split(), "--json", "-q"]) == 0
+        assert in_process(*[*command.split(), "--json", "-q"]) == 0
         contents.append(json.loads(capsys.readouterr().out))
     assert list(contents[0]) == list(contents[1]) == list(contents[2])
     rows = [row for content in contents for row in content["layers"]]

@@ -14,16 +14,16 @@ import pytest
 
 import chai
 from chai.artifact.save import save
-from chai.cli import run
 from chai.util import html
+from tests.cli.conftest import InProcess
 from tests.cli.test_names import COLOUR, printed
 from tests.cli.test_show import FORMATS, write_net
 
 NETWORKS = ["digits", "googlenet", "mobilenet_ssd"]
 
 
-def content_of(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
-    assert run(["show", *args, "--json", "-q"]) == 0
+def content_of(in_process: InProcess, capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert in_process(*["show", *args, "--json", "-q"]) == 0
     content: dict[str, Any] = json.loads(capsys.readouterr().out)
     return content
 
@@ -35,10 +35,15 @@ def content_of(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]
 @pytest.mark.parametrize("overlay", [False, True], ids=["plain", "overlay"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_name_is_torn_on_a_terminal(
-    name: str, overlay: bool, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    in_process: InProcess,
+    name: str,
+    overlay: bool,
+    columns: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     args = [name, *(["--overlay", "pynq-z2"] if overlay else [])]
-    content = content_of(capsys, *args)
+    content = content_of(in_process, capsys, *args)
     code, text = printed(["show", *args, "-q"], True, monkeypatch, columns)
     assert code == 0
     lines = [line.rstrip() for line in COLOUR.sub("", text).splitlines()]
@@ -82,9 +87,9 @@ def test_several_tops_are_listed_below_on_a_terminal(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_layer_is_one_complete_line_in_a_pipe(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    in_process: InProcess, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content = content_of(capsys, name, "--overlay", "pynq-z2")
+    content = content_of(in_process, capsys, name, "--overlay", "pynq-z2")
     _, text = printed(["show", name, "--overlay", "pynq-z2", "-q"], False, monkeypatch, 40)
     lines = text.splitlines()
     assert text.isascii()
@@ -140,9 +145,9 @@ class Page(HTMLParser):
             self.data += data
 
 
-def page_of(tmp_path: Path, *args: str) -> tuple[Page, str]:
+def page_of(in_process: InProcess, tmp_path: Path, *args: str) -> tuple[Page, str]:
     file = tmp_path / "out.html"
-    assert run(["show", *args, "--html", str(file), "-q"]) == 0
+    assert in_process(*["show", *args, "--html", str(file), "-q"]) == 0
     text = file.read_text()
     return Page(text), text
 
@@ -150,7 +155,7 @@ def page_of(tmp_path: Path, *args: str) -> tuple[Page, str]:
 @pytest.mark.parametrize("kind", ["plain", "overlay", "compiled"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_page_shows_every_layer_engine_conversion_and_reason(
-    name: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    in_process: InProcess, name: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = [name, *(["--overlay", "pynq-z2"] if kind == "overlay" else [])]
     if kind == "compiled":
@@ -159,8 +164,8 @@ def test_the_page_shows_every_layer_engine_conversion_and_reason(
         with chai.Net("digits", device="null", calibrate=np.ones((1, 1, 8, 8), np.float32)) as net:
             save(net, tmp_path / "net.chai")
         args = [str(tmp_path / "net.chai")]
-    content = content_of(capsys, *args)
-    page, text = page_of(tmp_path, *args)
+    content = content_of(in_process, capsys, *args)
+    page, text = page_of(in_process, tmp_path, *args)
     assert json.loads(page.data) == content
     table = {row[0]: row for row in page.rows[1:]}
     assert [row[0] for row in page.rows[1:]] == [layer["name"] for layer in content["layers"]]
@@ -207,10 +212,10 @@ def test_a_box_of_a_conversion_is_between_writer_and_reader(tmp_path: Path) -> N
                 assert on_device[box.engine] == expected, (box, reader)
 
 
-def test_names_of_a_strange_file_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+def test_names_of_a_strange_file_are_shown_and_not_obeyed(in_process: InProcess, tmp_path: Path) -> None:
     path = write_net(tmp_path, FORMATS)
     evil = "</script><img src=http://x/ onerror=alert(1)>"
     path.write_text(path.read_text().replace('"deep"', f'"{evil}"'))
-    page, text = page_of(tmp_path, str(path), "--overlay", "pynq-z2")
+    page, text = page_of(in_process, tmp_path, str(path), "--overlay", "pynq-z2")
     assert evil in page.boxes and page.addresses == [] and evil not in text
     assert json.loads(page.data)["layers"][1]["name"] == evil
