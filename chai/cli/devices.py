@@ -9,7 +9,7 @@ import sys
 from .. import devices, overlay
 from ..env import env
 from ..errors import UsageError
-from . import output, schemas
+from . import output, schema_parts, schemas
 
 EPILOG = """examples:
   chai devices --test                                  the board if there is one, else the emulator
@@ -34,7 +34,7 @@ def execute(args: argparse.Namespace) -> int:
         return _test(args)
     if args.device or args.overlay:
         raise UsageError("--device and --overlay say what to test", hint="chai devices --test ...")
-    found: list[schemas.ListedDevice] = []
+    found: list[schema_parts.ListedDevice] = []
     for name in devices.names():
         device = devices.open(name)
         usable, state = device.status()

@@ -19,7 +19,7 @@ from ..env import env
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..zoo.locate import is_compiled, locate
-from . import inputs, options, output, schemas
+from . import inputs, options, output, schema_parts, schemas
 
 if TYPE_CHECKING:
     from ..evaluate.dispatch import Crew
@@ -125,7 +125,7 @@ def execute(args: argparse.Namespace) -> int:
         output.result(inputs.header(args, prepared))
         output.result(_described(job.output))
     records, lost = _run(args, job, todo)
-    failed: list[schemas.Failure] = [
+    failed: list[schema_parts.Failure] = [
         {"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))
     ]
     for one in failed:

@@ -13,7 +13,7 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..util.lazy_numpy import np
-from . import options, output, schemas
+from . import options, output, schema_parts
 from .parsing import refuse
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     job.net.calibrate(**{job.blob: np.stack(inputs)})
 
 
-def items(files: Iterable[Path], job: Job, failed: list[schemas.Failure]) -> Iterator[tuple[str, Array]]:
+def items(files: Iterable[Path], job: Job, failed: list[schema_parts.Failure]) -> Iterator[tuple[str, Array]]:
     """Name and input (C, H, W) of every image; those that cannot be read go to ``failed``."""
     for file in files:
         try:

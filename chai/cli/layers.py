@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 
-from . import options, output, schemas
+from . import options, output, schema_parts, schemas
 
 EPILOG = "a type that is missing here can be added: see 'Add a layer' in the README"
 
@@ -32,7 +32,7 @@ def execute(args: argparse.Namespace) -> int:
     plugins.load_shipped()
     plugins.load_named()
     options.load_custom(args)
-    found: list[schemas.LayerType] = []
+    found: list[schema_parts.LayerType] = []
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None

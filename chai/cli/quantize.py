@@ -20,7 +20,7 @@ from ..report import page as reports
 from ..util.files import complete
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import inputs, options, output, schemas, worst
+from . import inputs, options, output, schema_parts, schemas, worst
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -98,7 +98,7 @@ def execute(args: argparse.Namespace) -> int:
     job = inputs.prepare(args, files)
     inputs.warn_of_defaults(job, files)
     card = _Card(args, path, job)
-    failed: list[schemas.Failure] = []
+    failed: list[schema_parts.Failure] = []
     if not args.json:
         output.result(inputs.header(args, job))
     net_options = {
@@ -233,7 +233,7 @@ def _wider(texts: list[str]) -> dict[str, int]:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schemas.Failure]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
 ) -> Iterator[dict[str, Array]]:
     data = None
     for _, data in inputs.batches(inputs.items(files, job, failed), args.batch):

@@ -12,7 +12,7 @@ from ..runtime import timeline
 from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
-from . import answers, inputs, options, output, schemas
+from . import answers, inputs, options, output, schema_parts, schemas
 from .drawing import Drawing
 from .parsing import refuse
 
@@ -94,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     job = inputs.prepare(args, files)
     _check_formats(args, job)
     results: list[dict[str, Any]] = []
-    failed: list[schemas.Failure] = []
+    failed: list[schema_parts.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     speeds = Speeds()
     data = None
@@ -161,7 +161,7 @@ def _report(
     args: argparse.Namespace,
     job: inputs.Job,
     results: list[dict[str, Any]],
-    failed: list[schemas.Failure],
+    failed: list[schema_parts.Failure],
     speeds: Speeds,
 ) -> None:
     perf = speeds.measured if args.perf else None
