@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..runtime.perf import spread
 from ..util.lazy_numpy import np
 from ..zoo.locate import is_compiled
-from . import options, output
+from . import options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -133,19 +133,20 @@ def _opencv(net: Net, feeds: dict[str, Any], args: argparse.Namespace) -> Callab
 
 
 def _report(args: argparse.Namespace, net: Net, times: dict[str, list[float]], difference: float | None) -> None:
-    rows = {name: spread(t)._asdict() for name, t in times.items()}
+    rows: dict[str, Any] = {name: spread(t)._asdict() for name, t in times.items()}
     ratio = rows["chai"]["median"] / rows["opencv"]["median"] if "opencv" in rows else None
     if args.json:
         output.as_json(
-            "chai.bench/1",
-            network=net.name,
-            device=net.device.name,
-            batch=args.batch,
-            threads=args.threads,
-            rounds=args.rounds,
-            ms_per_image=rows,
-            ratio=ratio,
-            difference=difference,
+            schemas.Bench(
+                network=net.name,
+                device=net.device.name,
+                batch=args.batch,
+                threads=args.threads,
+                rounds=args.rounds,
+                ms_per_image=rows,
+                ratio=ratio,
+                difference=difference,
+            )
         )
         return
     size = ", ".join(f"{b} {show(net.shapes[b])}" for b in net.inputs)

@@ -20,7 +20,7 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import check_custom, inputs, options, output, worst
+from . import check_custom, inputs, options, output, schema_parts, schemas, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def execute(args: argparse.Namespace) -> int:
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
     options.check_formats(args, job.net.graph, "calibration")
-    failed: list[dict[str, str]] = []
+    failed: list[schema_parts.Failure] = []
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:
         inputs.calibrate(args, job)
@@ -120,7 +120,7 @@ def execute(args: argparse.Namespace) -> int:
         "ok": not missed,
     }
     if args.json:
-        output.as_json("chai.check/1", **content)
+        output.as_json(schemas.Check(**content))
     else:
         output.result(inputs.header(args, job))
         _print(args, report, missed)
@@ -137,7 +137,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[dict[str, str]]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
 ) -> Iterator[dict[str, Array]]:
     shown = output.progress(files, len(files), "images", args.quiet)
     items = islice(inputs.items(shown, job, failed), args.limit)

@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..evaluate.check_custom import CustomReport, Row, check_layer
 from ..plugins import CustomLayer
 from ..zoo.locate import locate
-from . import options, output
+from . import options, output, schemas
 
 
 def types(args: argparse.Namespace) -> list[str]:
@@ -36,7 +36,7 @@ def check(args: argparse.Namespace, names: list[str]) -> int:
         rows += check_layer(layer, [net.shapes_of(b) for b in layer.bottoms])
     report = CustomReport(", ".join(names), tuple(rows))
     if args.json:
-        output.as_json("chai.check.custom/1", network=net.name, **report.to_json())
+        output.as_json(schemas.CheckCustom(network=net.name, **report.to_json()))
     else:
         output.result(*str(report).split("\n"))
         output.result("every way agrees" if report.ok else "some ways disagree")

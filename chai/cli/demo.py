@@ -13,7 +13,7 @@ from ..images.drawing import contact_sheet
 from ..runtime.perf import getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
-from . import options, output
+from . import options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -80,18 +80,19 @@ def execute(args: argparse.Namespace) -> int:
     ms = spread(times)
     if args.json:
         output.as_json(
-            "chai.demo/1",
-            network=net.name,
-            device=net.device.name,
-            right=right,
-            right_in_float=exact,
-            total=len(answers),
-            ms=ms._asdict(),
-            picture=str(args.output),
-            images=[
-                {"file": f.name, "truth": t, "says": int(s), "p": float(p[s])}
-                for f, t, s, p in zip(digits.files, digits.truth, answers, probabilities)
-            ],
+            schemas.Demo(
+                network=net.name,
+                device=net.device.name,
+                right=right,
+                right_in_float=exact,
+                total=len(answers),
+                ms={"median": ms.median, "min": ms.min, "p90": ms.p90},
+                picture=str(args.output),
+                images=[
+                    {"file": f.name, "truth": t, "says": int(s), "p": float(p[s])}
+                    for f, t, s, p in zip(digits.files, digits.truth, answers, probabilities)
+                ],
+            )
         )
     else:
         formats = f"   overlay {net.overlay.name}   8 bit" if net.overlay else ""

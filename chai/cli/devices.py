@@ -9,7 +9,7 @@ import sys
 from .. import devices, overlay
 from ..env import env
 from ..errors import UsageError
-from . import options, output
+from . import options, output, schema_parts, schemas
 from .parsing import section
 
 EPILOG = """examples:
@@ -35,7 +35,7 @@ def execute(args: argparse.Namespace) -> int:
         return _test(args)
     if args.device or args.overlay:
         raise UsageError("--device and --overlay say what to test", hint="chai devices --test ...")
-    states = []
+    states: list[schema_parts.ListedDevice] = []
     for name in devices.names():
         device = devices.open(name)
         usable, state = device.status()
@@ -44,13 +44,14 @@ def execute(args: argparse.Namespace) -> int:
     jit = "numba" if importlib.util.find_spec("numba") else "none: custom layers run as plain Python"
     if args.json:
         output.as_json(
-            "chai.devices/1",
-            devices=states,
-            overlays=[
-                {"overlay": o.name, "part": o.part, "boards": [b.name for b in o.boards], "title": o.title}
-                for o in boards
-            ],
-            custom_layers=jit,
+            schemas.Devices(
+                devices=states,
+                overlays=[
+                    {"overlay": o.name, "part": o.part, "boards": [b.name for b in o.boards], "title": o.title}
+                    for o in boards
+                ],
+                custom_layers=jit,
+            )
         )
         return 0
     output.table(
@@ -84,13 +85,14 @@ def _test(args: argparse.Namespace) -> int:
     failed = sum(not result.ok for result in results)
     if args.json:
         output.as_json(
-            "chai.selftest/1",
-            device=device.name,
-            overlay=on.name,
-            build=f"{on.build:08x}",
-            tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in results],
-            failed=failed,
-            ok=not failed,
+            schemas.Selftest(
+                device=device.name,
+                overlay=on.name,
+                build=f"{on.build:08x}",
+                tests=[{"name": r.name, "ok": r.ok, "reason": r.reason, "ms": r.ms} for r in results],
+                failed=failed,
+                ok=not failed,
+            )
         )
     else:
         output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")

@@ -11,7 +11,7 @@ from ..blob import show
 from ..chaidnn.estimate import Estimate, estimate, write
 from ..overlay import load
 from ..util.table import quantity
-from . import options, output
+from . import options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -56,27 +56,28 @@ def execute(args: argparse.Namespace) -> int:
             output.say(f"warning: {args.layers}:{e.line}: {e.reason}: counted as 0 ms")
     if args.json:
         output.as_json(
-            "chai.estimate/1",
-            file=str(args.layers),
-            overlay=overlay.name,
-            clock_mhz=overlay.clock_mhz,
-            assumed=list(overlay.assumed),
-            layers=[
-                {
-                    "line": e.line,
-                    "type": e.type,
-                    "engine": e.engine,
-                    "reason": e.reason or None,
-                    "input": e.input,
-                    "output": e.output,
-                    "macs": e.macs,
-                    "cycles": e.cycles,
-                    "ms": e.ms,
-                }
-                for e in estimates
-            ],
-            cycles=sum(e.cycles for e in estimates),
-            ms=sum(e.ms for e in estimates),
+            schemas.Estimate(
+                file=str(args.layers),
+                overlay=overlay.name,
+                clock_mhz=overlay.clock_mhz,
+                assumed=list(overlay.assumed),
+                layers=[
+                    {
+                        "line": e.line,
+                        "type": e.type,
+                        "engine": e.engine,
+                        "reason": e.reason or None,
+                        "input": list(e.input) if e.input else None,
+                        "output": list(e.output) if e.output else None,
+                        "macs": e.macs,
+                        "cycles": e.cycles,
+                        "ms": e.ms,
+                    }
+                    for e in estimates
+                ],
+                cycles=sum(e.cycles for e in estimates),
+                ms=sum(e.ms for e in estimates),
+            )
         )
     else:
         _print(estimates, overlay)

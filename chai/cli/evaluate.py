@@ -12,7 +12,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import devices
 from ..env import env
@@ -28,7 +28,7 @@ from ..images import preprocess as images
 from ..offload.formats import given
 from ..util.data.journal import Journal
 from ..zoo.locate import is_compiled, locate
-from . import inputs, options, output
+from . import inputs, options, output, schema_parts, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ def execute(args: argparse.Namespace) -> int:
         output.result(inputs.header(args, prepared))
         output.result(_described(job.output))
     records, lost = _run(args, job, todo)
-    failed = [{"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))]
+    failed: list[schema_parts.Failure] = [
+        {"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))
+    ]
     for one in failed:
         output.say(f"error: {one['file']}: {one['error']}")
     if not records:
@@ -148,7 +150,7 @@ def execute(args: argparse.Namespace) -> int:
     if not first.known and (args.truth or args.labels):
         output.say(f"warning: {args.truth or args.labels} does not say the class of any of these images")
     if args.json:
-        content = {
+        content: dict[str, Any] = {
             "network": prepared.net.name,
             "output": asdict(job.output),
             "images": first.images,
@@ -158,7 +160,7 @@ def execute(args: argparse.Namespace) -> int:
             "float": sides["float"].judged() if "float" in sides else None,
             "devices": {d: sides[d].to_json() if d in others else sides[d].judged() for d in job.devices},
         }
-        output.as_json("chai.evaluate/3", **content, preprocess=inputs.describe(prepared), failed=failed)
+        output.as_json(schemas.Evaluate(**content, preprocess=inputs.describe(prepared), failed=failed))
     else:
         output.table([f"{first.images} images", *sides], chosen.rows(sides), "l" + "r" * len(sides))
         if not args.quiet and not first.known:

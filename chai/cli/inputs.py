@@ -13,7 +13,7 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import preprocess as images
 from ..util.lazy_numpy import np
-from . import options, output
+from . import options, output, schema_parts
 from .parsing import refuse
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def calibrate(args: argparse.Namespace, job: Job) -> None:
     job.net.calibrate(**{job.blob: np.stack(inputs)})
 
 
-def items(files: Iterable[Path], job: Job, failed: list[dict[str, str]]) -> Iterator[tuple[str, Array]]:
+def items(files: Iterable[Path], job: Job, failed: list[schema_parts.Failure]) -> Iterator[tuple[str, Array]]:
     """Yield name and input (C, H, W) of every image; add those that cannot be read to ``failed``."""
     for file in files:
         try:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from typing import Any
 
-from . import options, output
+from . import options, output, schema_parts, schemas
 from .parsing import section
 
 EPILOG = """examples:
@@ -38,7 +37,7 @@ def execute(args: argparse.Namespace) -> int:
     plugins.load_shipped()
     plugins.load_named()
     options.load_custom(args)
-    rows: list[dict[str, Any]] = []
+    rows: list[schema_parts.LayerType] = []
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None
@@ -61,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
         about = custom.place + (f" (version {custom.version})" if custom.version else "")
         rows.append({"type": name, "kind": "custom", "parameters": "xcustom_param", "summary": about})
     if args.json:
-        output.as_json("chai.layers/1", layers=rows)
+        output.as_json(schemas.Layers(layers=rows))
         return 0
     output.table(
         ["type", "kind", "summary"], [[f["type"], f["kind"].partition(":")[0], f["summary"]] for f in rows], "lll"

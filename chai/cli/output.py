@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
+from shutil import get_terminal_size
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
 from ..util.files import obstacle
-from ..util.table import plain, quantity
+from ..util.table import Table, filled, fit, plain, quantity, widths
 from ..util.text import encodable, tell, visible
+
+if TYPE_CHECKING:
+    from .schemas import Schema
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
@@ -89,31 +93,77 @@ def _target(text: str, folder: bool) -> Path:
     return path
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> None:
-    """Print a table to stdout: with rich on a terminal; plain, complete and ASCII elsewhere."""
-    if not sys.stdout.isatty():
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], align: str, optional: Sequence[str] = (), only_piped: int = 0
+) -> None:
+    """Print a table: with colours on a terminal; plain, complete and ASCII anywhere else.
+
+    ``optional``    columns that are left out, first to last, where a terminal is too narrow for all; a line says so
+    ``only_piped``  how many of the last columns no terminal gets
+    """
+    if not on_terminal():
         result(*plain(head, rows, align).encode("ascii", "backslashreplace").decode().split("\n"))
         return
+    from rich.cells import cell_len
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Table(box=None, pad_edge=False, header_style="bold")
-    for name, side in zip(head, align):
-        grid.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
-    for row in rows:
-        cells = (
-            Text(encodable(visible(cell), sys.stdout), style=ENGINE_STYLE.get(cell.rstrip("?"), "")) for cell in row
-        )
-        grid.add_row(*cells)
-    Console().print(grid)
+    last = len(head) - only_piped
+    rows = [[encodable(visible(cell), sys.stdout) for cell in row[:last]] for row in rows]
+    whole = Table(head[:last], rows, align[:last])
+    shown, left_out = fit(whole, terminal_width(), optional, cell_len)
+    if optional and sum(widths(shown, cell_len)) + 2 * (len(shown.head) - 1) > terminal_width():
+        for first, *others in shown.rows:  # a name has a line for itself rather than be torn
+            result(first, "  " + "  ".join(others))
+    else:
+        grid = Grid(box=None, pad_edge=False, header_style="bold")
+        for name, side in zip(shown.head, shown.align):
+            grid.add_column(name, justify="left" if side == "l" else "right", no_wrap=side == "r", overflow="fold")
+        for row in shown.rows:
+            grid.add_row(*(Text(cell, style=ENGINE_STYLE.get(cell.rstrip("?"), "")) for cell in row))
+        Console(width=terminal_width()).print(grid)
+    if left_out:
+        result(f"left out on {terminal_width()} columns: {', '.join(left_out)} (a pipe and --json have all)")
 
 
-def as_json(schema: str, **content: Any) -> None:
-    """Print one JSON object with its schema to stdout. Numbers that are not finite become null."""
+def on_terminal() -> bool:
+    """Return whether results go to a terminal."""
+    return sys.stdout.isatty()
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; COLUMNS goes first."""
+    return get_terminal_size().columns
+
+
+def listed(label: str, text: str, items: Sequence[str] = ()) -> None:
+    """Print a line that begins with a label, and items with commas between them.
+
+    A terminal gets lines of its width, indented below the first; no word of the text and no item is torn.
+    """
+    if not on_terminal():
+        line = " ".join(filter(None, [f"{label:<8}", text, ", ".join(items)]))
+        result(visible(line).encode("ascii", "backslashreplace").decode())
+        return
+    words = [encodable(visible(word), sys.stdout) for word in text.split()]
+    names = [encodable(visible(item), sys.stdout) for item in items]
+    result(*filled(f"{label:<8}", [*words, *names], terminal_width(), " " * 9, commas=len(words)))
+
+
+def as_json(content: Schema) -> None:
+    """Print one JSON object, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
     import json
 
-    result(*json.dumps(_finite({"schema": schema, **content}), indent=1, allow_nan=False).split("\n"))
+    result(*json.dumps(plain_values(content), indent=1, allow_nan=False).split("\n"))
+
+
+def plain_values(content: Schema) -> dict[str, Any]:
+    """Return what ``as_json`` prints: dictionaries, lists, text, finite numbers and None."""
+    from dataclasses import asdict
+
+    values: dict[str, Any] = _finite({"schema": content.schema, **asdict(content)})
+    return values
 
 
 def _finite(value: Any) -> Any:

@@ -20,7 +20,7 @@ from ..report import page as reports
 from ..util.files import complete
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import inputs, options, output, worst
+from . import inputs, options, output, schema_parts, schemas, worst
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def execute(args: argparse.Namespace) -> int:
     job = inputs.prepare(args, files)
     inputs.warn_of_defaults(job, files)
     card = _Card(args, path, job)
-    failed: list[dict[str, str]] = []
+    failed: list[schema_parts.Failure] = []
     if not args.json:
         output.result(inputs.header(args, job))
     net_options = {
@@ -154,7 +154,7 @@ def execute(args: argparse.Namespace) -> int:
         "failed": failed,
     }
     if args.json:
-        output.as_json("chai.quantize/1", **content)
+        output.as_json(schemas.Quantize(**content))
     else:
         _print(outcome)
     if args.html:
@@ -253,7 +253,7 @@ def _wider(texts: list[str]) -> dict[str, int]:
 
 
 def _inputs(
-    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[dict[str, str]]
+    args: argparse.Namespace, files: list[Path], job: inputs.Job, failed: list[schema_parts.Failure]
 ) -> Iterator[dict[str, Array]]:
     data = None
     for _, data in inputs.batches(inputs.items(files, job, failed), args.batch):

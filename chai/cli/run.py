@@ -12,7 +12,7 @@ from ..runtime import timeline
 from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
-from . import answers, inputs, options, output
+from . import answers, inputs, options, output, schema_parts, schemas
 from .drawing import Drawing
 from .parsing import refuse, section
 
@@ -95,7 +95,7 @@ def execute(args: argparse.Namespace) -> int:
     job = inputs.prepare(args, files)
     _check_formats(args, job)
     results: list[dict[str, Any]] = []
-    failed: list[dict[str, str]] = []
+    failed: list[schema_parts.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     speeds = Speeds()
     data = None
@@ -162,21 +162,20 @@ def _report(
     args: argparse.Namespace,
     job: inputs.Job,
     results: list[dict[str, Any]],
-    failed: list[dict[str, str]],
+    failed: list[schema_parts.Failure],
     speeds: Speeds,
 ) -> None:
     perf = speeds.measured if args.perf else None
     if args.json:
-        output.as_json(
-            "chai.run/2",
-            network=job.net.name,
-            device=job.net.device.name,
-            preprocess=inputs.describe(job),
-            ms_per_image=speeds.ms_per_image,
-            images=results,
-            failed=failed,
-            perf=perf.to_json() if perf is not None else None,
-        )
+        content: dict[str, Any] = {
+            "network": job.net.name,
+            "device": job.net.device.name,
+            "preprocess": inputs.describe(job),
+            "ms_per_image": speeds.ms_per_image,
+            "images": results,
+            "perf": perf.to_json() if perf is not None else None,
+        }
+        output.as_json(schemas.Run(**content, failed=failed))
     elif results:
         output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}")
         if perf is not None:

@@ -1,55 +1,93 @@
-"""chai show: a network, layer by layer."""
+"""chai show: a network layer by layer, as a prototxt, planned for an overlay or compiled."""
 
 from __future__ import annotations
 
 import argparse
-from math import prod
-from typing import TYPE_CHECKING, Any, cast
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
-from ..graph import Graph, Layer
+from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..util.table import quantity
+from ..report import network_page, page
+from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
+from ..util.table import Table, quantity
 from ..util.text import visible
 from ..zoo.locate import is_compiled, locate, read_graph
-from . import options, output
-from .parsing import refuse
+from . import options, output, schemas
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from ..plugins import CustomLayer
+    from ..blob import Shape
+    from ..codegen.chain import Footprint
+    from ..net import Net
+    from ..offload.cost import Cost
 
-EPILOG = """examples:
-  chai show googlenet
-  chai show googlenet --overlay pynq-z2
-  chai show net.prototxt net.caffemodel --shape data=1x3x300x300
-  chai show lenet --dot | dot -Tpng > lenet.png
-  chai show net.chai"""
+EPILOG = """example:
+  chai show googlenet --overlay pynq-z2 --html googlenet.html"""
+OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # columns that a terminal may not have room for
+
+
+@dataclass(frozen=True)
+class View:
+    """A network as it is shown. ``shapes`` are those of outputs that are known; without a plan ``net`` is None."""
+
+    content: schemas.Show
+    graph: Graph
+    shapes: Mapping[str, Shape]
+    net: Net | None = None
+    costs: tuple[Cost, ...] = ()
+    memory: Footprint | None = None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the command takes."""
+    """Add the options."""
+    parser.usage = "chai show NET [WEIGHTS] [--overlay NAME] [--json | --dot] [--html FILE] [options]"
     options.network(parser)
-    parser.add_argument("--batch", type=int, metavar="N", help="images per pass (default: 1)")
-    parser.add_argument("--params", action="store_true", help="also the number of trained parameters")
+    section(parser, "network").add_argument(
+        "--batch", type=int, metavar="N", help="plan for N images per pass (default: 1)"
+    )
     options.execution(parser, device=False)
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--json", action="store_true", help="as JSON")
-    kind.add_argument("--dot", action="store_true", help="as a Graphviz graph")
+    group = section(parser, "output")
+    group.add_argument("--params", action="store_true", help="add a column with the number of trained parameters")
+    kind = group.add_mutually_exclusive_group()
+    kind.add_argument("--json", action="store_true", help="print JSON")
+    kind.add_argument("--dot", action="store_true", help="print a Graphviz graph")
+    group.add_argument("--html", type=output.file, metavar="FILE", help="also draw the network, as one HTML page")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print the network. With weights, check that every layer finds its own."""
     if is_compiled(args.net):
-        from . import listing
+        view = _compiled(args)
+    elif args.overlay or args.engine:
+        view = _planned(args)
+    else:
+        view = _unplanned(args)
+    if args.json:
+        output.as_json(view.content)
+    elif args.dot:
+        output.result(*_dot(view.graph, view.content.layers))
+    else:
+        _print(view, args)
+    if args.html:
+        _save_page(args.html, view)
+        output.say(f"wrote {args.html}")
+    if not (args.quiet or args.json or args.dot):
+        known = view.content.compiled or view.content.weights
+        output.say(f"next: chai run {options.named(args, known)} -i IMAGE")
+    return 0
 
-        return listing.show(args)
-    if args.overlay or args.engine:
-        from . import split
 
-        return split.show(args)
+# -- what is shown
+
+
+def _unplanned(args: argparse.Namespace) -> View:
     refuse(
         args,
         (*options.FORMATS, "autotune", "no_jit"),
@@ -61,132 +99,261 @@ def execute(args: argparse.Namespace) -> int:
     options.load_custom(args)
     path, weights = locate(args.net, args.weights)
     graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
-    sizes = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
-    sizes.update(options.shapes(args.shape))
-    shapes = infer_shapes(graph, {b: s for b, s in sizes.items() if s}, partial=weights is None)
+    inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
+    inputs.update(options.shapes(args.shape))
+    shapes = infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
     if weights is not None:
         check_fit(graph, shapes, Weights(weights))
-    layers = list(_describe(graph, shapes))
-    if args.json:
-        output.as_json(
-            "chai.show/1",
-            network=graph.name,
-            file=graph.path,
-            inputs=_sizes(graph.inputs, shapes),
-            outputs=graph.outputs,
-            layers=layers,
-        )
-    elif args.dot:
-        output.result(*_dot(graph, shapes))
-    else:
-        _print(graph, layers, shapes, args)
-    return 0
-
-
-def _sizes(blobs: Any, shapes: dict[str, Shape]) -> dict[str, list[int] | None]:
-    return {b: list(shapes[b]) if b in shapes else None for b in blobs}
-
-
-def _describe(graph: Graph, shapes: dict[str, Shape]) -> Iterator[dict[str, Any]]:
-    """Yield each layer as in the JSON; what follows from an unknown input size is None."""
-    for layer in graph.layers:
-        outputs = [
-            t for t in layer.tops if not layer.source or t in graph.inputs
-        ]  # a label that no layer reads is none
-        complete = shapes.keys() >= {*layer.bottoms, *outputs}
-        bottoms = tuple(shapes[b] for b in layer.bottoms) if complete else ()
-        tops = tuple(shapes[t] for t in outputs) if complete else ()
-        yield {
-            "name": layer.name,
-            "type": layer.type,
-            "bottoms": [graph.caffe_name(b) for b in layer.bottoms],
-            "tops": [graph.caffe_name(t) for t in layer.tops],
-            "shapes": [list(shapes[t]) if t in shapes else None for t in outputs],
-            "macs": layer.macs(bottoms, tops) if complete else None,
-            "parameters": 0 if layer.source else sum(map(prod, layer.weight_shapes(*bottoms))) if complete else None,
-            "engine": "input" if layer.source else layer.engine,
-            "defined": _custom(layer).custom.place if layer.engine == "custom" else None,
-            "implementation": _implementation(layer, bottoms) if complete else None,
-        }
-
-
-def _implementation(layer: Layer, bottoms: tuple[Shape, ...]) -> str | None:
-    """Return which of a custom layer's implementations runs, and why; None where there is one only."""
-    if layer.engine != "custom" or len(_custom(layer).custom.implementations) == 1:
-        return None
-    return _custom(layer).choice(bottoms)
-
-
-def _custom(layer: Layer) -> CustomLayer:
-    return cast("CustomLayer", layer)
-
-
-def _print(graph: Graph, layers: list[dict[str, Any]], shapes: dict[str, Shape], args: argparse.Namespace) -> None:
-    rows = []
-    for i, layer in enumerate(layers):
-        top = " ".join(_size(s) for s in layer["shapes"]) or "-"
-        row = [
-            str(i),
-            layer["name"],
-            layer["type"],
-            top,
-            _count(layer["macs"]),
-            layer["engine"],
-        ]
-        if args.params:
-            row.insert(5, _count(layer["parameters"]))
-        rows.append(row)
-    head = ["#", "layer", "type", "out shape", "MACs", "engine"]
-    if args.params:
-        head.insert(5, "params")
-    output.table(head, rows, "rlllr" + ("rl" if args.params else "l"))
-    custom = [layer for layer in layers if layer["engine"] == "custom"]
-    macs, parameters = (_total(layer[kind] for layer in layers) for kind in ("macs", "parameters"))
-    output.result(
-        f"summary  {len(layers)} layers, {macs} MACs, {parameters} parameters"
-        + (f", {len(custom)} custom" if custom else "")
+    content = schemas.Show(
+        network=graph.name,
+        file=graph.path,
+        compiled=False,
+        weights=weights is not None,
+        inputs={b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
+        outputs=list(graph.outputs),
+        notes=list(graph.notes),
+        layers=described(graph, shapes),
     )
-    for layer in custom:
-        output.result(f"custom   {layer['name']} ({layer['type']}): {layer['defined']}")
-        if layer["implementation"]:
-            output.result(f"         runs as {layer['implementation']}")
-    outputs = ", ".join(f"{name} {_size(shapes.get(graph.latest[name]))}" for name in graph.outputs)
-    output.result(f"outputs  {outputs}")
-    for blob in (b for b in graph.inputs if b not in shapes):
-        output.result(f"?        the file does not say the size of input {blob}")
-    for note in graph.notes:
-        output.result(f"note     {note}")
-    if not args.quiet:
-        output.say(f"next: chai run {options.named(args, locate(args.net, args.weights)[1] is not None)} -i IMAGE")
+    outputs = {name: shapes[graph.latest[name]] for name in graph.outputs if graph.latest[name] in shapes}
+    return View(content, graph, outputs)
 
 
-def _size(shape: Sequence[int] | None) -> str:
-    return "?" if shape is None else show(tuple(shape))
+def _planned(args: argparse.Namespace) -> View:
+    refuse(args, ("params", "dot"), "with --overlay or --engine", hint="leave those out, or it")
+    logging.getLogger("chai").setLevel(logging.ERROR)  # the summary says that there are no weights
+    net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
+    options.check_formats(args, net.graph)
+    net.plan()
+    from ..offload.cost import costs
+    from ..offload.formats import given
+
+    formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
+    estimates = tuple(costs(net.schedule, net.overlay, net.offload.shapes))
+    return _on_overlay(net, net.graph.path, formats, estimates)
+
+
+def _compiled(args: argparse.Namespace) -> View:
+    refuse(
+        args,
+        ("dot", "params", "engine", "batch", "autotune", "no_jit"),
+        f"for {args.net}, which is compiled: it needs the prototxt",
+        hint="name what it was compiled from",
+    )
+    net: Net = options.load_network(args, device="null", overlay=args.overlay)
+    return _on_overlay(net, str(args.net), None)
+
+
+def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
+    """Return a network with a plan. ``formats`` says where those of its blobs are from; None of a compiled one."""
+    from ..codegen.chain import chain, footprint
+    from ..offload.schedule import DeviceStep
+
+    overlay, plan = net.overlay, net.offload.plan
+    assert overlay is not None
+    layers = placed(net)
+    steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
+    views = net.schedule.views
+    memory = footprint([s.chain or chain(overlay, s.tasks, plan.shapes, views, s.inputs, s.outputs) for s in steps])
+    cycles = sum(layer.cycles or 0 for layer in layers)
+    conversions = net.schedule.conversions
+    first = net.shapes[net.inputs[0]]
+    content = schemas.Show(
+        network=net.name,
+        file=file,
+        compiled=formats is None,
+        weights=net.trained,
+        inputs={b: list(net.shapes[b]) for b in net.inputs},
+        outputs=list(net.outputs),
+        notes=list(net.graph.notes),
+        layers=layers,
+        preprocess=net.card.preprocess.describe(first) if len(first) == 4 and first[1] in (1, 3) else None,
+        labels=len(net.card.labels),
+        overlay=overlay.name,
+        build=f"{overlay.build:08x}",
+        batch=net.batch,
+        formats=formats,
+        open_sums=[layer.name for layer in layers if layer.sum_open],
+        conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
+        merged=_merged(net),
+        tasks=sum(len(step.tasks) for step in steps),
+        segments=len(steps),
+        cycles=cycles,
+        modelled_fps=overlay.clock_mhz * 1e6 / cycles * net.batch if cycles else 0.0,
+        costs=[{"layers": [x.name for x in c.layers], "fpga_ms": c.fpga_ms, "host_ms": c.host_ms} for c in estimates],
+        activation_bytes={"peak": memory.activations, "total": memory.apart},
+        constant_bytes=memory.constants,
+    )
+    return View(content, net.graph, net.shapes, net, estimates, memory)
+
+
+def _merged(net: Net) -> list[list[str]]:
+    """Return layers that run as one Task although none took in the other; the first one has the cycles."""
+    from ..offload.schedule import DeviceStep
+
+    names = {layer.name for layer in net.offload.graph.layers}
+    tasks = (task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks)
+    return [[n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes]
+
+
+# -- as text
+
+
+def _print(view: View, args: argparse.Namespace) -> None:
+    layers = view.content.layers
+    listing = table(layers, args.params)
+    piped = listing.head[-1:] == ["reason"]
+    if output.on_terminal():  # further shapes go below
+        rows = [
+            [_first(cell) if head == "out shape" else cell for head, cell in zip(listing.head, row)]
+            for row in listing.rows
+        ]
+        listing = Table(listing.head, rows, listing.align)
+    output.table(listing.head, listing.rows, listing.align, OPTIONAL, only_piped=int(piped))
+    if output.on_terminal():
+        for layer in layers:
+            if len(layer.shapes) > 1:
+                output.listed("shapes", f"of {layer.name}:", list(map(size, layer.shapes)))
+    for label, text, items in _lines(view):
+        output.listed(label, text, items)
+
+
+def table(layers: list[LayerRow], params: bool = False) -> Table:
+    """Return a row for each layer; columns of which nothing is known are left out."""
+    head = ["layer", "type", "out shape", "MACs", "params", "cycles", "engine", "format", "reason"]
+    rows = [
+        [
+            row.name,
+            row.type,
+            sizes(row),
+            _count(row.macs),
+            _count(row.parameters),
+            _count(row.cycles),
+            row.mark,
+            row.format or "-",
+            row.reason or "",
+        ]
+        for row in layers
+    ]
+    planned = any(row.format is not None for row in layers)
+    kept = (
+        {*head[:4], "engine"}
+        | ({"params"} if params else set())
+        | ({"cycles", "format", "reason"} if planned else set())
+    )
+    align = "lllrrrlll"
+    places = [i for i, name in enumerate(head) if name in kept]
+    return Table(
+        [head[i] for i in places], [[row[i] for i in places] for row in rows], "".join(align[i] for i in places)
+    )
+
+
+def _first(shapes: str) -> str:
+    first, *others = shapes.split(" ")
+    return f"{first} +{len(others)}" if others else first
+
+
+Line = tuple[str, str, list[str]]  # label, sentence, list after it
+
+
+def _lines(view: View) -> Iterator[Line]:
+    """Yield what there is to say of a network, most important first."""
+    content = view.content
+    if view.net is None:
+        yield from _totals(content)
+    else:
+        yield "summary", summary(view.net, content.layers), []
+        if content.compiled:
+            yield "compiled", f"for {content.overlay} (build {content.build}), batch {content.batch}", []
+        yield from _plan_lines(view, view.net)
+    for row in content.layers:
+        if row.defined:
+            yield "custom", f"{row.name} ({row.type}): {row.defined}", []
+        if row.implementation:
+            yield "", f"runs as {row.implementation}", []
+    if content.compiled and content.preprocess is not None:
+        yield "images", f"{content.preprocess}, {content.labels} labels", []
+    yield "outputs", "", [f"{name} {size(view.shapes.get(name))}" for name in content.outputs]
+    for blob, shape in content.inputs.items():
+        if shape is None:
+            yield "?", f"the file does not say the size of input {blob}", []
+    for note in content.notes:
+        yield "note", note, []
+
+
+def _totals(content: schemas.Show) -> Iterator[Line]:
+    macs, parameters = total(r.macs for r in content.layers), total(r.parameters for r in content.layers)
+    custom = sum(row.engine == "custom" for row in content.layers)
+    words = f"{len(content.layers)} layers, {macs} MACs, {parameters} parameters"
+    yield "summary", words + (f", {custom} custom" if custom else ""), []
+
+
+def _plan_lines(view: View, net: Net) -> Iterator[Line]:
+    content, overlay = view.content, net.overlay
+    assert overlay is not None
+    if content.open_sums:
+        yield "fpga?", "planned as if its sums fitted the accumulator, which its weights decide:", content.open_sums
+    segments = f"{content.segments} segment{'s' * (content.segments != 1)}"
+    yield "fpga", f"{content.tasks} Tasks in {segments}", []
+    yield "convert", f"{len(content.conversions or ())}:", content.conversions or []
+    if content.merged:
+        yield "merge", f"{len(content.merged)}:", [" + ".join(names) for names in content.merged]
+    for reason, _ in Counter(row.reason for row in content.layers if row.reason).most_common():
+        yield "why host", f"{reason}:", [row.name for row in content.layers if row.reason == reason]
+    yield "memory", str(view.memory), []
+    if content.formats:
+        yield "formats", content.formats, []
+    for cost in view.costs:
+        ends = " .. ".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name)))
+        assumed = "assumed" if "host" in overlay.assumed else "the manifest's"
+        yield "cost", f"{ends}: on the host {cost}, by {assumed} figures", []
+    differ = [row.name for row in content.layers if row.layer_in]
+    if differ:
+        yield "", "read in the format they are written in, not in their layer_in:", differ
+    clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
+    yield "speed", f"{content.modelled_fps:.1f} images/second on the overlay alone, {clock}", []
 
 
 def _count(value: int | None) -> str:
     return "?" if value is None else quantity(value) if value else "-"
 
 
-def _total(values: Iterable[int | None]) -> str:
-    """Return a sum as text; "?" if a part of it is not known."""
-    parts = list(values)
-    return "?" if None in parts else quantity(sum(filter(None, parts)))
+# -- as a page
 
 
-def _dot(graph: Graph, shapes: dict[str, Shape]) -> list[str]:
+def _save_page(path: Path, view: View) -> None:
+    content = view.content
+    title = f"{content.network} on {content.overlay}" if content.overlay else content.network
+    picture = network_page.picture(view.graph, content.layers, view.net)
+    listing = table(content.layers, params=True)
+    page.save(path, network_page.html(title, _facts(view), picture, listing, output.plain_values(content)))
+
+
+def _facts(view: View) -> dict[str, str]:
+    """Return what is said of the network above its picture."""
+    lines: Iterable[Line] = _lines(view)
+    facts: dict[str, str] = {"file": view.content.file}
+    for label, text, items in lines:
+        words = " ".join([text, ", ".join(items)]).strip()
+        facts[label] = f"{facts[label]}; {words}" if label in facts else words
+    return facts
+
+
+# -- as a Graphviz graph
+
+
+def _dot(graph: Graph, layers: list[LayerRow]) -> list[str]:
     lines = ["digraph {", "  rankdir=TB; node [shape=box style=rounded fontname=Helvetica];"]
     writer: dict[str, int] = {}
-    for i, layer in enumerate(graph.layers):
-        top = _size(shapes.get(layer.tops[0])) if layer.tops else ""
-        lines.append(f"  n{i} [label={_quoted(layer, top)}];")
+    for i, (layer, row) in enumerate(zip(graph.layers, layers)):
+        top = size(row.shapes[0]) if row.shapes else ""
+        lines.append(f"  n{i} [label={_quoted(row, top)}];")
         lines += [f"  n{writer[b]} -> n{i};" for b in layer.bottoms]
         writer.update(dict.fromkeys(layer.tops, i))
     return [*lines, "}"]
 
 
-def _quoted(layer: Layer, top: str) -> str:
+def _quoted(row: LayerRow, top: str) -> str:
     """Return a DOT string; Graphviz reads escapes and HTML's entities in it."""
-    lines = (visible(line) for line in (layer.name, f"{layer.type} {top}"))
+    lines = (visible(line) for line in (row.name, f"{row.type} {top}"))
     escaped = (s.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for s in lines)
     return '"' + "\\n".join(escaped) + '"'

@@ -17,6 +17,7 @@ from ..plugins import CustomLayer
 from ..tasks.target import Target, Unsupported
 from ..util import html
 from ..util.table import Table
+from ..util.text import visible
 from .merge_parallel import merge_parallel
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Conversion:
         return ((self.target, self.blob),)
 
     def __str__(self) -> str:
-        return f"{self.type} {self.blob}"
+        return visible(f"{self.type} {self.blob}")
 
 
 class Pack(Conversion):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from ..util.html import COLOURS, text
+from ..util.text import visible
 
-_WIDTH, _HEIGHT, _GAP, _DROP = 214, 50, 18, 26  # pixels: a box, and the space between boxes and between layers
+_WIDTH, _LINE, _GAP, _DROP = 250, 14, 18, 26  # pixels: a box, a line in it, the space between boxes and between layers
 _THIN = 12  # pixels of the lane that a curve takes past a layer of boxes
 _LETTERS = 36  # characters of a line that fit into a box
 _SWEEPS = 6  # passes of the ordering, down and up in turn
@@ -35,41 +37,46 @@ def svg(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> str:
     lanes, links = _lanes(len(boxes), edges)
     order = _ordered(lanes, links)
     x = _columns(order, len(boxes))
+    lines = [_lines(box) for box in boxes]
+    heights = [max((8 + _LINE * len(lines[n]) for n in nodes if n < len(boxes)), default=0) for nodes in order]
+    tops = [_DROP * (row + 1) + sum(heights[:row]) for row in range(len(order))]
     level = {node: row for row, nodes in enumerate(order) for node in nodes}
     left = min(x.values(), default=0.0) - _WIDTH / 2 - _GAP
     right = max(x.values(), default=0.0) + _WIDTH / 2 + _GAP
-    height = (_HEIGHT + _DROP) * len(order) + _DROP
+    height = _DROP * (len(order) + 1) + sum(heights)
     parts = [
         f'<svg viewBox="{left:.0f} 0 {right - left:.0f} {height}" width="{right - left:.0f}" role="img" '
         'aria-label="the network as a graph">'
     ]
     for above, below in links:
-        start = _top(level[above]) + _HEIGHT
-        end = _top(level[below])
+        start = tops[level[above]] + heights[level[above]]
+        end = tops[level[below]]
         middle = (start + end) / 2
         curve = f"M{x[above]:.1f} {start}C{x[above]:.1f} {middle:g} {x[below]:.1f} {middle:g} {x[below]:.1f} {end}"
-        passes = f"M{x[above]:.1f} {_top(level[above])}V{start}" if above >= len(boxes) else ""
+        passes = f"M{x[above]:.1f} {tops[level[above]]}V{start}" if above >= len(boxes) else ""
         parts.append(f'<path class="edge" d="{passes}{curve}"/>')
-    parts += [_drawn(box, x[i], _top(level[i])) for i, box in enumerate(boxes)]
+    parts += [_drawn(box, lines[i], x[i], tops[level[i]], heights[level[i]]) for i, box in enumerate(boxes)]
     return "".join(parts) + "</svg>"
 
 
-def _top(level: int) -> int:
-    return _DROP + level * (_HEIGHT + _DROP)
+def _lines(box: Box) -> list[str]:
+    """Return the lines in a box: a name and a kind that fit, then engine and note in as many lines as they need."""
+    words = f"{box.engine}: {visible(box.note)}" if box.note else box.engine
+    return [_cut(visible(box.name)), _cut(visible(box.kind)), *wrap(words, _LETTERS)]
 
 
-def _drawn(box: Box, x: float, y: int) -> str:
+def _drawn(box: Box, lines: Sequence[str], x: float, y: int, height: int) -> str:
     left = x - _WIDTH / 2
     engine = box.engine if box.engine in COLOURS else "none"
-    lines = (box.name, box.kind, f"{box.engine}: {box.note}" if box.note else box.engine)
     words = "".join(
-        f'<text x="{left + 10:.1f}" y="{y + 15 + 14 * i}"{_WEIGHT if i == 0 else ""}>{text(_cut(line))}</text>'
+        f'<text x="{left + 10:.1f}" y="{y + 1 + _LINE * (i + 1)}"{_WEIGHT if i == 0 else ""}>{text(line)}</text>'
         for i, line in enumerate(lines)
     )
-    title = f"<title>{text(' - '.join(lines))}</title>"
+    whole = (box.name, box.kind, f"{box.engine}: {box.note}" if box.note else box.engine)
+    title = f"<title>{text(' - '.join(whole))}</title>"
     return (
-        f'<g>{title}<rect class="box" x="{left:.1f}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}"/>'
-        f'<rect class="{engine}" x="{left:.1f}" y="{y}" width="5" height="{_HEIGHT}"/>{words}</g>'
+        f'<g class="in-{engine}">{title}<rect class="box" x="{left:.1f}" y="{y}" width="{_WIDTH}" height="{height}"/>'
+        f'<rect class="{engine}" x="{left:.1f}" y="{y}" width="5" height="{height}"/>{words}</g>'
     )
 
 

@@ -1,10 +1,11 @@
-"""Which layer of a network runs where, on what numbers, and why: a row for each layer of the prototxt."""
+"""Rows of reports: each layer of a network, where it runs, on what numbers, and why."""
 
 from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..blob import show
@@ -12,10 +13,11 @@ from ..fixed import Format
 from ..graph import Graph
 from ..offload.formats import from_precision, given
 from ..offload.schedule import DeviceStep
+from ..plugins import CustomLayer
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..blob import Shape
     from ..graph import Layer
@@ -24,115 +26,170 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Placement:
-    """One layer. One that a pass took into another is where the other is, with no cycles of its own.
+class LayerRow:
+    """One layer, as every report lists it. None is what is not known, or not decided without an overlay.
 
-    ``shapes``    of its tops; empty while input sizes are not known
-    ``engine``    fpga, host, custom, input, or "-" for a layer that runs nowhere
-    ``format``    of what the layers that run as one write; "at first batch" while it is not known
-    ``layer_in``  the format of its input that its precision_param asks for and does not get
-    ``reason``    why it is not on the overlay
-    ``sum_open``  it is on the overlay if its sums fit the accumulator, which only its weights can tell
+    ``shapes``      of its tops that are read; one that no known input size gives is None
+    ``macs``        multiply-accumulates of a pass. On an overlay a layer that was merged into another has none of its own
+    ``parameters``  trained numbers
+    ``engine``      fpga, host, custom, input, or "-" for a layer that runs nowhere
+    ``cycles``      modelled clock cycles of a pass on the overlay
+    ``format``      of what the layers that run as one write; "at first batch" while it is not known
+    ``layer_in``    the format of its input that its precision_param asks for and does not get
+    ``reason``      why it is not on the overlay
+    ``sum_open``    it is on the overlay if its sums fit the accumulator, which only its weights can tell
+    ``defined``     file and line of a custom layer
+    ``implementation``  which implementation of a custom layer runs, and why; None where there is only one
     """
 
     name: str
     type: str
-    shapes: tuple[Shape, ...]
-    macs: int
-    cycles: int
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    shapes: tuple[Shape | None, ...]
+    macs: int | None
+    parameters: int | None
     engine: str
-    format: str
+    cycles: int | None = None
+    format: str | None = None
     layer_in: str | None = None
     reason: str | None = None
-    sum_open: bool = False
+    sum_open: bool | None = None
+    defined: str | None = None
+    implementation: str | None = None
+
+    @property
+    def mark(self) -> str:
+        """Return the engine, with a question mark if only the weights can tell whether it is the overlay."""
+        return self.engine + "?" * bool(self.sum_open)
 
 
-def placed(net: Network) -> list[Placement]:
-    """Return every layer of a network, as its input sizes and formats are now. Nothing is computed that a pass would
-    not."""
-    if net.overlay is None or not net.shapes:
-        return [_unplaced(net, layer) for layer in net.graph.layers]
+def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
+    """Return every layer of a graph for which nothing is planned. ``shapes`` has the blobs whose sizes are known."""
+    return [_described(graph, layer, shapes) for layer in graph.layers]
+
+
+def placed(net: Network) -> list[LayerRow]:
+    """Return every layer of a network, as its input sizes and formats are now. Runs no layer."""
+    rows = described(net.graph, _shapes(net))
+    if net.overlay is None:
+        return [replace(row, format="float32") for row in rows]
+    if not net.shapes:
+        return [replace(row, engine="input" if row.engine == "input" else "-") for row in rows]
     offload: Execution = net.offload
     times, products = _of_tasks(offload)
     engines, reasons = _engines(offload)
-    standing = {name: layer for layer in engines for name in layer.origin}
+    carrier = {name: layer for layer in engines for name in layer.origin}
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
     packed = offload.schedule.from_host
     own = given(offload.graph)
-    formats: Mapping[str, Format] | None = None
-    if net.calibrated or own:  # before a network with its own formats is planned, the schedule has none
-        formats = offload.formats or from_precision(offload.graph)
-    found = []
-    for layer in net.graph.layers:
-        stands = standing.get(layer.name, layer)
-        where = "input" if layer.source else engines.get(stands, "-")
-        engine = layer.engine if where == "host" else where
-        found.append(
-            Placement(
-                layer.name,
-                layer.type,
-                _tops(net, layer),
-                products[layer.name] if layer.on_device else _macs(net, layer),
-                times[layer.name],
-                engine,
-                _format(formats, stands, where, packed),
-                _not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
-                reasons.get(layer.name),
-                layer.name in offload.plan.open_sums,
+    formats = known_formats(net)
+    placements = []
+    for layer, row in zip(net.graph.layers, rows):
+        runs_as = carrier.get(layer.name, layer)
+        where = "input" if layer.source else engines.get(runs_as, "-")
+        placements.append(
+            replace(
+                row,
+                macs=products[layer.name] if layer.on_device else row.macs,
+                engine=layer.engine if where == "host" else where,
+                cycles=times[layer.name],
+                format=_format(formats, runs_as, where, packed),
+                layer_in=_not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
+                reason=reasons.get(layer.name),
+                sum_open=layer.name in offload.plan.open_sums,
             )
         )
-    return found
+    return placements
+
+
+def known_formats(net: Network) -> Mapping[str, Format] | None:
+    """Return the formats that passes use, by blob; None while they are to be measured."""
+    if not (net.calibrated or given(net.offload.graph)):
+        return None  # those of a schedule that was made to look at it are placeholders
+    return net.offload.formats or from_precision(net.offload.graph)
 
 
 def table(net: Network) -> Table:
     """Layer, type, output shape, engine (fpga? where ``sum_open``) and format."""
-    rows = [
-        (p.name, p.type, " ".join(map(show, p.shapes)) or "-", p.engine + "?" * p.sum_open, p.format)
-        for p in placed(net)
-    ]
+    rows = [(r.name, r.type, sizes(r), r.mark, r.format or "-") for r in placed(net)]
     return Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
 
 
-def summary(net: Network, layers: Sequence[Placement] | None = None) -> str:
-    """Return one line: how many layers and multiply-accumulates the overlay has, how many layers the host, and what is
-    open.
+def sizes(row: LayerRow) -> str:
+    """Return the shapes of a layer's tops as text, "?" for each that is not known."""
+    return " ".join(map(size, row.shapes)) or "-"
+
+
+def size(shape: Shape | None) -> str:
+    """Return a shape as text, "?" where it is not known."""
+    return "?" if shape is None else show(shape)
+
+
+def summary(net: Network, layers: Sequence[LayerRow] | None = None) -> str:
+    """Return one line: the layers and multiply-accumulates of overlay and host, and what is open.
 
     ``layers`` are those of ``placed``, if they are known already.
     """
     layers = placed(net) if layers is None else layers
     engines = Counter(p.engine for p in layers)
-    macs = sum(p.macs for p in layers)
+    macs = total(p.macs for p in layers)
     if net.overlay is None:
-        return f"{len(layers)} layers in float32, {quantity(macs)} MACs"
-    share = 100 * sum(p.macs for p in layers if p.engine == "fpga") / (macs or 1)
+        return f"{len(layers)} layers in float32, {macs} MACs"
+    everything = sum(p.macs or 0 for p in layers)
+    share = 100 * sum(p.macs or 0 for p in layers if p.engine == "fpga") / (everything or 1)
     host = engines["host"] + engines["custom"]
-    line = f"{engines['fpga']} layers fpga ({floored(share)} % of {quantity(macs)} MACs), {host} host"
+    line = f"{engines['fpga']} layers fpga ({floored(share)} % of {macs} MACs), {host} host"
     if net.trained:
         return line
-    count = sum(p.sum_open for p in layers)
+    count = sum(bool(p.sum_open) for p in layers)
     return line + (f"; no weights: whether the sums of {count} fit is open" if count else "; no weights")
 
 
-def _unplaced(net: Network, layer: Layer) -> Placement:
-    engine, format = (layer.engine, "float32") if net.overlay is None else ("-", "-")
-    macs = _macs(net, layer) if net.shapes else 0
-    return Placement(layer.name, layer.type, _tops(net, layer), macs, 0, "input" if layer.source else engine, format)
+def total(values: Iterable[int | None]) -> str:
+    """Return a sum as text; "?" if a part of it is not known."""
+    parts = list(values)
+    return "?" if None in parts else quantity(sum(filter(None, parts)))
 
 
-def _tops(net: Network, layer: Layer) -> tuple[Shape, ...]:
-    found = []
-    for top in layer.tops:
+def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> LayerRow:
+    tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # a label that no layer reads is none
+    complete = shapes.keys() >= {*layer.bottoms, *tops}
+    reads, writes = (tuple(shapes[b] for b in blobs) if complete else () for blobs in (layer.bottoms, tops))
+    parameters = None
+    if complete and not layer.on_device:  # a compiled one is packed for the overlay, and computes nothing itself
+        parameters = 0 if layer.source else sum(map(prod, layer.weight_shapes(*reads)))
+    return LayerRow(
+        layer.name,
+        layer.type,
+        tuple(map(graph.caffe_name, layer.bottoms)),
+        tuple(map(graph.caffe_name, layer.tops)),
+        tuple(shapes.get(t) for t in tops),
+        layer.macs(reads, writes) if complete and not layer.on_device else None,
+        parameters,
+        "input" if layer.source else layer.engine,
+        defined=layer.custom.place if isinstance(layer, CustomLayer) else None,
+        implementation=_implementation(layer, reads) if complete else None,
+    )
+
+
+def _implementation(layer: Layer, bottoms: tuple[Shape, ...]) -> str | None:
+    if not isinstance(layer, CustomLayer) or len(layer.custom.implementations) == 1:
+        return None
+    return layer.choice(bottoms)
+
+
+def _shapes(net: Network) -> dict[str, Shape]:
+    """Return the shape of every blob that is known before a pass, by its id."""
+    shapes = {}
+    for blob in {blob for layer in net.graph.layers for blob in (*layer.bottoms, *layer.tops)}:
         with suppress(KeyError):  # known only at run time
-            found.append(net.shapes_of(top))
-    return tuple(found)
-
-
-def _macs(net: Network, layer: Layer) -> int:
-    return layer.macs(tuple(net.shapes_of(b) for b in layer.bottoms), _tops(net, layer))
+            shapes[blob] = net.shapes_of(blob)
+    return shapes
 
 
 def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
-    """fpga or host of every layer that runs, and the reasons of those on the host."""
+    """Return fpga or host of every layer that runs, and the reasons of those on the host."""
     segments = offload.partition.segments
     return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
 

@@ -71,20 +71,29 @@ def html(
     table: Table,
     data: Mapping[str, Any],
 ) -> str:
-    """Return the page: facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN) to compute on
-    with."""
+    """Return a page with facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN)."""
+    body = [
+        *(f"<p>{text(line)}</p>" for line in verdict),
+        *(f'<p class="no">missed: {text(line)}</p>' for line in missed),
+        f'<h2>{text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
+        f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
+    ]
+    return document(title, facts, body, data)
+
+
+def document(
+    title: str, facts: Mapping[str, str], body: Sequence[str], data: Mapping[str, Any], style: str = ""
+) -> str:
+    """Return a page of a title, facts, the HTML of ``body``, and ``data`` as JSON (without NaN) to compute on with."""
     pairs = "".join(f"<dt>{text(k)}<dd>{text(v)}" for k, v in facts.items())
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             '<meta name="viewport" content="width=device-width">',
-            f"<title>{text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+            f"<title>{text(title)}</title>\n<style>{_STYLE}{style}</style>\n</head>\n<body>",
             f"<h1>{text(title)}</h1>\n<dl>{pairs}</dl>",
-            *(f"<p>{text(line)}</p>" for line in verdict),
-            *(f'<p class="no">missed: {text(line)}</p>' for line in missed),
-            f'<h2>{text(chart.title)}</h2>\n<div class="wide">{svg(chart)}</div>',
-            f'<h2>All numbers</h2>\n<div class="wide">{markup(table)}</div>',
+            *body,
             f'<script type="application/json" id="data">{_json(data)}</script>',
             "</body>\n</html>\n",
         ]

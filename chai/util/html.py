@@ -10,6 +10,7 @@ from .text import visible
 
 # Okabe-Ito: colour-blind safe on light and dark backgrounds. A word always accompanies the colour.
 COLOURS = {"fpga": "#0072B2", "host": "#E69F00", "custom": "#CC79A7", "input": "#009E73"}
+COLOURS |= {"pack": "#56B4E9", "unpack": "#56B4E9"}  # between the two; the word says which
 MOST = 200  # rows of a table in a notebook
 
 # Text and background keep the notebook's colours, light or dark.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -27,6 +27,48 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str, gap: s
         cells = (c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align))
         lines.append(gap.join(cells).rstrip())
     return "\n".join(lines)
+
+
+def widths(table: Table, size: Callable[[str], int] = len) -> list[int]:
+    """Return the width of each column. ``size`` measures a text."""
+    return [max(map(size, column)) for column in zip(table.head, *table.rows)]
+
+
+def fit(
+    table: Table, width: int, optional: Sequence[str], size: Callable[[str], int] = len, gap: int = 2
+) -> tuple[Table, list[str]]:
+    """Leave out columns until the table is no wider than ``width``; return it and the heads of what was left out.
+
+    ``optional`` columns are left out in this order. Without all of them the table may still be too wide.
+    """
+    left_out = []
+    for head in optional:
+        if sum(widths(table, size)) + gap * (len(table.head) - 1) <= width:
+            break
+        if head in table.head:
+            table = _without(table, table.head.index(head))
+            left_out.append(head)
+    return table, left_out
+
+
+def _without(table: Table, column: int) -> Table:
+    head, align, *rows = ([*row[:column], *row[column + 1 :]] for row in (table.head, table.align, *table.rows))
+    return Table(head, rows, "".join(align))
+
+
+def filled(begin: str, words: Sequence[str], width: int, indent: str, commas: int) -> list[str]:
+    """Return ``begin`` and words as lines of at most ``width``; a word is never cut, however long.
+
+    ``commas``  number of the first word that commas follow, up to the last but one
+    """
+    lines = [begin]
+    for i, word in enumerate(words):
+        part = word + "," * (commas <= i < len(words) - 1)
+        if len(lines[-1]) + 1 + len(part) <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(indent + part)
+    return lines
 
 
 def floored(value: float, digits: int = 1) -> str:

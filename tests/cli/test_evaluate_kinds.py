@@ -17,6 +17,7 @@ from chai.artifact.save import save
 from chai.evaluate.workers import processes
 from chai.evaluate.workers.job import answer, release
 from chai.parser.caffemodel import write_caffemodel
+from tests.cli.conforms import checked
 from tests.evaluate.test_outputs import CONV, FC, INPUT, SSD, layer
 
 Evaluate = Callable[..., "dict[str, Any]"]
@@ -108,7 +109,8 @@ def test_a_detector_is_measured_by_its_boxes(tmp_path: Path, photos: Path, evalu
     found = [evaluated(net, "--batch", n, "--calibration", photos) for n in (1, 2, 5)]
     assert found[0]["devices"] == found[1]["devices"] == found[2]["devices"]
     content = found[0]
-    assert (content["schema"], content["images"], content["threshold"]) == ("chai.evaluate/3", 5, 0.3)
+    checked(content, "chai.evaluate/3")
+    assert (content["images"], content["threshold"]) == (5, 0.3)
     assert content["output"] == {
         "blob": "detection_out", "kind": "boxes", "logits": None, "decision": None, "classes": None,
     }  # fmt: skip

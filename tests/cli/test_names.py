@@ -187,7 +187,7 @@ def registry(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     plugins.load_custom(case.custom)
 
 
-def printed(args: list[Any], terminal: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+def printed(args: list[Any], terminal: bool, monkeypatch: pytest.MonkeyPatch, columns: int = 200) -> tuple[int, str]:
     """The exit code of a command and all that it wrote to stdout and stderr."""
     parent, child = pty.openpty() if terminal else os.pipe()
     parts: list[bytes] = []
@@ -210,7 +210,7 @@ def printed(args: list[Any], terminal: bool, monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(sys, "stderr", stream)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLORTERM", "truecolor")
-        patch.setenv("COLUMNS", "200")
+        patch.setenv("COLUMNS", str(columns))
         code = main([str(a) for a in args])
         stream.close()
     reader.join()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from chai.cli import output
+from chai.cli.schemas import Schema
 from chai.util.table import plain, quantity
 
 
@@ -78,8 +81,16 @@ def test_bytes_are_told_in_megabytes(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert bar.tasks[0].percentage == pytest.approx(25.0, abs=0.1)
 
 
+@dataclass(frozen=True)
+class NotFinite(Schema):
+    schema = "chai.x/1"
+    a: float = float("nan")
+    b: tuple[float, ...] = (1.5, float("inf"))
+    c: dict[str, Any] = field(default_factory=lambda: {"d": (float("-inf"), 2)})
+
+
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
-    output.as_json("chai.x/1", a=float("nan"), b=[1.5, float("inf")], c={"d": (float("-inf"), 2)})
+    output.as_json(NotFinite())
     found = json.loads(capsys.readouterr().out, parse_constant=lambda c: pytest.fail(c))
     assert found == {"schema": "chai.x/1", "a": None, "b": [1.5, None], "c": {"d": [None, 2]}}
 

@@ -13,6 +13,7 @@ from PIL import Image
 import chai
 from chai import cli
 from chai.images import drawing
+from tests.cli.conforms import checked
 from tests.cli.test_evaluate_kinds import network
 from tests.evaluate.test_outputs import CONV, SSD
 
@@ -81,7 +82,7 @@ def test_json_has_all_boxes_unless_a_threshold_is_typed(detector: list[str], pho
         (["--top", 3], every[:3], len(every) - 3),
     ):
         content = json.loads(run(capsys, detector, photo, "--json", *options))
-        assert content["schema"] == "chai.run/2"
+        checked(content, "chai.run/2")
         found = content["images"][0]["outputs"]["detection_out"]
         expected = [score for score in every if score >= CUT] if expected is None else expected
         assert [box["score"] for box in found["boxes"]] == pytest.approx(expected)

@@ -94,8 +94,8 @@ def test_a_net_of_unknown_size_and_a_closed_one(tmp_path: Path) -> None:
     )
     net = chai.Net(tmp_path / "n.prototxt")
     assert Page(net._repr_html_()).rows[1:] == [
-        ["input", "Input", "-", "input", "-"],
-        ["c", "Convolution", "-", "-", "-"],
+        ["input", "Input", "?", "input", "-"],
+        ["c", "Convolution", "?", "-", "-"],
     ]
     net.close()
     assert "closed" in Page(net._repr_html_()).text

@@ -1,0 +1,262 @@
+"""Schemas of ``--json``: a dataclass for each object that a command prints, and types for the parts of it.
+
+``schema`` names the schema and its version. A key that is removed or renamed, or whose meaning changes, needs the next
+version; a key may be added. Every key is always there; null is what is not known or does not apply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .schema_parts import (
+    Activations,
+    CheckedLayer,
+    CheckedWay,
+    DemoImage,
+    EstimatedLayer,
+    EvaluatedOutput,
+    Failure,
+    ImageAnswer,
+    Judged,
+    LayerType,
+    ListedDevice,
+    ListedOverlay,
+    Perf,
+    Recipe,
+    SegmentCost,
+    SelftestResult,
+    Side,
+    Spread,
+    TopAgreement,
+    Tried,
+)
+
+if TYPE_CHECKING:
+    from ..report.layer_rows import LayerRow
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Base of the objects that ``output.as_json`` prints."""
+
+    schema: ClassVar[str]
+
+
+# -- show
+
+
+@dataclass(frozen=True)
+class Show(Schema):
+    """A network: a prototxt, a prototxt planned for an overlay, or a compiled network.
+
+    ``overlay`` and all keys after it are null without an overlay; ``batch`` is that of the plan.
+    """
+
+    schema = "chai.show/2"
+    network: str
+    file: str
+    compiled: bool
+    weights: bool
+    inputs: dict[str, list[int] | None]
+    outputs: list[str]
+    notes: list[str]
+    layers: list[LayerRow]
+    preprocess: str | None = None
+    labels: int | None = None
+    overlay: str | None = None
+    build: str | None = None
+    batch: int | None = None
+    formats: str | None = None
+    open_sums: list[str] | None = None
+    conversions: list[str] | None = None
+    merged: list[list[str]] | None = None
+    tasks: int | None = None
+    segments: int | None = None
+    cycles: int | None = None
+    modelled_fps: float | None = None
+    costs: list[SegmentCost] | None = None
+    activation_bytes: Activations | None = None
+    constant_bytes: int | None = None
+
+
+# -- run
+
+
+@dataclass(frozen=True)
+class Run(Schema):
+    """Answers of a network for images."""
+
+    schema = "chai.run/2"
+    network: str
+    device: str
+    preprocess: str
+    ms_per_image: float | None
+    images: list[ImageAnswer]
+    failed: list[Failure]
+    perf: Perf | None
+
+
+# -- check, quantize
+
+
+@dataclass(frozen=True)
+class Compared(Schema):
+    """Float against fixed point, layer by layer."""
+
+    network: str
+    overlay: str
+    formats: str
+    calibrated: int
+    images: int
+    bound_db: float
+    first_bad: str | None
+    agreement: list[TopAgreement]
+    layers: list[CheckedLayer]
+    preprocess: str
+    failed: list[Failure]
+
+
+@dataclass(frozen=True)
+class Check(Compared):
+    """The comparison and its verdict."""
+
+    schema = "chai.check/1"
+    agreement_goal: float
+    ok: bool
+
+
+@dataclass(frozen=True)
+class CheckCustom(Schema):
+    """A network's custom layers of some types, every way they can run."""
+
+    schema = "chai.check.custom/1"
+    network: str
+    type: str
+    ok: bool
+    rows: list[CheckedWay]
+
+
+@dataclass(frozen=True)
+class Quantize(Compared):
+    """A quantised network: how it was found, and what it lost."""
+
+    schema = "chai.quantize/1"
+    bits: int
+    scheme: str
+    effort: str
+    seed: int
+    judged: int
+    recipe: Recipe
+    cost: float | None
+    cost_of_plain_maxima: float | None
+    tried: list[Tried]
+    methods: dict[str, str]
+    cost_alone: dict[str, float | None]
+    on_host_because: dict[str, str]
+    seconds: float
+    seconds_float: float
+    prototxt: str
+    caffemodel: str
+    below_bound: list[str]
+
+
+# -- evaluate
+
+
+@dataclass(frozen=True)
+class Evaluate(Schema):
+    """Devices side by side over many images."""
+
+    schema = "chai.evaluate/3"
+    network: str
+    output: EvaluatedOutput
+    images: int
+    known: int
+    threshold: float | None
+    reference: str
+    float: Judged | None
+    devices: dict[str, Side]
+    preprocess: str
+    failed: list[Failure]
+
+
+# -- estimate, bench, demo
+
+
+@dataclass(frozen=True)
+class Estimate(Schema):
+    """A CHaiDNN layer list, timed by the model of an overlay."""
+
+    schema = "chai.estimate/1"
+    file: str
+    overlay: str
+    clock_mhz: float
+    assumed: list[str]
+    layers: list[EstimatedLayer]
+    cycles: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Bench(Schema):
+    """Times of a network; ``ratio`` and ``difference`` against the peer, if there is one."""
+
+    schema = "chai.bench/1"
+    network: str
+    device: str
+    batch: int
+    threads: int
+    rounds: int
+    ms_per_image: dict[str, Spread]
+    ratio: float | None
+    difference: float | None
+
+
+@dataclass(frozen=True)
+class Demo(Schema):
+    """The embedded network on the held-back digits."""
+
+    schema = "chai.demo/1"
+    network: str
+    device: str
+    right: int
+    right_in_float: int
+    total: int
+    ms: Spread
+    picture: str
+    images: list[DemoImage]
+
+
+# -- layers, devices
+
+
+@dataclass(frozen=True)
+class Layers(Schema):
+    """Every type of layer."""
+
+    schema = "chai.layers/1"
+    layers: list[LayerType]
+
+
+@dataclass(frozen=True)
+class Devices(Schema):
+    """What networks can run on."""
+
+    schema = "chai.devices/1"
+    devices: list[ListedDevice]
+    overlays: list[ListedOverlay]
+    custom_layers: str
+
+
+@dataclass(frozen=True)
+class Selftest(Schema):
+    """Tests of a device against the definitions of Tasks."""
+
+    schema = "chai.selftest/1"
+    device: str
+    overlay: str
+    build: str
+    tests: list[SelftestResult]
+    failed: int
+    ok: bool

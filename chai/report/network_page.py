@@ -1,0 +1,155 @@
+"""A network as one picture: a box for each layer, coloured by engine, with Pack and Unpack between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..offload.schedule import Conversion, DeviceStep, HostStep
+from ..util.html import COLOURS, markup, text
+from . import page
+from .diagram import Box, svg
+from .layer_rows import known_formats, sizes
+
+if TYPE_CHECKING:
+    from ..graph import Graph, Layer
+    from ..runtime.source import Network
+    from ..util.table import Table
+    from .layer_rows import LayerRow
+
+LEGEND = {
+    "fpga": "on the overlay",
+    "host": "on the host",
+    "custom": "a custom layer, on the host",
+    "input": "an input",
+    "pack": "float32 to the overlay's codes",
+    "unpack": "the overlay's codes to float32",
+    "-": "runs nowhere: a pass took it out",
+}
+_STYLE = (
+    "svg.graph{max-width:none}.edge{fill:none;stroke:var(--text);stroke-opacity:.55}svg .box{fill:var(--back)}"
+    "body{max-width:none}svg .none,.legend .none{fill:var(--faint);background:var(--faint)}"
+    ".legend{display:flex;flex-wrap:wrap;gap:.2em 1.6em;list-style:none;padding:0}"
+    ".legend i{display:inline-block;width:.8em;height:.8em;margin-right:.5em}"
+    + "".join(
+        f"svg .{name},.legend .{name}{{fill:{colour};background:{colour}}}"
+        f"svg .in-{name} .box{{fill:{colour};fill-opacity:.16}}"
+        for name, colour in COLOURS.items()
+    )
+)
+
+
+def html(title: str, facts: Mapping[str, str], picture: Picture, table: Table, data: Mapping[str, Any]) -> str:
+    """Return the page: facts, the picture with its legend, the table of layers, and ``data`` as JSON."""
+    engines = {box.engine for box in picture.boxes}
+    entries = "".join(
+        f'<li><i class="{name if name in COLOURS else "none"}"></i>{text(name)}: {text(words)}'
+        for name, words in LEGEND.items()
+        if name in engines
+    )
+    drawing = svg(picture.boxes, picture.edges).replace("<svg ", '<svg class="graph" ', 1)
+    body = [
+        f'<h2>Layers and where they run</h2>\n<ul class="legend">{entries}</ul>\n<div class="wide">{drawing}</div>',
+        f'<h2>All layers</h2>\n<div class="wide">{markup(table)}</div>',
+    ]
+    return page.document(title, facts, body, data, _STYLE)
+
+
+@dataclass
+class Picture:
+    """Boxes in an order in which each is after those that it reads, and edges between them."""
+
+    boxes: list[Box] = field(default_factory=list)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, box: Box) -> int:
+        """Append a box; return its number."""
+        self.boxes.append(box)
+        return len(self.boxes) - 1
+
+
+def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Picture:
+    """Return a graph's layers and what is read by whom; with a plan, the conversions of its schedule too."""
+    drawn = Picture()
+    crossing = Crossing(net) if net is not None and net.overlay is not None else None
+    writer: dict[str, int] = {}  # blob -> number of the box that writes it
+    converted: dict[Conversion, tuple[int, int | None]] = {}  # numbers of its box and of the box before it
+
+    def convert(step: Conversion, above: int | None) -> tuple[int, int | None]:
+        if step not in converted:
+            box = drawn.add(_conversion(graph, step, net))
+            converted[step] = box, above
+            drawn.edges += [(above, box)] if above is not None else []
+        return converted[step]
+
+    for layer, row in zip(graph.layers, rows):
+        sources = []
+        for blob in layer.bottoms:
+            above, before = writer.get(blob), None
+            step = crossing.on_edge(layer, blob) if crossing else None
+            if step is not None:
+                box, before = convert(step, above)
+                sources.append(box)
+            if above is not None and above != before:
+                sources.append(above)
+        number = drawn.add(_box(row))
+        drawn.edges += [(source, number) for source in dict.fromkeys(sources)]
+        writer.update(dict.fromkeys(layer.tops, number))
+        if crossing:
+            crossing.writers.update(dict.fromkeys(layer.tops, layer))
+    for step in crossing.steps if crossing else ():
+        convert(step, writer.get(step.blob))  # outputs of the network: no layer reads them
+    return drawn
+
+
+class Crossing:
+    """Conversions between host and overlay, found by the layers of the network that read what they write."""
+
+    def __init__(self, net: Network) -> None:
+        schedule, planned = net.offload.plan.schedule, net.offload.plan.graph
+        self.steps = schedule.conversions
+        self.writers: dict[str, Layer] = {}  # blob of the network -> the layer that writes it
+        self._runs_as = {name: layer for layer in planned.layers for name in layer.origin}
+        self._writes = {top: layer for layer in planned.layers for top in layer.tops}
+        self._reads = dict(self._readers(schedule.steps))
+
+    @staticmethod
+    def _readers(steps: Sequence[Any]) -> Iterator[tuple[str, tuple[str, tuple[str, ...]]]]:
+        """Yield each layer that reads converted blobs, with the kind of conversion and its bottoms."""
+        for step in steps:
+            if isinstance(step, HostStep) and not step.codes:
+                yield step.layer.name, ("Unpack", step.layer.bottoms)
+            for layer in step.layers if isinstance(step, DeviceStep) else ():
+                yield layer.name, ("Pack", layer.bottoms)
+
+    def on_edge(self, layer: Layer, blob: str) -> Conversion | None:
+        """Return the conversion that a layer needs for one of its bottoms; None if it reads what the writer wrote."""
+        runs_as = self._runs_as.get(layer.name)
+        kind, bottoms = self._reads.get(runs_as.name, ("", ())) if runs_as is not None else ("", ())
+        source = self._source(blob)
+        if source is runs_as:
+            return None
+        steps = [s for s in self.steps if s.type == kind and s.blob in bottoms and self._writes.get(s.blob) is source]
+        return next((s for s in steps if s.blob == blob), steps[0] if steps else None)
+
+    def _source(self, blob: str) -> Layer | None:
+        """Return what runs and writes a blob, past layers that run nowhere."""
+        while blob in self.writers and self.writers[blob].name not in self._runs_as and self.writers[blob].bottoms:
+            blob = self.writers[blob].bottoms[0]
+        layer = self.writers.get(blob)
+        return self._runs_as.get(layer.name) if layer is not None else None
+
+
+def _box(row: LayerRow) -> Box:
+    note = row.reason or (row.format if row.engine == "fpga" else "runs nowhere" if row.engine == "-" else None)
+    if row.sum_open:
+        note = "if its sums fit the accumulator"
+    return Box(row.name, f"{row.type} {sizes(row)}", row.engine, note or "")
+
+
+def _conversion(graph: Graph, step: Conversion, net: Network | None) -> Box:
+    formats = known_formats(net) if net is not None else None
+    known = str(formats[step.blob]) if formats is not None and step.blob in formats else "at first batch"
+    kind = "float32 to codes" if step.type == "Pack" else "codes to float32"
+    return Box(f"{step.type} {graph.caffe_name(step.blob)}", kind, step.type.lower(), known)
