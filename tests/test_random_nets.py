@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from shutil import rmtree
 
@@ -18,8 +17,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai import cli, overlay
-from chai.artifact import source
+from chai import cli
 from chai.artifact.save import save
 from tests.conftest import report
 from tests.random_nets import RandomNet
@@ -31,12 +29,9 @@ OPENCV = Path(__file__).parent / "reference" / "opencv.py"
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Read the overlay's manifest once: that takes longer than all else that is done with a network here."""
-    load = cache(overlay.load)
-    monkeypatch.setattr(overlay, "load", load)
-    monkeypatch.setattr(source, "load_overlay", load)
-    logging.disable(logging.WARNING)  # no weights, and the like: of each of thousands of networks
+def _silent() -> Iterator[None]:
+    """Each of thousands of networks would warn that it has no formats of its own."""
+    logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
 

@@ -332,7 +332,13 @@ def load(name_or_path: str | Path = default) -> Overlay:
     else:
         hint = did_you_mean(text.lower(), names(), listed="overlays")
         raise DeviceError(f"there is no overlay {text!r}", hint=hint)
-    document = jsonfile.load(path)
+    return _parsed(path, jsonfile.read(path))
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: Path, text: str) -> Overlay:
+    """Return the overlay of a manifest's text. It is cached: every network loads one, and the checks take 40 ms."""
+    document = jsonfile.parse(text, path)
     jsonfile.validate(document, _schema())
     check(document)
     return _build(path, document.value)

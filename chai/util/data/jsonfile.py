@@ -59,12 +59,24 @@ class Document:
 
 def load(path: str | Path) -> Document:
     """Return the file at ``path``. Raises ParseError unless it is one bounded JSON value in UTF-8, or OSError."""
+    return parse(read(path), path)
+
+
+def parse(text: str, path: str | Path) -> Document:
+    """Return the JSON value of a file's text. Raises ParseError unless it is exactly one."""
+    document = Document(text, str(path))
+    document.value = _Reader(document).run()
+    return document
+
+
+def read(path: str | Path) -> str:
+    """Return the text of a file. Raises ParseError unless it is of bounded size and UTF-8, or OSError."""
     with opened(path) as file:
         data = file.read(BYTES + 1)
     if len(data) > BYTES:
         raise ParseError(f"the file is larger than {BYTES:,} bytes", path=str(path))
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         before = data[: error.start]
         column = len(before.rpartition(b"\n")[2].decode("utf-8")) + 1
@@ -75,9 +87,6 @@ def load(path: str | Path) -> Document:
             column=column,
             hint="save the file as UTF-8",
         ) from None
-    document = Document(text, str(path))
-    document.value = _Reader(document).run()
-    return document
 
 
 class _Reader:
