@@ -147,8 +147,6 @@ def execute(args: argparse.Namespace) -> int:
     sides = reduce(records, job.sides, chosen, lambda image: truth(Path(named[image])))
     reference, *others = job.sides
     first = sides[reference]
-    if not first.known and (args.truth or args.labels):
-        output.say(f"warning: {args.truth or args.labels} does not say the class of any of these images")
     if args.json:
         content: dict[str, Any] = {
             "network": prepared.net.name,
@@ -183,10 +181,9 @@ def _truth(args: argparse.Namespace, job: Job, todo: list[Place], named: list[st
         some = any(map_file(job.maps, file, item).is_file() for _, file, item in todo)
     else:
         some = any(known(Path(name)) is not None for name in named)
-    if args.truth and not some:
-        raise UsageError(
-            f"--truth {args.truth} has no answer for any of the {len(named)} images", hint=f"the first is {named[0]}"
-        )
+    if (args.truth or args.labels) and not some:
+        source = f"--truth {args.truth}" if args.truth else f"--labels {args.labels}"
+        raise UsageError(f"{source} has no answer for any of the {len(named)} images", hint=f"the first is {named[0]}")
     if len(job.sides) == 1 and not some:
         raise UsageError(
             f"{args.net} on {job.sides[0]} alone: there is nothing to compare with",

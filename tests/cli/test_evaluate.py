@@ -415,7 +415,10 @@ def test_refusals_of_a_compiled_network(chai_command, compiled: Path, args: list
     assert done.returncode == 2 and words in done.stderr, done.stderr
 
 
-def test_a_truth_that_names_none_of_the_images_is_worth_a_word(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "truth.txt").write_text("other.png 3\n")
-    done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "2", "--jobs", "1", "--truth", "truth.txt")
-    assert done.returncode == 0 and "warning: truth.txt does not say the class of any of these images" in done.stderr
+@pytest.mark.parametrize(("option", "line"), [("--truth", "other.png 3\n"), ("--labels", "n01440764 fish\n")])
+def test_answers_for_other_images_are_refused_before_the_work(
+    chai_command, tmp_path: Path, option: str, line: str
+) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "truth.txt").write_text(line)
+    done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "2", "--jobs", "1", option, "truth.txt")
+    assert done.returncode == 2 and f"{option} truth.txt has no answer for any of the 2 images" in done.stderr
