@@ -15,6 +15,7 @@ import nox
 nox.options.default_venv_backend = "venv"
 # current opencv-python-headless and grpcio-tools need a newer numpy and protobuf than the board has
 BOARD_TESTS = ["pytest>=8", "pytest-timeout>=2.2", "hypothesis>=6.90", "jsonschema>=4", "tomli>=2"]
+TWO = ["-n", "2", "--dist", "loadfile"]  # processes; a file's tests share what its fixtures make
 LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 
 
@@ -22,7 +23,7 @@ LAST = "3.1.2"  # the last pynq that supports the Zynq-7000
 def tests(session: nox.Session) -> None:
     """Run the suite."""
     session.install("-e", ".[dev,bench]")
-    session.run("python", "-m", "pytest", "-q", *session.posargs)
+    session.run("python", "-m", "pytest", "-q", *TWO, *session.posargs)
 
 
 @nox.session(tags=["ci"])

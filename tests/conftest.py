@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,6 +60,19 @@ _reports: list[str] = []
 def report(line: str) -> None:
     """Print a line at the end of the test run."""
     _reports.append(line)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the lines of a worker process to the process that prints the summary."""
+    output = getattr(session.config, "workeroutput", None)  # of pytest-xdist, in its workers only
+    if output is not None:
+        output["reports"] = _reports
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the lines of a worker process."""
+    _reports.extend(getattr(node, "workeroutput", {}).get("reports", []))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -238,7 +238,7 @@ def apart(offload: Execution) -> Mapping[str, Placed]:
     parts = list(segments(offload))
     moves = [move for part in parts for move in part.moves]
     blobs = {b: None for sources, target in moves for b in (*sources, target)}
-    return Segment(parts[0].shapes, parts[0].places, moves, [], list(blobs)).lay().blobs
+    return Segment(parts[0].shapes, parts[0].views, moves, [], list(blobs)).lay().blobs
 
 
 @pytest.mark.parametrize("name", ["digits", "googlenet", "cifar_resnet20", "synth_alexnet_group_lrn", "wechat_qr_sr"])
