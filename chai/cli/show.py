@@ -353,7 +353,7 @@ def _dot(graph: Graph, layers: list[LayerRow]) -> list[str]:
 
 
 def _quoted(row: LayerRow, top: str) -> str:
-    """Return a layer's label as a DOT string, with escapes and HTML entities that Graphviz would interpret escaped."""
+    """Return a layer's label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
     lines = (visible(line) for line in (row.name, f"{row.type} {top}"))
     escaped = (s.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for s in lines)
     return '"' + "\\n".join(escaped) + '"'

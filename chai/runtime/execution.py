@@ -40,7 +40,7 @@ class Slot:
     """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
 
     A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts its remaining readers. ``feed`` is
-    the milliseconds before the first step, ``between`` those of steps that are in no row.
+    the milliseconds before the first step, ``between`` the time within steps that no row counts.
     """
 
     host: dict[str, Array]
