@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run_batches(
     execution: Execution, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
 ) -> tuple[dict[str, Array], PerfInfo]:
-    """Run a batch of any size on a Plan for another one; otherwise like ``Execution.run``.
+    """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
     The batch is split, the last part is padded with copies of the last image, and the results are joined. Raises
     UsageError for a blob of ``keep`` without a batch axis.
