@@ -1,4 +1,4 @@
-"""Net: a network, loaded once, run many times."""
+"""Net: a network that is loaded once and run many times."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logger("chai")
 
 
 class Pass(NamedTuple):
-    """A finished pass: its kept blobs by id, and where the time went."""
+    """A finished pass: its kept blobs by id, and its times."""
 
     values: Mapping[str, Array]
     perf: PerfInfo
@@ -58,37 +58,35 @@ class Net(Shared):
     """A Caffe network on a device.
 
     ``prototxt``    a path, the name of a shipped network (``chai.Net("googlenet", weights)``), or a .chai file
-    ``caffemodel``  its weights; without them a shipped network takes its own where it has some, any other random ones
-    ``device``      "emulator": what the overlay can run in its fixed point, the rest on the host (default, unless
-                    CHAI_DEVICE says otherwise); "float": everything on the host in float32, Caffe's own numbers;
-                    or a Device
+    ``caffemodel``  its weights; default: the weights of a shipped network if it has some, else random weights
+    ``device``      "emulator": layers that the overlay supports in fixed point, the rest on the host (default, unless
+                    CHAI_DEVICE is set); "float": everything on the host in float32, with Caffe's results; or a Device
     ``overlay``     name or manifest of the overlay (default: pynq-z2)
-    ``engine``      layers that shall run elsewhere than the overlay would choose, {layer: "host" or "fpga"}
-    ``start_layer``, ``end_layer``   only the part of the network between them, both included
-    ``calibrate``   inputs that the formats of a network without precision_param are taken from, an array or {blob:
-                    array}; default: the first batch
+    ``engine``      engines of layers, instead of chai's choice, {layer: "host" or "fpga"}
+    ``start_layer``, ``end_layer``   run only the part of the network between them, both included
+    ``calibrate``   inputs to measure the formats of a network without precision_param, an array or {blob: array};
+                    default: the first batch
     ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
-    ``custom``      custom layers of this network alone: a file or folder of them (its code is run), a module, a class, a
+    ``custom``      custom layers for this network only: a file or folder (its code is run), a module, a class, a
                     function, {type: function}, or a list of these
-    ``autotune``    custom layers with several implementations take the fastest on this machine, measured once
-    ``jit``         False: custom layers run as plain Python, under a debugger if you like
+    ``autotune``    use the fastest implementation of each custom layer on this machine, measured once
+    ``jit``         False: run custom layers as plain Python, for example in a debugger
     ``batch``       images per forward pass, instead of the file's
-    ``keep``        "outputs", "all", or names of blobs that ``net.blobs`` shall have after a pass; it changes no bit of
-                    the outputs
-    ``phase``, ``level``, ``stages``   what include and exclude rules are asked about
+    ``keep``        "outputs", "all", or names of the blobs in ``net.blobs`` after a pass; never changes the outputs
+    ``phase``, ``level``, ``stages``   the state that include and exclude rules are compared with
     ``strict``      refuse fields that Caffe's schema does not have, and custom layers beyond CHaiDNN's limits (one
                     top, not in place)
-    ``shapes``      input sizes, {blob: shape}, for files that do not say them
+    ``shapes``      input sizes, {blob: shape}, for files without them
 
     A .chai file was planned when it was compiled, and its weights are packed for the overlay. A batch of another size
-    than its own is cut or filled up; ``net.batch`` is the size that wastes nothing. Everything that would need other
-    sizes, formats, engines or the float weights is refused (UsageError).
+    is split or padded; ``net.batch`` is the size without padding. Operations that need other sizes, formats, engines or
+    the float weights raise UsageError.
 
     Several threads may use one Net, with inputs of different sizes too: every call returns the results of its own inputs.
-    A layer runs in one thread at a time, so passes overlap but wait for one another at a layer; a calibration makes the
-    next passes wait until it has ended. ``blobs`` and ``perf`` are those of the pass that finished last, ``shapes`` those
-    of the pass, ``reshape`` or ``calibrate`` that began last. A custom layer cannot run its own network (UsageError).
-    ``close`` takes effect when the passes that are running have ended.
+    A layer runs in one thread at a time, so passes overlap but may wait for each other at a layer; new passes wait until
+    a calibration has ended. ``blobs`` and ``perf`` are those of the pass that finished last, ``shapes`` those of the
+    pass, ``reshape`` or ``calibrate`` that began last. A custom layer cannot run its own network (UsageError). ``close``
+    takes effect when all running passes have ended.
 
     Raises ParseError, ModelError, PluginError and DeviceError, each naming file, line or layer; OSError for a file that
     cannot be opened.
@@ -132,7 +130,7 @@ class Net(Shared):
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
-            from .artifact.source import CompiledSource  # a board that runs prototxts needs none of it
+            from .artifact.source import CompiledSource  # not needed for a prototxt
 
             settled = {"phase": phase, "level": level, "stages": (*stages,), "start_layer": start_layer}
             settled |= {"end_layer": end_layer, "bits": bits, "scheme": scheme}
@@ -166,19 +164,19 @@ class Net(Shared):
             self.reshape(**{b: s for b, s in sizes.items() if s is not None})
         if calibrate is not None:
             self.calibrate(**calibrate) if isinstance(calibrate, Mapping) else self.calibrate(calibrate)
-            if batch is not None or shapes:  # they are the sizes asked for, not those of the images
+            if batch is not None or shapes:  # requested sizes, not those of the images
                 self.reshape(**{b: s for b, s in sizes.items() if s is not None})
 
-    # -- what a network has
+    # -- attributes
 
     @property
     def graph(self) -> Graph:
-        """Its layers and blobs; those of a .chai file are as the passes left them."""
+        """Layers and blobs; for a .chai file after the passes."""
         return self._source.graph
 
     @property
     def device(self) -> Device:
-        """The device that it runs on."""
+        """The device it runs on."""
         return self._source.device
 
     @property
@@ -198,17 +196,17 @@ class Net(Shared):
 
     @property
     def card(self) -> Card:
-        """Title, labels and preprocessing, from a .toml beside the prototxt or from the .chai file; may be empty."""
+        """Title, labels and preprocessing, from the .toml next to the prototxt or from the .chai file; may be empty."""
         return self._source.card
 
     @property
     def batch(self) -> int:
-        """Images per pass that waste nothing: those it was compiled for, else those of the present input sizes."""
+        """Images per pass without padding: of a .chai file its compiled batch, else that of the current input sizes."""
         return self._source.batch(self._shapes)
 
     @property
     def name(self) -> str:
-        """The prototxt's name for the network, or its file's."""
+        """The network's name in the prototxt, or the name of its file."""
         return self.graph.name or Path(self.graph.path).stem
 
     @property
@@ -223,41 +221,41 @@ class Net(Shared):
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Shape of every blob, by Caffe's name, at the present input sizes; empty before they are known."""
+        """Shape of every blob, by Caffe's name, for the current input sizes; empty before they are known."""
         return {name: self._shapes[blob] for name, blob in self.graph.latest.items() if blob in self._shapes}
 
     @property
     def blobs(self) -> Blobs:
-        """Blobs of the last pass, by Caffe's name: the outputs, and what ``keep`` asks for. In place: the last writer's.
+        """Blobs of the last pass, by Caffe's name: the outputs and those of ``keep``. In place: the last layer's result.
 
-        A blob that a pass folds away on an overlay (the top of a convolution before its BatchNorm) is computed aside; see
-        ``Blobs`` for those of a compiled network.
+        A blob that is folded away on an overlay (the top of a convolution before its BatchNorm) is computed separately;
+        for those of a compiled network see ``Blobs``.
         """
         return Blobs(self.name, self.graph, self._last.values, self._keep)
 
     @property
     def perf(self) -> PerfInfo:
-        """Return where the time of the last pass went."""
+        """Return the times of the last pass."""
         return self._last.perf
 
     @property
     def params(self) -> dict[str, list[Array]]:
         """Trained parameters by layer, in caffemodel order. Writing into them changes the network.
 
-        On an overlay they are read when the next pass begins after this was asked for. Raises UsageError for a .chai file.
+        On an overlay the next pass after each access to ``params`` reads them again. Raises UsageError for a .chai file.
         """
         with self._changing():
             return self._source.params()
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
-        """Pictures, or their files, as a batch for ``forward``: float32 (N, C, H, W).
+        """Return pictures, or picture files, as a batch for ``forward``: float32 (N, C, H, W).
 
-        What ``card`` says is done to them; without a word in it, what the data layer of a training net says. Raises
-        UsageError for a network with several inputs or of unknown input size, ParseError for what is no picture.
+        They are preprocessed as in ``card``, else as in the data layer of a training net. Raises UsageError for a network
+        with several inputs or unknown input size, ParseError for a file that is no picture.
         """
         from .images.preprocess import prepared
 
-        shapes = self._shapes  # of one moment: another thread may set others
+        shapes = self._shapes  # read once: another thread may change it
         if len(self.inputs) != 1 or not shapes:
             raise UsageError(
                 f"pictures for {self.name}: inputs {', '.join(self.inputs)} of known size are needed to be one",
@@ -270,16 +268,16 @@ class Net(Shared):
         return np.stack(items)
 
     def shapes_of(self, blob: str) -> Shape:
-        """Return shape of a blob by its id, at the present input sizes."""
+        """Return the shape of a blob by its id, for the current input sizes."""
         return self._shapes[blob]
 
     @property
     def values(self) -> dict[str, Array]:
-        """Blobs of the last pass by id: like ``blobs``, and those that a layer overwrote in place, where they were kept."""
+        """Blobs of the last pass by id: those of ``blobs``, and kept blobs that a layer in place overwrote."""
         return dict(self._last.values)
 
     def tops(self, layer: str) -> tuple[Array, ...]:
-        """Return what a layer wrote in the last pass, before any layer after it worked in place. Needs ``keep="all"``."""
+        """Return a layer's tops in the last pass, before later layers changed them in place. Needs ``keep="all"``."""
         values = self._last.values
         names = [known.name for known in self.graph.layers]
         if layer not in names:
@@ -296,7 +294,7 @@ class Net(Shared):
         return visible(f"<chai.Net {self.name!r}: {layers} layers, {blobs}, device {self.device.name}>")
 
     def _repr_html_(self) -> str:
-        """Return where each layer runs and in which format, in a notebook."""
+        """Return a table of the layers with engine and format for notebooks."""
         from .report.layer_rows import summary, table
 
         if self._lifetime.closed:
@@ -305,31 +303,31 @@ class Net(Shared):
         facts = html.paragraph(f"{self!r}{where}: {summary(self)}")
         return html.notebook(facts, html.rows(table(self)))
 
-    # -- running it
+    # -- passes
 
     def forward(self, *data: Any, **inputs: Any) -> dict[str, Array]:
         """Run the network once.
 
-        Inputs are arrays by blob name, or one array alone where there is one input: float32 (N, C, H, W), already
-        preprocessed. Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32.
+        Inputs are arrays by blob name, or one array if there is one input: float32 (N, C, H, W), already preprocessed.
+        Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32.
         """
         called = perf_counter()
         feeds = self._feeds(data, inputs)
         with self._using():
             shapes, offload, ready = self._planned(feeds)
-            started = called if ready else None  # what is prepared once for a size is no part of the pass
+            started = called if ready else None  # preparation for a new size does not count
             if offload is None:
                 return self._finished(*host.run(self.graph, shapes, feeds, self._keep, started))
             kept, perf = run_batches(offload, feeds, self._offload_keep(offload), started)
             return self._finished(self._named(offload, kept), perf)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
-        """Run many batches, each an array or {blob: array} as ``forward`` takes it; outputs in the same order.
+        """Run many batches, each an array or {blob: array} like an input of ``forward``; yield outputs in their order.
 
-        On an overlay the host works on one batch while the device works on another; a new batch is taken from
-        ``batches`` only when there is room for it. All have the size of the first; those of a .chai file overlap if they
-        have its own size. What a layer raises comes out in the place of its batch; the workers have then ended, as they
-        have when the caller stops early.
+        On an overlay the host works on one batch while the device works on another; the next batch is taken from
+        ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only
+        at its own size. A layer's exception is raised in place of its batch; all workers have ended by then, and also
+        when the caller stops early.
         """
         feeds = (self._feeds((), b) if isinstance(b, Mapping) else self._feeds((b,), {}) for b in batches)
         first = next(feeds, None)
@@ -351,7 +349,7 @@ class Net(Shared):
                     self._check_outside()
 
     def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool]:
-        """Return the shapes of a pass on these inputs, what runs it on an overlay, and whether both were known before.
+        """Return shapes and Execution (None without overlay) for these inputs, and whether both were known before.
 
         A network without formats is calibrated with these inputs.
         """
@@ -367,7 +365,7 @@ class Net(Shared):
             return self._shapes, self.offload, ready
 
     def _finished(self, values: Mapping[str, Array], perf: PerfInfo) -> dict[str, Array]:
-        """Publish a pass, and return its outputs."""
+        """Publish a pass as the last one, and return its outputs."""
         if not self._lifetime.closed:
             self._last = Pass(values, perf)
         self._log_pass(values, perf)
@@ -390,9 +388,9 @@ class Net(Shared):
         return kept if offload.folded is None else offload.folded.compute(kept)
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
-        """Take the formats of blobs from one float pass over these inputs; they hold until the next call.
+        """Set the formats of blobs from one float pass over these inputs; they remain until the next call.
 
-        Each blob's format covers the largest magnitude it was seen to have (max calibration).
+        Each blob's format covers its largest magnitude (max calibration).
         """
         feeds = self._feeds(data, inputs)
         with self._using(), self._changing():
@@ -403,20 +401,20 @@ class Net(Shared):
 
     @property
     def calibrated(self) -> bool:
-        """Return whether the formats are those that passes use: the network's own, or measured."""
+        """Return whether the formats are final: the network's own, or measured."""
         return self._source.calibrated
 
     @property
     def trained(self) -> bool:
-        """Return whether the network has weights: those of a caffemodel, or needs none."""
+        """Return whether the network has weights from a caffemodel, or needs none."""
         return self._source.trained
 
     def plan(self) -> None:
-        """Make the schedule before any data was seen, to look at it. A network that is calibrated has its schedule.
+        """Make a schedule for display before the first batch. A calibrated network already has its schedule.
 
-        Formats of a network that brings none are placeholders until the first batch or ``calibrate``. Without a
-        caffemodel no layer is refused for its weights; ``placed`` marks those whose sums may turn out not to fit. A
-        pass makes the schedule again, for the weights it then has.
+        If the network has no formats, they are placeholders until the first batch or ``calibrate``. Without a caffemodel
+        no layer is refused for its weights; ``placed`` marks those whose sums may overflow. The first pass makes the
+        schedule again, for the weights it then has.
         """
         with self._changing():
             _ = self.offload
@@ -424,30 +422,30 @@ class Net(Shared):
 
     @property
     def offload(self) -> Execution:
-        """Return what runs a pass at the present input sizes: its plan, and the device's programs.
+        """Return the Execution for the current input sizes: its plan, and the device's programs.
 
-        UsageError on a device without an overlay.
+        Raises UsageError on a device without an overlay.
         """
         if self.overlay is None:
             raise UsageError(f"device {self.device.name} has no overlay", hint='Net(..., device="emulator")')
         self._check_open()
         with self._changing():
             if not self._shapes:
-                self.reshape()  # says which size is missing
+                self.reshape()  # raises an error that names the missing size
             return self._source.execution(self._shapes, self._keep)
 
     @property
     def partition(self) -> Partition:
-        """Return which engine runs which layer, and the reasons of those on the host."""
+        """Return the engine of each layer, and the reasons for layers on the host."""
         return self.offload.partition
 
     @property
     def schedule(self) -> Schedule:
-        """The steps of a forward pass; its conversions are known once the formats are."""
+        """The steps of a forward pass; conversions are included once the formats are known."""
         return self.offload.schedule
 
     def reshape(self, **inputs: Shape) -> None:
-        """Set input sizes; shapes of all blobs follow. Raises ShapeError and keeps the old ones if they cannot be."""
+        """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
         with self._changing():
             self._resize(inputs)
 

@@ -1,4 +1,4 @@
-"""The file of an artifact: a short prefix, a JSON header, and raw sections that stay in it.
+"""File layout of an artifact: a short prefix, a JSON header, and raw sections that are read on demand.
 
     offset  bytes
     0       8       b"\\x89chai\\r\\n\\x1a"
@@ -6,12 +6,12 @@
     12      4       CRC-32 of the header
     16      8       bytes of the header, little endian
     24              the header: one JSON object, UTF-8
-                    sections, each from a multiple of ALIGNMENT on, in the order of the header, to the end of the file
+                    sections in the order of the header, each aligned to ALIGNMENT, to the end of the file
 
 The header's key "sections" is {name: {"offset", "bytes", "crc"}}; all other keys belong to the writer. Bytes between
-sections are zero. Same content, same bytes: nothing here depends on time, place or machine.
+sections are zero. Same content, same bytes: nothing here depends on time, path or machine.
 
-Checksums find accidents, not intent: whoever reads a section has to check what it says.
+Checksums detect accidents, not attacks: the reader of a section must validate its content.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ..util.files import opened_file
 
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 3
-ALIGNMENT = 64  # bytes; a cache line, and what any element type wants
+ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
 
 
 class Section:
-    """Some bytes of the file: a part of its map, or read where they would only be copied on."""
+    """Bytes of the file: mapped, or read into a buffer where they would be copied anyway."""
 
     def __init__(self, file: _File, begin: int, size: int) -> None:
         self._file, self._begin, self._size = file, begin, size
@@ -48,18 +48,18 @@ class Section:
 
     @property
     def mapped(self) -> memoryview:
-        """Read-only memory; what is looked at of it counts as this process's."""
+        """Read-only view of the mapping; pages that are read count as memory of this process."""
         return self._file.map[self._begin : self._begin + self._size] if self._size else memoryview(b"")
 
     @property
     def content(self) -> bytes:
-        """A copy of all of it."""
+        """A copy of the whole section."""
         found = bytearray(self._size)
         self.read(0, found)
         return bytes(found)
 
     def read(self, offset: int, out: Any) -> None:
-        """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are not there."""
+        """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are missing."""
         view = memoryview(out).cast("B")
         if offset + len(view) > self._size or not self._file.read(self._begin + offset, view):
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
@@ -83,7 +83,7 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
         name: memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b"")
         for name, data in sections.items()
     }
-    # offsets stand in the header, whose length moves them: they are counted from the first section
+    # the header contains the offsets and its length would change them: they count from the first section
     table, end = {}, 0
     for name, block in blocks.items():
         table[name] = {"offset": end, "bytes": block.nbytes, "crc": zlib.crc32(block)}
@@ -102,8 +102,8 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
 def read(path: str | Path) -> Artifact:
     """Open an artifact. Raises ParseError for a file that ``write`` cannot have written; OSError passes.
 
-    Sections stay in the file, so they cost no memory until they are looked at. A file that is cut short while its map is
-    in use ends the process, as with any mapped file.
+    Sections stay in the file and cost no memory until they are read. Truncating the file while it is mapped kills the
+    process, as with any mapped file.
     """
     with opened_file(path) as file:
         prefix = file.read(PREFIX.size)
@@ -140,7 +140,7 @@ def read(path: str | Path) -> Artifact:
 
 
 class _File:
-    """A file for as long as somebody holds a section of it."""
+    """An open file, closed with the last reference to one of its sections."""
 
     def __init__(self, path: str, number: int) -> None:
         self.path = path
@@ -151,11 +151,11 @@ class _File:
 
     @cached_property
     def map(self) -> memoryview:
-        """All of it."""
+        """The whole file."""
         return memoryview(mmap.mmap(self.number, 0, access=mmap.ACCESS_READ))
 
     def read(self, offset: int, out: memoryview) -> bool:
-        """Fill ``out``; False where the file ends before."""
+        """Fill ``out``; return False if the file ends first."""
         if not hasattr(os, "preadv"):  # not Linux
             out[:] = self.map[offset : offset + len(out)]
             return True
@@ -168,12 +168,12 @@ class _File:
 
 
 def _crc(file: BinaryIO, count: int) -> int:
-    """CRC-32 of the next bytes; read, not mapped, so that the file does not become a part of the process."""
+    """Return the CRC-32 of the next bytes. They are read, not mapped, so that they do not count as process memory."""
     buffer, crc = memoryview(bytearray(min(count, 1 << 18))), 0
     while count:
         got = file.readinto(buffer[:count])  # type: ignore[attr-defined]
         if not got:
-            break  # it was cut short a moment ago: the sum is wrong
+            break  # truncated in the meantime: the checksum is wrong
         crc, count = zlib.crc32(buffer[:got], crc), count - got
     return crc
 
@@ -209,7 +209,7 @@ def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
 
 
 def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
-    """(offset, bytes, crc) of each section: in order, aligned, without gaps, to the end of the file."""
+    """Return (offset, bytes, crc) of each section: in order, aligned, without gaps, to the end of the file."""
     if not isinstance(table, dict):
         raise bad("header: sections are missing")
     found: dict[str, tuple[int, int, int]] = {}

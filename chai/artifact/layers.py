@@ -1,4 +1,4 @@
-"""From an artifact to its layers."""
+"""Layers of an artifact, created from its header."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class OnDevice(Layer):
-    """A layer that exists on the device only: what it does is in the Tasks."""
+    """A layer that runs on the device only: its Tasks compute it."""
 
     on_device = True
 
 
 def layers(reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Registry) -> dict[str, Layer]:
-    """Return layers by name, in order; weights and parameters only of those that the host runs."""
+    """Return the layers by name, in order. Only those that run on the host have weights and parameters."""
     entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
     order = reader.get("order", [str])
     if len(order) > limits().layers:

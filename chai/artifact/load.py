@@ -1,4 +1,4 @@
-"""From an artifact to what runs it. Every word of the file is checked before anything is built of it."""
+"""Load an artifact into the parts of an Execution. Everything in the file is checked before it is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Compiled(NamedTuple):
-    """What an artifact holds, ready for an Execution."""
+    """The content of an artifact, ready for an Execution."""
 
     graph: Graph
     shapes: dict[str, Shape]
@@ -38,8 +38,8 @@ class Input(Layer):
 
 
 def overlay_of(artifact: container.Artifact) -> str:
-    """Return the name of the overlay that an artifact was made for. Raises DeviceError unless chai ships it: a file
-    does not choose what else is read."""
+    """Return the name of the overlay that an artifact was compiled for. Raises DeviceError unless chai ships it: a file
+    must not choose other files to read."""
     name: str = Reader(artifact).get("overlay", {"name": str, "build": int})["name"]
     if name not in overlays.names():
         raise DeviceError(
@@ -50,8 +50,8 @@ def overlay_of(artifact: container.Artifact) -> str:
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
-    """Return everything in an artifact, for this overlay. Raises ParseError with the file's name for whatever ``save``
-    would not have written, DeviceError for another overlay, PluginError for a custom type that is not there."""
+    """Return everything in an artifact, for this overlay. Raises ParseError with the file's name for anything that
+    ``save`` would not have written, DeviceError for another overlay, PluginError for an unknown custom type."""
     made_for = Reader(artifact).get("overlay", {"name": str, "build": int})
     if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
         raise DeviceError(
@@ -123,7 +123,7 @@ def _card(reader: Reader) -> Card:
     mean = preprocess.pop("mean", [])
     made: Preprocess = restore(Preprocess, preprocess, "preprocess")
     value = reader.array(mean) if isinstance(mean, dict) else _mean(mean)
-    made.with_options(resize=made.resize, crop=made.crop, channels=made.channels)  # they make sense
+    made.with_options(resize=made.resize, crop=made.crop, channels=made.channels)  # checks their values
     return Card(card["title"], tuple(card["labels"]), replace(made, mean=value))
 
 

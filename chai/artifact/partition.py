@@ -7,7 +7,7 @@ from ..offload.schedule import HostStep, Schedule
 
 
 def partition_of(schedule: Schedule) -> Partition:
-    """Return the segments, each as long as one engine runs without the other, and the reasons of layers on the host."""
+    """Return the segments (longest runs of steps on one engine) and the reasons for layers on the host."""
     result = Partition([], {})
     for step in schedule.steps:
         if not step.layers:  # a conversion

@@ -1,4 +1,4 @@
-"""The words of an artifact's header, each of the kind it has to be, and the arrays it points to."""
+"""Typed access to the values of an artifact's header, and to the arrays it refers to."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """Of one artifact. Everything here raises ParseError with the file's name."""
+    """Checked reading of one artifact. All methods raise ParseError with the file's name."""
 
     def __init__(self, artifact: container.Artifact) -> None:
         self.artifact = artifact
         self.header = artifact.header
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
-        """Return an error to be raised."""
+        """Return a ParseError that names the file."""
         return self.artifact.error(message, hint)
 
     def get(self, key: str, kind: Any) -> Any:
-        """Return a value of the header that has to be of this kind: a type, [kind], {str: kind} or {"key": kind, ...}."""
+        """Return a header value after checking its ``kind``: a type, [kind], {str: kind} or {"key": kind, ...}."""
         if key not in self.header:
             raise self.error(f"header: {key!r} is missing")
         return self.of(self.header[key], kind, key)
 
     def of(self, value: Any, kind: Any, where: str) -> Any:
-        """Return a value from inside the header, as ``get``; ``where`` it stands."""
+        """Return ``value`` after checking its ``kind`` as ``get`` does; ``where`` is its place in the header."""
         if isinstance(kind, list):
             if not isinstance(value, list):
                 raise self.error(f"header: {where}: expected a list")
@@ -50,7 +50,7 @@ class Reader:
         return value
 
     def array(self, entry: Mapping[str, Any]) -> Array:
-        """Return a float32 array of the section "weights", where it lies."""
+        """Return a float32 array as a view of the section "weights"."""
         shape = tuple(self.of(entry.get("shape"), [int], "array"))
         offset = self.of(entry.get("offset"), int, "array")
         data = self.section("weights").mapped
@@ -61,7 +61,7 @@ class Reader:
         return array
 
     def section(self, name: str) -> container.Section:
-        """Return a section that has to be there."""
+        """Return a section. Raises ParseError if it is missing."""
         if name not in self.artifact.sections:
             raise self.error(f"section {name!r} is missing")
         return self.artifact.sections[name]

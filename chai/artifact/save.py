@@ -1,4 +1,4 @@
-"""From a planned network to an artifact."""
+"""Save a planned network as an artifact."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 def save(net: Network, path: str | Path, card: Card | None = None) -> None:
-    """Write what ``net`` runs at its present input sizes. Same network, same formats, same sizes: same bytes.
+    """Write the plan of ``net`` for its current input sizes. Same network, same formats, same sizes: same bytes.
 
-    The file appears complete and checked or not at all, and an older one stays until then. ``card`` brings preprocessing
-    and labels. Raises UsageError for a network without an overlay or without formats.
+    The file is replaced atomically, after it was checked. ``card`` has preprocessing and labels. Raises UsageError for a
+    network without an overlay or without formats.
     """
     if net.overlay is None:
         raise UsageError(f"device {net.device.name} has no overlay to compile for", hint='Net(..., device="emulator")')
@@ -71,7 +71,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
 
 
 def _check(path: Path, net: Network) -> None:
-    """Load what was written, as any reader of the file would. Raises ModelError if it is refused."""
+    """Load the written file as any reader would. Raises ModelError if loading refuses it."""
     assert net.overlay is not None
     types = {layer.type: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
     try:
@@ -84,7 +84,7 @@ def _check(path: Path, net: Network) -> None:
 
 
 def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, Any]:
-    """Return a layer's entry; parameters and weights only of those that the host runs."""
+    """Return a layer's entry in the header. Only layers that run on the host have parameters and weights."""
     entry: dict[str, Any] = {
         "type": layer.type,
         "bottoms": list(layer.bottoms),
@@ -97,7 +97,7 @@ def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, An
     entry["reason"] = step.reason
     entry["params"] = plain(layer.params)
     entry["blobs"] = [weights.add(blob) for blob in layer.blobs]
-    for name in ("slope", "ceiling"):  # of a ReLU taken in
+    for name in ("slope", "ceiling"):  # of a fused ReLU
         if getattr(layer, name) is not None:
             entry[name] = getattr(layer, name)
     if layer.precision is not None:
@@ -124,14 +124,14 @@ def _step(step: Step, chains: _Chains) -> dict[str, Any]:
 
 
 class _Chains:
-    """What a device fetches: for each segment a section of descriptors and one of constants."""
+    """Sections that a device fetches: for each segment one of descriptors and one of constants."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.sections: dict[str, bytes | Array] = {}
 
     def add(self, step: DeviceStep) -> dict[str, int]:
-        """Return where the segment's blobs lie, each in its region."""
+        """Add the two sections of a segment; return the offset of each of its blobs in its region."""
         overlay, shapes, views = self.execution.overlay, self.execution.shapes, self.execution.schedule.views
         made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
         index = len(self.sections) // 2
@@ -143,7 +143,7 @@ class _Chains:
 
 
 class _Arrays:
-    """float32 arrays one behind the other, each from a multiple of 64 bytes on."""
+    """Consecutive float32 arrays, each aligned to 64 bytes."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []

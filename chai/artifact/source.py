@@ -1,4 +1,4 @@
-"""A compiled network as the source of a Net's plan: one plan, for the sizes and formats it was compiled with."""
+"""Source of a Net's plan in a compiled network: one plan, for the sizes and formats it was compiled with."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class CompiledSource:
-    """A .chai file. No prototxt and no caffemodel is read; what needs them is refused with UsageError.
+    """A .chai file. Neither prototxt nor caffemodel is read; operations that need them raise UsageError.
 
-    ``chosen``   engines that a user asks for, layer -> host or fpga: they can only be those of the file
+    ``chosen``   the user's engines, layer -> host or fpga: they must be those of the file
     """
 
     calibrated = True
@@ -59,7 +59,7 @@ class CompiledSource:
         return self._plan.batch
 
     def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Return the file's shapes, for another batch if ``sizes`` have one. Raises UsageError for other sizes."""
+        """Return the file's shapes, with the batch of ``sizes``. Raises UsageError if anything but the batch differs."""
         for name, shape in sizes.items():
             own = self._plan.shapes[name]
             if tuple(shape[1:]) != own[1:] or len(shape) != len(own) or not shape[:1] > (0,):
@@ -88,7 +88,7 @@ class CompiledSource:
         return self._execution
 
     def preview(self, _shapes: Mapping[str, Shape], _keep: Collection[str]) -> None:
-        """Do nothing: it is planned."""
+        """Do nothing: the file has a plan."""
 
     def calibrate(self, *_: Any, **__: Any) -> NoReturn:
         raise UsageError(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
-    """Return the blobs that are parts of others."""
+    """Return the blobs that are channels of larger blobs."""
     found: dict[str, View] = {}
     for blob, place in reader.get("places", {str: list}).items():
         if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
@@ -47,7 +47,7 @@ def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
 
 @dataclass
 class Steps:
-    """What the steps of a header are about: layers by name, blobs by id."""
+    """Reads the steps of a header; they refer to layers by name and to blobs by id."""
 
     reader: Reader
     overlay: Overlay
@@ -57,7 +57,7 @@ class Steps:
     views: Mapping[str, View]
 
     def all(self) -> Iterator[Step]:
-        """In order."""
+        """Yield the steps in order."""
         index = 0
         conversions: dict[str, type[Pack | Unpack]] = {"Pack": Pack, "Unpack": Unpack}
         for step in self.reader.get("steps", [dict]):
@@ -89,7 +89,7 @@ class Steps:
                 yield DeviceStep(made.tasks, tuple(self.layers[n] for n in names), *edges, made)
 
     def _chain(self, index: int, about: Mapping[str, Any]) -> Chain:
-        """Return a segment's Tasks, of its descriptors and constants."""
+        """Return a segment's Tasks, decoded from its descriptors and constants."""
         shapes, overlay = self.shapes, self.overlay
         entries = [self.reader.of(t, {"inputs": [str], "output": str, "origin": [str]}, "task") for t in about["tasks"]]
         moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
@@ -122,14 +122,14 @@ class Steps:
         return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, [(head, constants)])
 
     def _same(self, laid: Regions, blob: str, name: str) -> bool:
-        """Return whether two names are of the same memory, as those of a Concat and its only bottom."""
+        """Return whether two names refer to the same memory, as a Concat and its only bottom do."""
         return blob == name or (laid.whole(blob), self.shapes[blob]) == (laid.whole(name), self.shapes[name])
 
 
 def check_order(
     reader: Reader, schedule: Schedule, known: Mapping[str, Layer], inputs: list[str], outputs: list[str]
 ) -> None:
-    """Check that every step finds what it reads on its side, every layer runs once, every output arrives on the host."""
+    """Check that steps read only blobs on their side, that every layer runs once, and that outputs reach the host."""
     present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
     ran: set[str] = set()
     families = _families(schedule)
@@ -153,7 +153,7 @@ def check_order(
 def _check_segment(
     reader: Reader, step: DeviceStep, schedule: Schedule, families: Mapping[str, Collection[str]]
 ) -> None:
-    """Check that its Tasks write what its layers are to write, and read nothing before it is written."""
+    """Check that a segment's Tasks write its layers' tops and read no blob before it is written."""
     tops = {top for layer in step.layers for top in layer.tops}
     if not tops.issuperset(blob for task in step.tasks for blob in _tops(task.output, schedule)):
         raise reader.error("header: a segment has a Task of a layer that is not in it")
@@ -175,12 +175,12 @@ def _there(reader: Reader, blobs: Iterable[str], known: Collection[str]) -> None
 
 
 def _tops(blob: str, schedule: Schedule) -> list[str]:
-    """Return the layers' tops that a Task's output is: itself, or the parts of a joint one."""
+    """Return the tops in a Task's output: the output itself, or the parts of a joint blob."""
     return [part for part, view in schedule.views.items() if view.base == blob] if blob in schedule.shapes else [blob]
 
 
 def _families(schedule: Schedule) -> dict[str, list[str]]:
-    """Return, for each blob that has parts, itself and all of them, parts of parts too."""
+    """Return, for each blob with parts, the blob and all its parts, recursively."""
     families: dict[str, list[str]] = {}
     for part in schedule.views:
         whole = outermost(part, schedule.views).base

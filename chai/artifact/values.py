@@ -1,4 +1,4 @@
-"""Dataclasses to JSON and back, by reflection; what comes back is checked like what the parser reads."""
+"""Convert dataclasses to JSON and back by reflection; values are checked on the way back as the parser checks them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import ModelError
 
 
 def plain(value: Any) -> Any:
-    """Return a value of dataclasses, tuples, numbers and texts as what JSON has. Fields at their default are left out."""
+    """Return a value of dataclasses, tuples, numbers and strings as JSON types. Fields at their default are omitted."""
     if is_dataclass(value) and not isinstance(value, type):
         given = ((f, getattr(value, f.name)) for f in fields(value))
         return {f.name: plain(v) for f, v in given if v != f.default}
@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
 
 
 def restore(cls: Any, value: Any, where: str) -> Any:
-    """Return the value of type ``cls`` that ``plain`` made ``value`` of. Raises ModelError that names ``where``."""
+    """Return the value of type ``cls`` from the result of ``plain``. Raises ModelError that names ``where``."""
     if is_dataclass(cls):
         return _dataclass(cls, value, where)
     origin, inside = get_origin(cls), get_args(cls)
@@ -68,7 +68,7 @@ def _dataclass(cls: Any, value: Any, where: str) -> Any:
 
 
 def _check(metadata: Any, value: Any, where: str) -> None:
-    """The ranges and choices that ``params`` declares."""
+    """Check the ranges and choices that ``params`` declares."""
     items = value if isinstance(value, tuple) else (value,)
     low, high = metadata.get("within", (-math.inf, math.inf))
     allowed = metadata.get("choice")

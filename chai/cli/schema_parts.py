@@ -1,4 +1,4 @@
-"""Types for the parts of the objects in ``schemas``: what they hold is printed as it is."""
+"""Types for the parts of the objects in ``schemas``; values are printed unchanged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TypedDict
 
 
 class Failure(TypedDict):
-    """An input that could not be read or run."""
+    """Input that could not be read or run."""
 
     file: str
     error: str
@@ -21,7 +21,7 @@ class Spread(TypedDict):
 
 
 class SegmentCost(TypedDict):
-    """A segment on the overlay, and what its layers would take on the host."""
+    """Times of a segment on the overlay, and of its layers on the host."""
 
     layers: list[str]
     fpga_ms: float
@@ -29,14 +29,14 @@ class SegmentCost(TypedDict):
 
 
 class Activations(TypedDict):
-    """Bytes of activations on the device; ``total`` if no two blobs shared any."""
+    """Bytes of activations on the device; ``total`` is the sum over all blobs, without shared memory."""
 
     peak: int
     total: int
 
 
 class Best(TypedDict):
-    """One of the best classes of an image."""
+    """One of the top classes of an image."""
 
     index: int
     label: str
@@ -44,7 +44,7 @@ class Best(TypedDict):
 
 
 class FoundBox(TypedDict):
-    """One box: left, top, right and bottom as shares of the image."""
+    """Detected box; left, top, right and bottom as fractions of the image size."""
 
     label: int
     name: str
@@ -53,7 +53,7 @@ class FoundBox(TypedDict):
 
 
 class Covered(TypedDict):
-    """A class of a map, and the share of the pixels that have it."""
+    """Class in a map, and the fraction of pixels that have it."""
 
     index: int
     label: str
@@ -61,14 +61,14 @@ class Covered(TypedDict):
 
 
 class ScoresAnswer(TypedDict):
-    """What an output of class scores says of an image."""
+    """Class scores of an image in one output."""
 
     top: list[Best]
     probabilities: bool
 
 
 class BoxesAnswer(TypedDict):
-    """What an output of boxes says of an image, and how many boxes are not listed."""
+    """Detected boxes of an image in one output, and the number of boxes that are not listed."""
 
     boxes: list[FoundBox]
     more: int
@@ -76,7 +76,7 @@ class BoxesAnswer(TypedDict):
 
 
 class BlobAnswer(TypedDict):
-    """A summary of any other output."""
+    """Summary of any other output."""
 
     shape: list[int]
     min: float
@@ -85,13 +85,13 @@ class BlobAnswer(TypedDict):
 
 
 class MapAnswer(BlobAnswer):
-    """A summary of a map with a class per pixel."""
+    """Summary of a map with a class per pixel."""
 
     classes: list[Covered]
 
 
 class ImageAnswer(TypedDict):
-    """What the outputs say of an image."""
+    """Results of all outputs for an image."""
 
     file: str
     outputs: dict[str, ScoresAnswer | BoxesAnswer | MapAnswer | BlobAnswer]
@@ -113,13 +113,13 @@ class Step(TypedDict):
 
 
 class RowTimes(Spread):
-    """Milliseconds of a row of the table of a pass."""
+    """Milliseconds of one row in the table of a pass."""
 
     name: str
 
 
 class CustomTimes(TypedDict):
-    """Milliseconds of a custom layer and of the conversions that it needs."""
+    """Milliseconds of a custom layer and of its conversions."""
 
     name: str
     unpack_ms: float
@@ -128,7 +128,7 @@ class CustomTimes(TypedDict):
 
 
 class ShareOfPass(TypedDict):
-    """Steps of one kind together."""
+    """Share of all steps of one kind in a pass."""
 
     steps: int
     ms: float
@@ -136,7 +136,7 @@ class ShareOfPass(TypedDict):
 
 
 class Perf(TypedDict):
-    """Where the time of the passes went; see ``PerfInfo.to_json``."""
+    """Times of the passes; see ``PerfInfo.to_json``."""
 
     steps: list[Step]
     wall_ms: float
@@ -157,7 +157,7 @@ class Perf(TypedDict):
 
 
 class CheckedLayer(TypedDict):
-    """A layer in fixed point against float; without any error ``exact`` is true and ``sqnr_db`` null."""
+    """Error of a layer in fixed point against float; without any error ``exact`` is true and ``sqnr_db`` null."""
 
     name: str
     type: str
@@ -174,7 +174,7 @@ class CheckedLayer(TypedDict):
 
 
 class TopAgreement(TypedDict):
-    """Images of which an output has the same best class in float and in fixed point."""
+    """Number of images with the same top class of an output in float and in fixed point."""
 
     blob: str
     images: int
@@ -184,7 +184,7 @@ class TopAgreement(TypedDict):
 
 
 class CheckedWay(TypedDict):
-    """One way to run a custom layer against plain Python."""
+    """Comparison of one way to run a custom layer with plain Python."""
 
     layer: str
     inputs: str
@@ -196,7 +196,7 @@ class CheckedWay(TypedDict):
 
 
 class Recipe(TypedDict):
-    """How formats and weights were chosen; see ``quantizer.recipe.Recipe``."""
+    """Choices for formats and weights; see ``quantizer.recipe.Recipe``."""
 
     ranges: str
     weights: str
@@ -223,7 +223,7 @@ class EvaluatedOutput(TypedDict):
 
 
 class Judged(TypedDict, total=False):
-    """What known answers give: of scores, of boxes, of maps. Nothing where none is known."""
+    """Accuracy of scores, boxes or maps against ground truth; empty without it."""
 
     top1: int
     top5: int
@@ -233,7 +233,7 @@ class Judged(TypedDict, total=False):
 
 
 class Side(Judged, total=False):
-    """A device against the reference: of scores, of boxes, of maps."""
+    """Comparison of a device with the reference: for scores, boxes or maps."""
 
     agree: int
     agreement: float
@@ -264,7 +264,7 @@ class EstimatedLayer(TypedDict):
 
 
 class DemoImage(TypedDict):
-    """A digit, what the network says it is, and how sure it is."""
+    """A digit, the network's answer, and its probability."""
 
     file: str
     truth: int
@@ -273,7 +273,7 @@ class DemoImage(TypedDict):
 
 
 class LayerType(TypedDict):
-    """A type of layer."""
+    """A layer type."""
 
     type: str
     kind: str
@@ -291,7 +291,7 @@ class ListedDevice(TypedDict):
 
 
 class ListedOverlay(TypedDict):
-    """An overlay and the boards that it is for."""
+    """An overlay and its boards."""
 
     overlay: str
     part: str
@@ -300,7 +300,7 @@ class ListedOverlay(TypedDict):
 
 
 class SelftestResult(TypedDict):
-    """One test of a device; ``reason`` is empty where it passed."""
+    """One test of a device; ``reason`` is empty if it passed."""
 
     name: str
     ok: bool

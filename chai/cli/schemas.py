@@ -1,7 +1,7 @@
-"""Schemas of ``--json``: a dataclass for each object that a command prints, and types for the parts of it.
+"""Schemas of ``--json``: a dataclass for each object that a command prints. Types of its parts are in ``schema_parts``.
 
-``schema`` names the schema and its version. A key that is removed or renamed, or whose meaning changes, needs the next
-version; a key may be added. Every key is always there; null is what is not known or does not apply.
+``schema`` is name and version. Removing or renaming a key, or changing its meaning, needs a new version; adding one does
+not. Every key is always present; its value is null if it is unknown or does not apply.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Schema:
 
 @dataclass(frozen=True)
 class Show(Schema):
-    """A network: a prototxt, a prototxt planned for an overlay, or a compiled network.
+    """A prototxt, a prototxt planned for an overlay, or a compiled network.
 
-    ``overlay`` and all keys after it are null without an overlay; ``batch`` is that of the plan.
+    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch.
     """
 
     schema = "chai.show/2"
@@ -85,7 +85,7 @@ class Show(Schema):
 
 @dataclass(frozen=True)
 class Run(Schema):
-    """Answers of a network for images."""
+    """Results of a network for images."""
 
     schema = "chai.run/2"
     network: str
@@ -102,7 +102,7 @@ class Run(Schema):
 
 @dataclass(frozen=True)
 class Compared(Schema):
-    """Float against fixed point, layer by layer."""
+    """Comparison of float and fixed point, layer by layer."""
 
     network: str
     overlay: str
@@ -119,7 +119,7 @@ class Compared(Schema):
 
 @dataclass(frozen=True)
 class Check(Compared):
-    """The comparison and its verdict."""
+    """Comparison of float and fixed point, with a verdict."""
 
     schema = "chai.check/1"
     agreement_goal: float
@@ -128,7 +128,7 @@ class Check(Compared):
 
 @dataclass(frozen=True)
 class CheckCustom(Schema):
-    """A network's custom layers of some types, every way they can run."""
+    """Comparison of custom layers, in every way they can run, with plain Python."""
 
     schema = "chai.check.custom/1"
     network: str
@@ -139,7 +139,7 @@ class CheckCustom(Schema):
 
 @dataclass(frozen=True)
 class Quantize(Compared):
-    """A quantised network: how it was found, and what it lost."""
+    """A quantised network: its recipe, and its error against float."""
 
     schema = "chai.quantize/1"
     bits: int
@@ -166,7 +166,7 @@ class Quantize(Compared):
 
 @dataclass(frozen=True)
 class Evaluate(Schema):
-    """Devices side by side over many images."""
+    """Comparison of devices over many images."""
 
     schema = "chai.evaluate/3"
     network: str
@@ -186,7 +186,7 @@ class Evaluate(Schema):
 
 @dataclass(frozen=True)
 class Estimate(Schema):
-    """A CHaiDNN layer list, timed by the model of an overlay."""
+    """Time estimates for a CHaiDNN layer list, from the cycle model of an overlay."""
 
     schema = "chai.estimate/1"
     file: str
@@ -200,7 +200,7 @@ class Estimate(Schema):
 
 @dataclass(frozen=True)
 class Bench(Schema):
-    """Times of a network; ``ratio`` and ``difference`` against the peer, if there is one."""
+    """Benchmark of a network; ``ratio`` and ``difference`` are relative to the peer, if there is one."""
 
     schema = "chai.bench/1"
     network: str
@@ -215,7 +215,7 @@ class Bench(Schema):
 
 @dataclass(frozen=True)
 class Demo(Schema):
-    """The embedded network on the held-back digits."""
+    """Results of the embedded network on the held-back digits."""
 
     schema = "chai.demo/1"
     network: str
@@ -233,7 +233,7 @@ class Demo(Schema):
 
 @dataclass(frozen=True)
 class Layers(Schema):
-    """Every type of layer."""
+    """All layer types."""
 
     schema = "chai.layers/1"
     layers: list[LayerType]
@@ -241,7 +241,7 @@ class Layers(Schema):
 
 @dataclass(frozen=True)
 class Devices(Schema):
-    """What networks can run on."""
+    """Devices and overlays that networks can run on."""
 
     schema = "chai.devices/1"
     devices: list[ListedDevice]
@@ -251,7 +251,7 @@ class Devices(Schema):
 
 @dataclass(frozen=True)
 class Selftest(Schema):
-    """Tests of a device against the definitions of Tasks."""
+    """Comparison of a device with the definitions of Tasks."""
 
     schema = "chai.selftest/1"
     device: str

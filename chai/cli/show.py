@@ -1,4 +1,4 @@
-"""chai show: a network layer by layer, as a prototxt, planned for an overlay or compiled."""
+"""chai show: list the layers of a prototxt, of a plan for an overlay, or of a compiled network."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
-OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # columns that a terminal may not have room for
+OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # columns to drop on a narrow terminal
 
 
 @dataclass(frozen=True)
 class View:
-    """A network as it is shown. ``shapes`` are those of outputs that are known; without a plan ``net`` is None."""
+    """Data of a network for all output forms. ``shapes`` has the known output shapes; ``net`` is None without a plan."""
 
     content: schemas.Show
     graph: Graph
@@ -46,7 +46,7 @@ class View:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of ``chai show``."""
     parser.usage = "chai show NET [WEIGHTS] [--overlay NAME] [--json | --dot] [--html FILE] [options]"
     options.network(parser)
     section(parser, "network").add_argument(
@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print the network. With weights, check that every layer finds its own."""
+    """Print the network. With weights, check that they fit every layer."""
     if is_compiled(args.net):
         view = _compiled(args)
     elif args.overlay or args.engine:
@@ -84,7 +84,7 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-# -- what is shown
+# -- data
 
 
 def _unplanned(args: argparse.Namespace) -> View:
@@ -120,7 +120,7 @@ def _unplanned(args: argparse.Namespace) -> View:
 
 def _planned(args: argparse.Namespace) -> View:
     refuse(args, ("params", "dot"), "with --overlay or --engine", hint="leave those out, or it")
-    logging.getLogger("chai").setLevel(logging.ERROR)  # the summary says that there are no weights
+    logging.getLogger("chai").setLevel(logging.ERROR)  # the summary line already reports missing weights
     net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
     options.check_formats(args, net.graph)
     net.plan()
@@ -144,7 +144,7 @@ def _compiled(args: argparse.Namespace) -> View:
 
 
 def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
-    """Return a network with a plan. ``formats`` says where those of its blobs are from; None of a compiled one."""
+    """Return the View of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
     from ..codegen.chain import chain, footprint
     from ..offload.schedule import DeviceStep
 
@@ -187,7 +187,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
 
 
 def _merged(net: Net) -> list[list[str]]:
-    """Return layers that run as one Task although none took in the other; the first one has the cycles."""
+    """Return groups of layers that run as one Task without being fused; the first of each has the cycles."""
     from ..offload.schedule import DeviceStep
 
     names = {layer.name for layer in net.offload.graph.layers}
@@ -202,7 +202,7 @@ def _print(view: View, args: argparse.Namespace) -> None:
     layers = view.content.layers
     listing = table(layers, args.params)
     piped = listing.head[-1:] == ["reason"]
-    if output.on_terminal():  # further shapes go below
+    if output.on_terminal():  # further shapes go on lines of their own
         rows = [
             [_first(cell) if head == "out shape" else cell for head, cell in zip(listing.head, row)]
             for row in listing.rows
@@ -218,7 +218,7 @@ def _print(view: View, args: argparse.Namespace) -> None:
 
 
 def table(layers: list[LayerRow], params: bool = False) -> Table:
-    """Return a row for each layer; columns of which nothing is known are left out."""
+    """Return a table with a row per layer, without columns that are empty."""
     head = ["layer", "type", "out shape", "MACs", "params", "cycles", "engine", "format", "reason"]
     rows = [
         [
@@ -252,11 +252,11 @@ def _first(shapes: str) -> str:
     return f"{first} +{len(others)}" if others else first
 
 
-Line = tuple[str, str, list[str]]  # label, sentence, list after it
+Line = tuple[str, str, list[str]]  # label, sentence, list of details
 
 
 def _lines(view: View) -> Iterator[Line]:
-    """Yield what there is to say of a network, most important first."""
+    """Yield the lines about a network, most important first."""
     content = view.content
     if view.net is None:
         yield from _totals(content)
@@ -329,7 +329,7 @@ def _save_page(path: Path, view: View) -> None:
 
 
 def _facts(view: View) -> dict[str, str]:
-    """Return what is said of the network above its picture."""
+    """Return the facts above the picture of the network."""
     lines: Iterable[Line] = _lines(view)
     facts: dict[str, str] = {"file": view.content.file}
     for label, text, items in lines:
@@ -353,7 +353,7 @@ def _dot(graph: Graph, layers: list[LayerRow]) -> list[str]:
 
 
 def _quoted(row: LayerRow, top: str) -> str:
-    """Return a DOT string; Graphviz reads escapes and HTML's entities in it."""
+    """Return a layer's label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
     lines = (visible(line) for line in (row.name, f"{row.type} {top}"))
     escaped = (s.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for s in lines)
     return '"' + "\\n".join(escaped) + '"'

@@ -1,1 +1,1 @@
-"""Decide which layers an overlay runs, in which formats and in what order; pure functions, nothing runs here."""
+"""Decide which layers an overlay runs, in which formats and in what order: pure functions that run no layer."""

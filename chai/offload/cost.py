@@ -1,7 +1,7 @@
-"""What a segment costs on the overlay and what its layers would cost on the host: models made of manifest constants.
+"""Cost model of a segment on the overlay and of its layers on the host, from constants of the manifest.
 
-Only a manifest with a section ``host`` has them: they are the board's, and a guess that moves layers would surprise more
-than it saves. The same network and manifest give the same answer on any machine.
+The constants are a board's, in the section ``host`` of the manifest. Without it no cost is guessed, as a wrong guess
+would move layers for no gain. The result depends on network and manifest only, not on the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds per pass of a segment, with its conversions, and of the same ``layers`` on the host."""
+    """Milliseconds per pass of a segment with its conversions, and of the same ``layers`` on the host."""
 
     layers: tuple[Layer, ...]
     fpga_ms: float
@@ -32,10 +32,10 @@ class Cost:
 
 
 def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> Iterator[Cost]:
-    """Of every segment, in order; of none where the manifest does not say what the host can do.
+    """Yield the cost of each segment in order; nothing if the manifest has no section ``host``.
 
-    Overlay: cycles, one call, and the Packs and Unpacks of blobs that cross its edge. Host: multiply-accumulates, or the
-    elements read where there are none, and those written by a ReLU taken in.
+    Overlay: cycles, one call, and the Packs and Unpacks of the segment's inputs and outputs. Host: multiply-accumulates
+    (elements read if there are none), and the elements written by a fused ReLU.
     """
     host = overlay.host
     if host is None:
@@ -53,7 +53,7 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> 
 
 
 def _on_host(layer: Layer, host: Host, shapes: Mapping[str, Shape]) -> float:
-    """Microseconds."""
+    """Return a layer's time on the host in microseconds."""
     bottoms, tops = (tuple(shapes[b] for b in blobs) for blobs in (layer.bottoms, layer.tops))
     macs = layer.macs(bottoms, tops)
     elements = (0 if macs else sum(map(count, bottoms))) + (sum(map(count, tops)) if layer.slope is not None else 0)

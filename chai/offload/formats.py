@@ -1,4 +1,4 @@
-"""Which fixed-point format each blob has on an overlay."""
+"""Choose the fixed-point format of each blob on an overlay."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def single(layer: Layer) -> bool:
 def calibrated(
     graph: Graph, ranges: Mapping[str, float], bits: int, scheme: str, host: Collection[str] = ()
 ) -> dict[str, Format]:
-    """Return formats of all blobs from the largest magnitude each was seen to have.
+    """Return the formats of all blobs from ``ranges``, the largest magnitude measured in each.
 
-    All branches of a concat and the concat itself get one range, so that they can be written to their places without
-    rescaling; a max pool and a slice have their input's. Layers of ``host`` run there: their blobs have formats of their own.
+    A concat and its bottoms share one range, so that the bottoms can be written into it without rescaling; a max pool
+    and a slice have their input's. Layers in ``host`` run on the host: their blobs share no format.
     """
     if scheme not in SCHEMES:
         raise ModelError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
@@ -49,7 +49,7 @@ def calibrated(
 
 
 def covering(largest: float, bits: int, scheme: str) -> Format:
-    """Return the finest format in which magnitudes up to ``largest`` lose no more than one code."""
+    """Return the finest format in which magnitudes up to ``largest`` saturate by at most one code."""
     if scheme == "Xilinx":
         return Format(scheme, bits, float(np.float32(largest)) or 1.0)  # a blob of zeros: any threshold will do
     integer = int(np.ceil(np.log2(largest))) if largest > 0 else 0
@@ -57,7 +57,7 @@ def covering(largest: float, bits: int, scheme: str) -> Format:
 
 
 def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
-    """Return blobs that have one format, each under one of their names; layers on the host tie nothing together."""
+    """Return a representative for each blob: blobs with one format share it. Layers on the host join no blobs."""
     shared = UnionFind()
     for layer in graph.layers:
         if layer.name not in host and layer.same_values:
@@ -67,20 +67,20 @@ def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
 
 
 def ranges(values: Mapping[str, Array]) -> dict[str, float]:
-    """Return largest magnitude of each blob."""
+    """Return the largest magnitude of each blob."""
     return {blob: float(np.abs(v).max(initial=0)) for blob, v in values.items()}
 
 
 def given(graph: Graph) -> bool:
-    """Return whether the network brings formats of its own: a precision_param on a layer that an overlay computes."""
+    """Return whether the network has formats: a precision_param on a layer that an overlay computes."""
     return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
 
 
 def from_precision(graph: Graph) -> dict[str, Format]:
-    """Return formats of all blobs from the layers' precision_param.
+    """Return the formats of all blobs from the layers' precision_param.
 
-    A blob's format is its producer's layer_out; a network input takes its first reader's layer_in. What is missing is
-    taken from the producer of the bottom, else from CHaiDNN's default (6 bits, fl 3, th 16), with one warning.
+    A blob's format is its producer's layer_out; a network input takes its first reader's layer_in. A missing format is
+    taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one warning.
     """
     found: dict[str, Format] = {}
     missing: list[str] = []

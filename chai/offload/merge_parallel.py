@@ -1,9 +1,9 @@
-"""merge_parallel: convolutions that read one blob through windows of one kind become one Task.
+"""merge_parallel: convolutions that read the same blob through equal windows become one Task.
 
-The array works on whole blocks of output channels: with blocks of 24, 128 and 32 channels are 6 + 2 of them, together 7.
-This happens to Tasks and not in a pass over the Graph, because formats are known only after calibration. With equal
-shifts and clamps the multipliers of each channel say the rest: no bit changes, whatever the formats are. Each layer's
-blob becomes channels of a joint one, as the piece of a slice is.
+The array computes whole blocks of output channels: with blocks of 24, 128 and 32 channels need 6 + 2 blocks, together 7.
+Tasks are merged, not layers of the Graph, because formats are known only after calibration. Shifts and clamps must be
+equal and multipliers are per channel, so no bit changes. Each layer's blob becomes channels of a joint blob, like the
+top of a slice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Merged:
-    """``tasks`` in order; ``views`` of the blobs that are now part of a joint one; ``shapes`` of the joint ones."""
+    """``tasks`` in order; ``views`` of the blobs that are now part of a joint blob; ``shapes`` of the joint blobs."""
 
     tasks: list[Task]
     views: dict[str, View]
@@ -32,9 +32,9 @@ class Merged:
 def merge_parallel(
     tasks: Iterable[Task], views: Mapping[str, View], shapes: Mapping[str, Shape], overlay: Overlay
 ) -> Merged:
-    """Return tasks of one segment, those merged that the cycle model says are faster so.
+    """Return the Tasks of one segment, merged where that is faster in the cycle model.
 
-    A Task whose blob is a part of another one already (``views``) stays as it is.
+    A Task whose blob is already a part of another one (``views``) is not merged.
     """
     result = Merged(list(tasks), {}, {})
     groups: dict[Hashable, list[Task]] = {}
@@ -58,10 +58,10 @@ def merge_parallel(
 
 
 class _Joint:
-    """One Task for some: ``first`` is the channel that each one's blob begins at.
+    """One Task for several: ``first`` is the first channel of each one's blob.
 
-    A part begins where the overlay lets one begin. Channels left over in between have no weights and give zeros, as the
-    layout has them behind the last channel of a blob; parts that leave none over go first.
+    A part begins at a multiple of the overlay's channel step. Padding channels between parts have no weights and give
+    zeros, as the layout requires after the last channel of a blob; parts that need no padding go first.
     """
 
     def __init__(self, parts: list[Task], shapes: Mapping[str, Shape], overlay: Overlay) -> None:
@@ -85,5 +85,5 @@ class _Joint:
         self.cycles = self.task.cycles(overlay, {**shapes, self.task.output: self.shape})
 
     def fits(self, shapes: Mapping[str, Shape]) -> bool:
-        """Within the overlay's limits, and of a name that no blob has."""
+        """Return whether the Task is within the overlay's limits and its output has a name that no blob has."""
         return self.shape[1] <= self.limits.channels_max and self.task.output not in shapes

@@ -1,6 +1,6 @@
-"""Which engine runs which layer, and in what order.
+"""Assign layers to engines, and order them.
 
-Nothing is rewritten here: the answer is a list of segments, each a run of layers on one engine.
+The graph is not rewritten: the result is a list of segments, each a run of layers on one engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENGINES = ("host", "fpga")
 
 @dataclass
 class Segment:
-    """Layers that run on one engine without the other in between."""
+    """Consecutive layers on one engine."""
 
     engine: str
     layers: list[Layer] = field(default_factory=list)
@@ -29,13 +29,13 @@ class Segment:
 
 @dataclass
 class Partition:
-    """``reasons`` says of every host layer why it is there."""
+    """Segments in order; ``reasons`` has the reason for each layer on the host."""
 
     segments: list[Segment]
     reasons: dict[str, str]
 
     def engine(self, layer: str) -> str:
-        """host or fpga; a layer that a pass took into another one runs where that one runs."""
+        """Return host or fpga; a layer fused into another one runs on the other's engine."""
         for segment in self.segments:
             if any(layer in known.origin for known in segment.layers):
                 return segment.engine
@@ -45,10 +45,10 @@ class Partition:
 def partition(
     graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, chosen: Mapping[str, str], refused: Mapping[str, str]
 ) -> Partition:
-    """Decide by each layer's ``unsupported``, the user's choice (``chosen``, layer -> engine) and ``refused``.
+    """Partition by each layer's ``unsupported``, the user's choice (``chosen``, layer -> engine) and ``refused``.
 
-    ``refused`` are reasons found later, from numbers that shapes do not show (accumulator bounds, multipliers). Raises
-    UsageError for a choice that cannot be followed.
+    ``refused`` has reasons that follow from formats and weights, not from shapes (accumulator bounds, multipliers).
+    Raises UsageError for a choice that is impossible.
     """
     names = {name for layer in graph.layers for name in layer.origin}
     for name, engine in chosen.items():
@@ -58,7 +58,7 @@ def partition(
             raise UsageError(f"engine of layer {name!r}: expected host or fpga, found {engine!r}")
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    open_sizes: set[str] = set()  # blobs of any number of rows: a device's programs are for one
+    open_sizes: set[str] = set()  # blobs with a variable number of rows: a device program has a fixed one
     for layer in graph.layers:
         if layer.source:
             continue
@@ -84,7 +84,7 @@ def partition(
 
 
 def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:
-    """Topological, with as few engine changes as going on until an engine has to wait can give, from either start."""
+    """Return a topological order that changes the engine only when it has to wait; the better of both first engines."""
     return min((_walk(graph, engines, first) for first in ("fpga", "host")), key=len)
 
 

@@ -1,4 +1,4 @@
-"""Plan a network for an overlay: what runs where, in which formats, in which order."""
+"""Plan a network for an overlay: engines, formats and order."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logger("chai.offload")
 class Plan:
     """A network split between an overlay and the host, for one set of input sizes: pure data.
 
-    ``graph``     after the passes; blobs are its ids
-    ``shapes``    of every blob, and of the joint ones that the schedule makes
-    ``formats``   of every blob that is on the device; empty before they are known, as is the schedule
-    ``partition`` which engine runs which layer, and why
-    ``open_sums`` layers on the overlay that were planned without weights, and whose sums may turn out not to fit
+    ``graph``     after the passes; all keys below are its blob ids
+    ``shapes``    of every blob, and of the joint blobs of the schedule
+    ``formats``   of every blob on the device; empty before they are known, as is the schedule
+    ``partition`` the engine of each layer, and why
+    ``open_sums`` layers planned for the overlay without weights: with weights their sums may overflow the accumulator
     """
 
     graph: Graph
@@ -40,7 +40,7 @@ class Plan:
 
     @property
     def batch(self) -> int:
-        """Images of a pass."""
+        """Images per pass."""
         return next((self.shapes[b][0] for b in self.graph.inputs if self.shapes[b]), 1)
 
 
@@ -55,12 +55,12 @@ def plan(
     """Rewrite, partition, lower and schedule a Graph.
 
     ``chosen``   the user's engines, layer -> host or fpga
-    ``formats``  of every blob, by blob id of the rewritten graph; None to look only at what the overlay can run
-    ``trained``  False to plan as if all sums fitted the accumulator
+    ``formats``  of every blob, by blob id of the rewritten graph; None to partition only
+    ``trained``  False to plan as if all sums fit the accumulator
     """
     rewritten = rewrite(graph)
     standing = {name for layer in rewritten.layers for name in layer.origin}
-    dropped = {layer.name for layer in graph.layers} - standing  # they run nowhere: nothing to choose
+    dropped = {layer.name for layer in graph.layers} - standing  # they do not run, so they have no engine
     chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
     if formats is None:
         parts = partition(rewritten, shapes, overlay, chosen, {})
@@ -72,7 +72,7 @@ def plan(
 
 
 def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
-    """Yield the layers on the overlay for which some weights of their shape would leave the accumulator."""
+    """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
     for layer in (layer for segment in parts.segments if segment.engine == "fpga" for layer in segment.layers):
         bottom, top = layer.bottoms[0], layer.tops[0]
         if layer.blobs and target.may_overflow(layer.blobs[0], layer.precision, bottom, top):
@@ -80,7 +80,7 @@ def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
 
 
 def _scheduled(graph: Graph, target: Target, chosen: Mapping[str, str]) -> tuple[Partition, Schedule]:
-    """Schedule what the overlay can run; what does not fit it, or does not pay, moves to the host."""
+    """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host."""
     refused: dict[str, str] = {}
     while True:
         parts = partition(graph, target.shapes, target.overlay, chosen, refused)
@@ -98,7 +98,7 @@ def _scheduled(graph: Graph, target: Target, chosen: Mapping[str, str]) -> tuple
 
 
 def _too_dear(steps: Schedule, target: Target, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the layers of the first segment that costs less on the host, with that as reason; none that the user chose."""
+    """Return layer -> reason for the first segment that is cheaper on the host; never layers that the user chose."""
     for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}):
         stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
         if cost.host_ms < cost.fpga_ms and not stays:

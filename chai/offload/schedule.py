@@ -1,7 +1,7 @@
 """Schedule: the steps of one forward pass, and the conversions between host and device.
 
-Every step says what it reads and writes, and on which side. Wherever a step reads a blob that is on the other side only,
-``insert_pack_unpack`` puts a Pack or Unpack before it, once per blob and side.
+Every step has the blobs it reads and writes, and their side. Before a step that reads a blob which is only on the other
+side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Blobs = tuple[tuple[Side, str], ...]
 
 @dataclass(frozen=True)
 class Conversion:
-    """A blob brought from ``source`` to ``target``; ``format`` is that of its codes. The host does this."""
+    """Conversion of a blob from ``source`` to ``target`` on the host; ``format`` is that of its codes."""
 
     blob: str
     format: Format
@@ -43,7 +43,7 @@ class Conversion:
 
     @property
     def type(self) -> str:
-        """Pack or Unpack, as reports name it."""
+        """Pack or Unpack, its name in reports."""
         return type(self).__name__
 
     @property
@@ -59,20 +59,20 @@ class Conversion:
 
 
 class Pack(Conversion):
-    """Host float32 to codes on the device."""
+    """Conversion from float32 on the host to codes on the device."""
 
     source, target = "host", "device"
 
 
 class Unpack(Conversion):
-    """Codes on the device to float32 on the host."""
+    """Conversion from codes on the device to float32 on the host."""
 
     source, target = "device", "host"
 
 
 @dataclass(frozen=True)
 class HostStep:
-    """One layer in float32; with ``codes`` a custom layer that works on the device's codes as they are."""
+    """One layer in float32; with ``codes`` a custom layer that works directly on the device's codes."""
 
     layer: Layer
     reason: str
@@ -84,7 +84,7 @@ class HostStep:
 
     @property
     def side(self) -> Side:
-        """Return where its blobs are."""
+        """Return the side of its blobs."""
         return "device" if self.codes else "host"
 
     @property
@@ -98,9 +98,9 @@ class HostStep:
 
 @dataclass(frozen=True)
 class DeviceStep:
-    """One segment on the device: its Tasks in order; ``inputs`` and ``outputs`` are the blobs that cross its edge.
+    """One segment on the device: its Tasks in order; ``inputs`` and ``outputs`` are its blobs that other steps write and read.
 
-    ``chain`` has the Tasks as descriptors if they were compiled before.
+    ``chain`` has the Tasks as descriptors if the network was compiled before.
     """
 
     tasks: tuple[Task, ...]
@@ -123,8 +123,8 @@ Step = Pack | Unpack | HostStep | DeviceStep
 
 @dataclass
 class Schedule:
-    """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` those of blobs that no layer has:
-    bases of merged convolutions.
+    """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` has the shapes of blobs that are no
+    layer's: the joint blobs of merged convolutions.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -138,18 +138,18 @@ class Schedule:
 
     @property
     def from_host(self) -> dict[str, Format]:
-        """The blobs that the host writes and the device reads, with the format of their codes."""
+        """Blobs that the host writes and the device reads, with the format of their codes."""
         return {step.blob: step.format for step in self.steps if isinstance(step, Pack)}
 
     def engines(self) -> list[str]:
-        """Return one word per step, ``host:Pack``, ``fpga:Convolution``, ``host:gemm``: where each layer runs."""
+        """Return engine and type of each step: ``host:Pack``, ``fpga:Convolution``, ``host:gemm``."""
         return list(self._words())
 
     def __repr__(self) -> str:
         return f"<Schedule: {len(self.steps)} steps>"
 
     def _repr_html_(self) -> str:
-        """Return the steps in a notebook: conversions, host layers, and segments on the overlay."""
+        """Return a table of the steps for notebooks: conversions, host layers, and segments on the overlay."""
 
         head = ("step", "engine", "layers", "Tasks", "reads", "writes", "why")
         rows = [(str(i), *_cells(step)) for i, step in enumerate(self.steps)]
@@ -166,7 +166,7 @@ class Schedule:
 
 
 def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple[str, str]:
-    """Return tasks of every layer on the device, or the (layer, reason) that does not fit."""
+    """Return the Tasks of every layer on the device, or (layer, reason) for the first that does not fit."""
     tasks: dict[str, list[Task]] = {}
     for layer in (layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers):
         lowered = _lowered(layer, target)
@@ -186,7 +186,7 @@ def _lowered(layer: Layer, target: Target) -> list[Task] | str:
 
 
 def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
-    """Return the steps for segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
+    """Return the Schedule of segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
     on_device = [layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers]
     result = Schedule(views=_views(tasks, set(graph.inputs)))
     for layer in on_device:
@@ -222,9 +222,9 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
 def insert_pack_unpack(
     steps: Iterable[HostStep | DeviceStep], inputs: Iterable[str], outputs: Iterable[str], formats: Mapping[str, Format]
 ) -> list[Step]:
-    """Return the steps with a Pack or Unpack before the first that reads a blob on the side where it was not written.
+    """Return the steps with a Pack or Unpack before the first step that reads a blob on the other side.
 
-    The network's ``inputs`` are on the host at first, its ``outputs`` in the end.
+    The network's ``inputs`` begin on the host; its ``outputs`` end there.
     """
     present: dict[Side, set[str]] = {"host": set(inputs), "device": set()}
     result: list[Step] = []
@@ -245,14 +245,14 @@ def insert_pack_unpack(
 
 
 def _read_outside(partition: Partition, index: int) -> Iterator[str]:
-    """Yield the blobs that layers on the host, or of segments after this one, read."""
+    """Yield the blobs read by layers on the host or of segments after this one."""
     for i, segment in enumerate(partition.segments):
         if segment.engine == "host" or i > index:
             yield from (blob for layer in segment.layers for blob in layer.bottoms)
 
 
 def _cells(step: Step) -> tuple[str, ...]:
-    """Return engine, layers, number of Tasks, blobs read, blobs written, and why or in which format."""
+    """Return engine, layers, number of Tasks, blobs read, blobs written, and the reason or format."""
     reads, writes = (_some([blob for _, blob in blobs]) for blobs in (step.reads, step.writes))
     if isinstance(step, HostStep):
         return step.layer.engine, step.layer.name, "", reads, writes, step.reason
@@ -273,14 +273,14 @@ def _takes_codes(layer: Layer, target: Target) -> bool:
 
 
 def _is_view(task: Task, views: Mapping[str, View]) -> bool:
-    """Return whether a Task has nothing to do, because its input is a part of its output."""
+    """Return whether a Task is a no-op because its input is a part of its output."""
     view = task.as_view()
     return view is not None and views.get(task.inputs[0]) == view
 
 
 def _views(tasks: Mapping[str, list[Task]], inputs: Collection[str]) -> dict[str, View]:
-    """Return branches that can be written straight into their concat: same format, written by a Task, in one concat
-    only."""
+    """Return the bottoms that can be written directly into their concat: same format, written by a Task, and bottom of
+    one concat only."""
     every = [task for listed in tasks.values() for task in listed]
     written = {task.output for task in every if not task.in_parts}
     views: dict[str, View] = {}

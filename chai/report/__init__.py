@@ -1,1 +1,1 @@
-"""Show networks to people: rows of layers and HTML pages."""
+"""Reports on networks: rows of layers, and HTML pages."""

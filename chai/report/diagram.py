@@ -1,4 +1,4 @@
-"""A network as a drawing: boxes in layers from top to bottom, curves between them, as one inline SVG."""
+"""Draw a network as one inline SVG: boxes in layers from top to bottom, and curves between them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from textwrap import wrap
 from ..util.html import COLOURS, text
 from ..util.text import visible
 
-_WIDTH, _LINE, _GAP, _DROP = 250, 14, 18, 26  # pixels: a box, a line in it, the space between boxes and between layers
-_THIN = 12  # pixels of the lane that a curve takes past a layer of boxes
-_LETTERS = 36  # characters of a line that fit into a box
-_SWEEPS = 6  # passes of the ordering, down and up in turn
+_WIDTH, _LINE, _GAP, _DROP = 250, 14, 18, 26  # pixels: box width, line height, space between boxes and between layers
+_THIN = 12  # pixels: width of the lane in which a curve passes a layer of boxes
+_LETTERS = 36  # characters per line of a box
+_SWEEPS = 6  # ordering passes, alternately down and up
 _MOST_LANES = (
     20_000  # the longest edges go straight instead: 5,000 layers that all read the input would take 12 million
 )
@@ -20,7 +20,7 @@ _MOST_LANES = (
 
 @dataclass(frozen=True)
 class Box:
-    """One node. ``engine`` chooses the colour and is written in the box as a word, too."""
+    """One node. ``engine`` determines the colour, and is also written in the box."""
 
     name: str
     kind: str
@@ -31,8 +31,8 @@ class Box:
 def svg(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> str:
     """Draw boxes and the edges between them, each from an earlier box to a later one.
 
-    The layers are those of Sugiyama, Tagawa and Toda (1981): a box is one layer below the lowest box it depends on, an edge
-    passes the layers between through lanes of its own, and each layer is ordered by the mean position of its neighbours.
+    Layered drawing of Sugiyama, Tagawa and Toda (1981): a box is one layer below the lowest box it depends on, an edge
+    crosses the layers in between in its own lanes, and each layer is ordered by the mean position of its neighbours.
     """
     lanes, links = _lanes(len(boxes), edges)
     order = _ordered(lanes, links)
@@ -60,7 +60,7 @@ def svg(boxes: Sequence[Box], edges: Sequence[tuple[int, int]]) -> str:
 
 
 def _lines(box: Box) -> list[str]:
-    """Return the lines in a box: a name and a kind that fit, then engine and note in as many lines as they need."""
+    """Return the lines in a box: name and kind, shortened to fit, then engine and note, wrapped."""
     words = f"{box.engine}: {visible(box.note)}" if box.note else box.engine
     return [_cut(visible(box.name)), _cut(visible(box.kind)), *wrap(words, _LETTERS)]
 
@@ -84,7 +84,7 @@ _WEIGHT = ' font-weight="bold"'
 
 
 def _cut(line: str) -> str:
-    """Keep both ends of a line that does not fit: layers of one block differ at the end of their names."""
+    """Shorten a long line in the middle: names of layers in one block differ at their end."""
     keep = _LETTERS // 2 - 1
     return line if len(line) <= _LETTERS else f"{line[:keep]}..{line[-keep:]}"
 
@@ -131,7 +131,7 @@ def _ordered(layers: list[list[int]], links: Sequence[tuple[int, int]]) -> list[
 
 
 def _columns(order: Sequence[Sequence[int]], boxes: int) -> dict[int, float]:
-    """Return the middle of each node; every layer is centred at 0."""
+    """Return the horizontal centre of each node; every layer is centred at 0."""
     x: dict[int, float] = {}
     for nodes in order:
         widths = [_WIDTH if node < boxes else _THIN for node in nodes]

@@ -1,4 +1,4 @@
-"""Rows of reports: each layer of a network, where it runs, on what numbers, and why."""
+"""Rows of reports: each layer of a network with engine, format and reason."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer, as every report lists it. None is what is not known, or not decided without an overlay.
+    """One layer in a report. None is a value that is unknown, or undecided without an overlay.
 
-    ``shapes``      of its tops that are read; one that no known input size gives is None
-    ``macs``        multiply-accumulates of a pass. On an overlay a layer that was merged into another has none of its own
-    ``parameters``  trained numbers
-    ``engine``      fpga, host, custom, input, or "-" for a layer that runs nowhere
-    ``cycles``      modelled clock cycles of a pass on the overlay
-    ``format``      of what the layers that run as one write; "at first batch" while it is not known
-    ``layer_in``    the format of its input that its precision_param asks for and does not get
+    ``shapes``      of its tops that are read; None for a shape that the known input sizes do not determine
+    ``macs``        multiply-accumulates per pass; on an overlay a layer merged into another one has none
+    ``parameters``  number of trained parameters
+    ``engine``      fpga, host, custom, input, or "-" for a layer that does not run
+    ``cycles``      modelled clock cycles per pass on the overlay
+    ``format``      of the output, after all fused layers; "at first batch" while unknown
+    ``layer_in``    input format in its precision_param, if the input has another one
     ``reason``      why it is not on the overlay
-    ``sum_open``    it is on the overlay if its sums fit the accumulator, which only its weights can tell
+    ``sum_open``    it is on the overlay only if its sums fit the accumulator, which depends on its missing weights
     ``defined``     file and line of a custom layer
     ``implementation``  which implementation of a custom layer runs, and why; None where there is only one
     """
@@ -60,17 +60,17 @@ class LayerRow:
 
     @property
     def mark(self) -> str:
-        """Return the engine, with a question mark if only the weights can tell whether it is the overlay."""
+        """Return the engine, with a question mark if the weights decide whether it is the overlay."""
         return self.engine + "?" * bool(self.sum_open)
 
 
 def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
-    """Return every layer of a graph for which nothing is planned. ``shapes`` has the blobs whose sizes are known."""
+    """Return a row for every layer of a graph without a plan. ``shapes`` has the known shapes of blobs."""
     return [_described(graph, layer, shapes) for layer in graph.layers]
 
 
 def placed(net: Network) -> list[LayerRow]:
-    """Return every layer of a network, as its input sizes and formats are now. Runs no layer."""
+    """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer."""
     rows = described(net.graph, _shapes(net))
     if net.overlay is None:
         return [replace(row, format="float32") for row in rows]
@@ -104,32 +104,32 @@ def placed(net: Network) -> list[LayerRow]:
 
 
 def known_formats(net: Network) -> Mapping[str, Format] | None:
-    """Return the formats that passes use, by blob; None while they are to be measured."""
+    """Return the final formats by blob; None while they are not measured."""
     if not (net.calibrated or given(net.offload.graph)):
-        return None  # those of a schedule that was made to look at it are placeholders
+        return None  # a schedule for display only has placeholders
     return net.offload.formats or from_precision(net.offload.graph)
 
 
 def table(net: Network) -> Table:
-    """Layer, type, output shape, engine (fpga? where ``sum_open``) and format."""
+    """Return a table of layer, type, output shape, engine (fpga? if ``sum_open``) and format."""
     rows = [(r.name, r.type, sizes(r), r.mark, r.format or "-") for r in placed(net)]
     return Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
 
 
 def sizes(row: LayerRow) -> str:
-    """Return the shapes of a layer's tops as text, "?" for each that is not known."""
+    """Return the shapes of a layer's tops as text, "?" for each unknown one."""
     return " ".join(map(size, row.shapes)) or "-"
 
 
 def size(shape: Shape | None) -> str:
-    """Return a shape as text, "?" where it is not known."""
+    """Return a shape as text, "?" if it is unknown."""
     return "?" if shape is None else show(shape)
 
 
 def summary(net: Network, layers: Sequence[LayerRow] | None = None) -> str:
-    """Return one line: the layers and multiply-accumulates of overlay and host, and what is open.
+    """Return one line: the layers and multiply-accumulates on overlay and host, and open decisions.
 
-    ``layers`` are those of ``placed``, if they are known already.
+    ``layers`` is the result of ``placed``, if the caller has it.
     """
     layers = placed(net) if layers is None else layers
     engines = Counter(p.engine for p in layers)
@@ -147,17 +147,17 @@ def summary(net: Network, layers: Sequence[LayerRow] | None = None) -> str:
 
 
 def total(values: Iterable[int | None]) -> str:
-    """Return a sum as text; "?" if a part of it is not known."""
+    """Return a sum as text; "?" if a summand is unknown."""
     parts = list(values)
     return "?" if None in parts else quantity(sum(filter(None, parts)))
 
 
 def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> LayerRow:
-    tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # a label that no layer reads is none
+    tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # an unused label is no top
     complete = shapes.keys() >= {*layer.bottoms, *tops}
     reads, writes = (tuple(shapes[b] for b in blobs) if complete else () for blobs in (layer.bottoms, tops))
     parameters = None
-    if complete and not layer.on_device:  # a compiled one is packed for the overlay, and computes nothing itself
+    if complete and not layer.on_device:  # a compiled layer exists only as Tasks
         parameters = 0 if layer.source else sum(map(prod, layer.weight_shapes(*reads)))
     return LayerRow(
         layer.name,
@@ -180,7 +180,7 @@ def _implementation(layer: Layer, bottoms: tuple[Shape, ...]) -> str | None:
 
 
 def _shapes(net: Network) -> dict[str, Shape]:
-    """Return the shape of every blob that is known before a pass, by its id."""
+    """Return all shapes that are known before a pass, by blob id."""
     shapes = {}
     for blob in {blob for layer in net.graph.layers for blob in (*layer.bottoms, *layer.tops)}:
         with suppress(KeyError):  # known only at run time
@@ -189,13 +189,13 @@ def _shapes(net: Network) -> dict[str, Shape]:
 
 
 def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
-    """Return fpga or host of every layer that runs, and the reasons of those on the host."""
+    """Return the engine (fpga or host) of every layer that runs, and the reasons for layers on the host."""
     segments = offload.partition.segments
     return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
 
 
 def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
-    """Return cycles and multiply-accumulates of Tasks, under the layer that each begins with."""
+    """Return cycles and multiply-accumulates of Tasks, by the first layer of each."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
     for step in offload.schedule.steps:
@@ -206,7 +206,7 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
 
 
 def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, packed: Mapping[str, Format]) -> str:
-    """Return how the overlay holds what a layer writes; a network input as it is packed."""
+    """Return the format of a layer's output on the overlay; for a network input the format it is packed to."""
     if where == "-":
         return "-"
     if where != "fpga" and packed.keys().isdisjoint(layer.tops if where == "input" else ()):

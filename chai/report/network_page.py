@@ -1,4 +1,4 @@
-"""A network as one picture: a box for each layer, coloured by engine, with Pack and Unpack between them."""
+"""Page with a picture of a network: a box per layer, coloured by engine, with Pack and Unpack between them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def html(title: str, facts: Mapping[str, str], picture: Picture, table: Table, d
 
 @dataclass
 class Picture:
-    """Boxes in an order in which each is after those that it reads, and edges between them."""
+    """Boxes in topological order, and edges between them."""
 
     boxes: list[Box] = field(default_factory=list)
     edges: list[tuple[int, int]] = field(default_factory=list)
@@ -70,11 +70,11 @@ class Picture:
 
 
 def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Picture:
-    """Return a graph's layers and what is read by whom; with a plan, the conversions of its schedule too."""
+    """Return boxes and edges for a graph's layers; with a plan, also for the conversions of its schedule."""
     drawn = Picture()
     crossing = Crossing(net) if net is not None and net.overlay is not None else None
     writer: dict[str, int] = {}  # blob -> number of the box that writes it
-    converted: dict[Conversion, tuple[int, int | None]] = {}  # numbers of its box and of the box before it
+    converted: dict[Conversion, tuple[int, int | None]] = {}  # numbers of its box and of the writer's box
 
     def convert(step: Conversion, above: int | None) -> tuple[int, int | None]:
         if step not in converted:
@@ -99,12 +99,12 @@ def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Pict
         if crossing:
             crossing.writers.update(dict.fromkeys(layer.tops, layer))
     for step in crossing.steps if crossing else ():
-        convert(step, writer.get(step.blob))  # outputs of the network: no layer reads them
+        convert(step, writer.get(step.blob))  # outputs of the network, which no layer reads
     return drawn
 
 
 class Crossing:
-    """Conversions between host and overlay, found by the layers of the network that read what they write."""
+    """Conversions between host and overlay, by the layers that read their results."""
 
     def __init__(self, net: Network) -> None:
         schedule, planned = net.offload.plan.schedule, net.offload.plan.graph
@@ -124,7 +124,7 @@ class Crossing:
                 yield layer.name, ("Pack", layer.bottoms)
 
     def on_edge(self, layer: Layer, blob: str) -> Conversion | None:
-        """Return the conversion that a layer needs for one of its bottoms; None if it reads what the writer wrote."""
+        """Return the conversion that a layer needs for one of its bottoms; None if it reads the blob unconverted."""
         runs_as = self._runs_as.get(layer.name)
         kind, bottoms = self._reads.get(runs_as.name, ("", ())) if runs_as is not None else ("", ())
         source = self._source(blob)
@@ -134,7 +134,7 @@ class Crossing:
         return next((s for s in steps if s.blob == blob), steps[0] if steps else None)
 
     def _source(self, blob: str) -> Layer | None:
-        """Return what runs and writes a blob, past layers that run nowhere."""
+        """Return the running layer that writes a blob, skipping layers that do not run."""
         while blob in self.writers and self.writers[blob].name not in self._runs_as and self.writers[blob].bottoms:
             blob = self.writers[blob].bottoms[0]
         layer = self.writers.get(blob)

@@ -1,7 +1,7 @@
-"""Reports to look at: one self-contained HTML file, or a PNG of its bars.
+"""Reports as one self-contained HTML file, or as a PNG of its bars.
 
-The HTML needs no script and no network, and carries its data as JSON. Names come from files and are never trusted:
-every text is escaped, and the page forbids itself everything but its own style.
+The HTML needs no script and no network, and contains its data as JSON. Names come from untrusted files: every text is
+escaped, and the page's content security policy allows nothing but its own style.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..util.text import visible
 
 BAD = "#D55E00"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_NAMES, _FULL, _LINE, _WIDTH = 290, 300, 16, 760  # pixels: end of the names, a whole bar, a line, the picture
-_LONGEST = 42  # characters of a name that fit
+_NAMES, _FULL, _LINE, _WIDTH = 290, 300, 16, 760  # pixels: end of the names, full bar, line height, picture width
+_LONGEST = 42  # characters of a name
 _MOST = 1000  # bars of a PNG
 
 _STYLE = """
@@ -39,7 +39,7 @@ th,td{padding:.1em .7em;border-bottom:1px solid var(--faint);text-align:left}.r{
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar. ``value`` may be infinite (a whole bar); ``text`` is how it is written; ``engine`` chooses the colour."""
+    """One bar. ``value`` may be infinite (a full bar); ``text`` is its label; ``engine`` determines the colour."""
 
     name: str
     value: float
@@ -50,7 +50,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Bars from 0 to ``full``; ``bound`` is a value that all of them should reach."""
+    """Bars from 0 to ``full``; ``bound`` is the value that all bars should reach."""
 
     title: str
     bars: Sequence[Bar]
@@ -58,7 +58,7 @@ class Chart:
     bound: float | None = None
 
     def pixels(self, value: float) -> float:
-        """Length of a bar."""
+        """Return the length of a bar."""
         return _FULL * min(1.0, max(0.0, value / self.full))
 
 
@@ -71,7 +71,7 @@ def html(
     table: Table,
     data: Mapping[str, Any],
 ) -> str:
-    """Return a page with facts, verdict, goals missed, chart, table, and ``data`` as JSON (without NaN)."""
+    """Return a page with facts, verdict, missed goals, chart, table, and ``data`` as JSON (without NaN)."""
     body = [
         *(f"<p>{text(line)}</p>" for line in verdict),
         *(f'<p class="no">missed: {text(line)}</p>' for line in missed),
@@ -84,7 +84,7 @@ def html(
 def document(
     title: str, facts: Mapping[str, str], body: Sequence[str], data: Mapping[str, Any], style: str = ""
 ) -> str:
-    """Return a page of a title, facts, the HTML of ``body``, and ``data`` as JSON (without NaN) to compute on with."""
+    """Return a page of title, facts, the HTML of ``body``, and ``data`` as JSON (without NaN) for other programs."""
     pairs = "".join(f"<dt>{text(k)}<dd>{text(v)}" for k, v in facts.items())
     return "\n".join(
         [
@@ -101,7 +101,7 @@ def document(
 
 
 def svg(chart: Chart) -> str:
-    """Return the chart as an inline SVG of the page that ``html`` makes."""
+    """Return the chart as an inline SVG for the page of ``html``."""
     height = _LINE * (len(chart.bars) + 2)
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{text(chart.title)}">',
@@ -128,13 +128,13 @@ def svg(chart: Chart) -> str:
 
 
 def save(path: str | Path, page: str) -> None:
-    """Write a page; the file appears complete or not at all."""
+    """Write a page atomically."""
     with complete(path) as part:
         part.write_bytes(page.encode("utf-8"))
 
 
 def save_png(path: str | Path, chart: Chart) -> None:
-    """The chart as a picture, up to 1000 bars; the file appears complete or not at all."""
+    """Write a PNG of the chart with up to 1000 bars, atomically."""
     from PIL import Image, ImageDraw, ImageFont
 
     bars = chart.bars[:_MOST]
@@ -178,15 +178,15 @@ def _fill(engine: str) -> str:
 
 
 def _tail(name: str) -> str:
-    """Return the end of a long name: that is where layers of one block differ."""
+    """Shorten a long name to its end, where layers of one block differ."""
     return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
 
 
 def _ascii(text: str) -> str:
-    """Escape text for Pillow's own font, which has no other letters in old versions."""
+    """Escape non-ASCII text for Pillow's default font, which has no other letters in old versions."""
     return visible(text).encode("ascii", "backslashreplace").decode()
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """JSON inside a script element: no "</" and no "<!--" may end or change it."""
+    """Return JSON for a script element: without "</" and "<!--", which would end it or change its parsing."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def run_batches(
     execution: Execution, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
 ) -> tuple[dict[str, Array], PerfInfo]:
-    """Run a batch of any size, as ``Execution.run`` does for its own.
+    """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
-    It is cut, or filled up with copies of its last image, and the results are joined. Raises UsageError for a blob of
-    ``keep`` without a batch axis.
+    The batch is split, the last part is padded with copies of the last image, and the results are joined. Raises
+    UsageError for a blob of ``keep`` without a batch axis.
     """
     if _fits(execution, feeds):
         return execution.run(feeds, keep, started)
@@ -41,14 +41,14 @@ def stream_batches(
     keep: Collection[str],
     first: Mapping[str, Array],
 ) -> Generator[tuple[dict[str, Array], PerfInfo], None, None]:
-    """Run many batches of one size, that of ``first``; as ``Execution.stream`` does if it is the Plan's own."""
+    """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):
         return execution.stream(feeds, keep)
     return (run_batches(execution, feed, keep) for feed in feeds)
 
 
 def _fits(execution: Execution, feeds: Mapping[str, Array]) -> bool:
-    """Return whether the Plan is for inputs of exactly these shapes."""
+    """Return whether the Plan's inputs have exactly these shapes."""
     return all(array.shape == execution.shapes[name] for name, array in feeds.items())
 
 

@@ -1,4 +1,4 @@
-"""Blobs: what is left of a pass, by Caffe's name."""
+"""Blobs: the kept results of a pass, by Caffe's name."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class Blobs(Mapping[str, "Array"]):
-    """The blobs that a pass was asked for, float32, by Caffe's name.
+    """The kept blobs of a forward pass, float32, by Caffe's name.
 
-    A compiled network has no weights for the blobs that a pass folded away: they keep their keys, ``net.shapes`` has
-    their shapes, and reading their numbers raises UsageError. ``readable`` has all others.
+    A compiled network has no weights to compute blobs that were folded away. They keep their keys and ``net.shapes`` has
+    their shapes, but reading their numbers raises UsageError. ``readable`` has all others.
     """
 
     def __init__(self, network: str, graph: Graph, values: Mapping[str, Array], keep: Collection[str]) -> None:
         self._network = network
         latest = graph.latest.items()
         self._folded = {name: graph.folded[blob] for name, blob in latest if blob in graph.folded and blob in keep}
-        self._folded = self._folded if values else {}  # before the first pass there are no blobs at all
+        self._folded = self._folded if values else {}  # before the first pass there are no blobs
         self._names = [name for name, blob in latest if blob in values or name in self._folded]
         self.readable: Mapping[str, Array] = {name: values[blob] for name, blob in latest if blob in values}
 
@@ -36,7 +36,7 @@ class Blobs(Mapping[str, "Array"]):
         return self.readable[name]
 
     def missing(self, name: str) -> UsageError | None:
-        """Return why the numbers of a blob cannot be read; None if they can."""
+        """Return the error for reading a blob without numbers; None if it has some."""
         if name not in self._folded:
             return None
         return UsageError(

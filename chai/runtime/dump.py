@@ -1,4 +1,4 @@
-"""Every blob of a pass as a file, for comparing with another framework (CHAI_DUMP=folder)."""
+"""Write every blob of a pass to a file, to compare with another framework (CHAI_DUMP=folder)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def dump(blob: str, layer: str, array: Array) -> None:
 
 
 def read_dump(folder: Path, blob: str, layer: str) -> Array:
-    """Return what ``dump`` wrote for a blob. Raises UsageError where there is no such file or it holds codes of a
+    """Return the array that ``dump`` wrote for a blob. Raises UsageError if the file is missing or has codes of a
     device."""
     file = _file(folder, blob, layer)
     if not file.is_file():
@@ -38,6 +38,6 @@ def read_dump(folder: Path, blob: str, layer: str) -> Array:
 
 
 def _file(folder: Path, blob: str, layer: str) -> Path:
-    # names come from files: no path in them
+    # names come from untrusted files and must not contain a path
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{blob.partition('@')[0]}.{layer}")
     return folder / f"{name[:200]}.npy"

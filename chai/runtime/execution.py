@@ -1,4 +1,4 @@
-"""A Schedule at work: batches through its steps, on a device and on the host."""
+"""Execute a Schedule: run batches through its steps, on a device and on the host."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 class Slot:
     """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
 
-    A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts the readers that are to come.
-    ``feed`` and ``between`` are the milliseconds before the first step, and of steps that no row of theirs has.
+    A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts its remaining readers. ``feed`` is
+    the milliseconds before the first step, ``between`` the time within steps that no row counts.
     """
 
     host: dict[str, Array]
@@ -63,7 +63,7 @@ class Slot:
         return self.host if side == "host" else self.codes
 
     def done(self, blobs: Blobs) -> None:
-        """A step is done: measure the blobs there are, count the (side, blob) it has read."""
+        """Finish a step: update the peak of memory, and drop blobs for which it was the last reader."""
         with self.lock:  # host and device steps of one batch may end at the same time
             self.peak = max(self.peak, alive([*self.host.values(), *self.codes.values()]))
             for side, blob in blobs:
@@ -72,16 +72,16 @@ class Slot:
                     self.side(side).pop(blob, None)
 
     def timed(self, rows: Sequence[StepTime], begin: float) -> None:
-        """Note the rows of a step that began at ``begin``, and what else it took until now."""
+        """Record the rows of a step that began at ``begin``; the rest of its time until now counts as ``between``."""
         with self.lock:
             self.times += rows
             self.between += (perf_counter() - begin) * 1000 - fsum(row.ms for row in rows)
 
 
 class Execution:
-    """The Programs of a Plan, and how batches run through them.
+    """Runs batches through the Programs of a Plan.
 
-    Several threads may run batches at once. ``close`` waits for none of them: the last one to end releases the Programs.
+    Several threads may run batches at once. ``close`` does not wait for them: the last one to end releases the Programs.
     """
 
     def __init__(self, plan: Plan, device: Device, folded: Folded | None = None) -> None:
@@ -100,7 +100,7 @@ class Execution:
                 self._on_codes(step.layer)  # compiled now, not at the first image
 
     def close(self) -> None:
-        """Give back what its Programs hold on the device, once no batch runs through them."""
+        """Release the Programs' resources on the device as soon as no batch is running."""
         self._lifetime.close()
 
     def _release(self) -> None:
@@ -110,7 +110,7 @@ class Execution:
                     program.close()
 
     def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
-        """Return the Programs of a step; ``kept`` are blobs inside it that are asked for too."""
+        """Return the Programs of a step; ``kept`` are inner blobs that are also needed as outputs."""
         key = i, tuple(sorted(kept)) if self.device.hidden else ()
         with self._compiling:
             if key not in self._programs:
@@ -118,7 +118,7 @@ class Execution:
             return self._programs[key]
 
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
-        """Return what the device compiles for a step: its Tasks together, or one by one where each is looked at."""
+        """Return the Work to compile for a step: all Tasks together, or one each if every blob is checked or dumped."""
         work = Work(self.overlay, step.tasks, self.shapes, self.schedule.views, step.inputs, step.outputs, step.chain)
         if env().check or env().dump:
             return [
@@ -130,9 +130,9 @@ class Execution:
     def run(
         self, feeds: Mapping[str, Array], keep: Collection[str], started: float | None = None
     ) -> tuple[dict[str, Array], PerfInfo]:
-        """Return the blobs of ``keep`` (ids) in float32, and what the pass took since ``started``, or else since now.
+        """Return the blobs of ``keep`` (ids) in float32, and the times of the pass since ``started`` (default: now).
 
-        Branches of the host run beside those of the device; where there are none, nothing is worth a thread.
+        Independent branches on host and device run in parallel; without such branches no thread is started.
         """
         with self._lifetime.used():
             slot = self._slot(feeds, keep, perf_counter() if started is None else started)
@@ -152,7 +152,7 @@ class Execution:
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
     ) -> Generator[tuple[dict[str, Array], PerfInfo], None, None]:
-        """``run`` for many batches, in order, host and device at work at the same time."""
+        """Run many batches like ``run`` and yield the results in order; host and device work in parallel."""
         started = perf_counter()
         slots = (self._slot(feed, keep, started) for feed in feeds)
         depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
@@ -161,7 +161,7 @@ class Execution:
             for slot in finished:
                 blobs, perf = self.result(slot)
                 images += slot.batch
-                yield blobs, replace(perf, batch=images)  # wall runs from the start of the stream: so do its images
+                yield blobs, replace(perf, batch=images)  # wall time and images both count from the start of the stream
 
     @cached_property
     def _stages(self) -> list[Stage]:
@@ -169,8 +169,8 @@ class Execution:
 
     @cached_property
     def _branches(self) -> bool:
-        """Return whether some layer on the host and some segment do not depend on one another."""
-        steps, before = self.schedule.steps, list[frozenset[int]]()  # all steps that each depends on
+        """Return whether a layer on the host and a segment are independent of each other."""
+        steps, before = self.schedule.steps, list[frozenset[int]]()  # all direct and indirect dependencies of each step
         for stage in self._stages:
             before.append(stage.needs.union(*(before[need] for need in stage.needs)))
         host = [i for i, step in enumerate(steps) if isinstance(step, HostStep)]
@@ -178,7 +178,7 @@ class Execution:
         return any(h not in before[d] and d not in before[h] for h in host for d in device)
 
     def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
-        """Yield the lane of every step, and the steps it waits for: those that write what it reads, on its side."""
+        """Yield the lane of every step, and the steps it depends on: the writers of its inputs on its side."""
         writers: dict[tuple[Side, str], int] = {}
         for i, step in enumerate(self.schedule.steps):
             lane = "fpga" if isinstance(step, DeviceStep) else "host"
@@ -186,7 +186,7 @@ class Execution:
             writers.update(dict.fromkeys(step.writes, i))
 
     def step(self, i: int, slot: Slot) -> None:
-        """Run one step on a batch's blobs."""
+        """Run one step on the blobs of a batch."""
         begin = perf_counter()
         step = self.schedule.steps[i]
         with entered(step), np.errstate(all="ignore"):
@@ -199,13 +199,13 @@ class Execution:
                 rows = [self._convert(step, slot)]
         slot.done(step.reads)
         if isinstance(step, DeviceStep):
-            for blob in self._inside[i].difference(step.outputs, slot.keep):  # nobody outside the segment reads it
+            for blob in self._inside[i].difference(step.outputs, slot.keep):  # not read outside the segment
                 slot.codes.pop(blob, None)
         slot.timed(rows, begin)
 
     @cached_property
     def _inside(self) -> list[frozenset[str]]:
-        """The blobs that each step writes on the device."""
+        """Blobs that each step writes on the device."""
         return [
             frozenset((*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)))
             if isinstance(step, DeviceStep)
@@ -214,7 +214,7 @@ class Execution:
         ]
 
     def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
-        """Kept blobs of a batch whose steps are done, in float32."""
+        """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
         blobs = {}
         for blob in slot.keep:
@@ -262,7 +262,7 @@ class Execution:
     def _device(self, i: int, step: DeviceStep, programs: list[Program], slot: Slot) -> list[StepTime]:
         ran = []
         codes, at = slot.codes, (perf_counter() - slot.started) * 1000
-        whole = 0.0  # of the device alone: looking at what it did is no part of it
+        whole = 0.0  # device time only, without checks
         for task, program in enumerate(programs):
             begin = perf_counter()
             ran.append(program.run(codes))
@@ -286,7 +286,7 @@ class Execution:
         return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device)]
 
     def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
-        """Dump what the layers wrote; a part of a larger blob becomes a view of its own, which other steps read."""
+        """Dump the layers' tops; a part of a larger blob gets a view of its own, which other steps read."""
         for layer in step.layers:
             for top in layer.tops:
                 base = self.schedule.views[top].base if top in self.schedule.views else top
@@ -295,7 +295,7 @@ class Execution:
 
     @cached_property
     def _rows(self) -> list[list[StepTime]]:
-        """A row for every Task of each step, without its time."""
+        """Rows of each step, one per Task, without times."""
         return [
             [self._task(t) for t in step.tasks] if isinstance(step, DeviceStep) else [] for step in self.schedule.steps
         ]
@@ -305,7 +305,7 @@ class Execution:
 
     def _task(self, task: Task) -> StepTime:
         macs = task.macs(*(self.shapes[b] for b in task.inputs))
-        written = prod(self.shapes[task.output])  # a code is a byte
+        written = prod(self.shapes[task.output])  # one byte per code
         joint = task.output in self.schedule.shapes  # several layers as one Task
         parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
         together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
@@ -313,7 +313,7 @@ class Execution:
         return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
 
     def _check(self, task: Task, codes: dict[str, Array]) -> None:
-        """Compare a Task's codes with its definition; DeviceError at the first that differs."""
+        """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
         wanted = task.define(*(self._codes(b, codes) for b in task.inputs))
         found = task.written(self._codes(task.output, codes), wanted.shape[1])
         wrong = np.argwhere(found != wanted)

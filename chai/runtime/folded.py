@@ -1,7 +1,7 @@
-"""Folded: blobs that the plan of an overlay does not have, computed aside.
+"""Folded: blobs that an overlay's plan does not compute, computed separately.
 
-The plan runs a convolution, its BatchNorm and its ReLU as one layer, so the blobs between them do not exist. Asking for
-one of them must not change the plan: another plan would round elsewhere, and the outputs would differ.
+The plan runs a convolution, its BatchNorm and its ReLU as one layer, so the blobs between them do not exist. Keeping one
+of them must not change the plan: another plan would round at other places, and the outputs would differ.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Folded:
-    """How to get the blobs ``keep`` of ``graph`` (ids) from a pass over ``rewritten``, what the passes made of it.
+    """Computes the blobs ``keep`` of ``graph`` (ids) after a pass over ``rewritten``, the graph after the passes.
 
-    The value of a blob that was folded away is what the prototxt's own layers compute in float32 from the bottoms that
-    the plan's layer reads: their dequantised codes if it runs on the device, the host's float32 if not. It is not
-    rounded, as no format belongs to it. A custom layer before such a ReLU runs once more for it.
+    A folded blob is computed in float32 by the prototxt's own layers from the bottoms of the plan's layer: dequantised
+    codes if that runs on the device, the host's float32 otherwise. It is not rounded, as it has no format. A custom
+    layer before a folded ReLU runs a second time for it.
 
     ``reads`` are the blobs (ids of ``rewritten``) that ``compute`` needs.
     """
@@ -53,7 +53,7 @@ class Folded:
         self.reads = needed & written
 
     def compute(self, values: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the blobs that were asked for, from those of ``reads``."""
+        """Return the blobs of ``keep``, computed from those of ``reads``."""
         blobs = dict(values)
         with np.errstate(all="ignore"):  # as in the pass itself
             for layer in self._layers:
@@ -63,7 +63,7 @@ class Folded:
         return {blob: blobs[blob] for blob in self.keep if blob in blobs}
 
     def _bottoms(self, layer: Layer) -> tuple[str, ...]:
-        """Return what a layer of the prototxt reads: where the plan has its place in a chain, what that reads."""
+        """Return a layer's bottoms; for the first layer of a fused chain, those of the plan's layer."""
         return self._first.get(layer.name, layer).bottoms
 
     def _sizes(self, layer: Layer) -> dict[str, Shape]:
@@ -71,7 +71,7 @@ class Folded:
         return {**dict(zip(layer.bottoms, (self.shapes[b] for b in self._bottoms(layer)))), **tops}
 
     def _read(self, layer: Layer, blob: str, value: Array) -> Array:
-        """Return the numbers of a bottom as the plan's layer reads them."""
+        """Return a bottom's values as the plan's layer reads them: rounded if they are packed for the device."""
         first = self._first.get(layer.name)
         if first is None or first.name not in self._coded or blob not in self._packed:
             return value

@@ -28,11 +28,11 @@ def run_layer(
     started: float,
     compute: Callable[..., tuple[Array, ...]] | None = None,
 ) -> tuple[tuple[Array, ...], StepTime]:
-    """Return a layer's tops, float32, and what it took; with the ReLU that a pass may have put into it.
+    """Return a layer's tops in float32, after its fused ReLU if it has one, and its time.
 
-    ``compute`` stands in for the layer's forward where its blobs are codes: then so are the tops. ``started`` is when the
-    pass began. Raises ShapeError when the layer breaks its own shape rule, ModelError when memory runs out, and what the
-    layer raises.
+    ``compute`` replaces the layer's forward if its blobs are codes; the tops are then codes, too. ``started`` is the
+    start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule, ModelError if memory
+    runs out, and any error of the layer.
     """
     with layer.turn:
         begin = perf_counter()
@@ -44,7 +44,7 @@ def run_layer(
         ms = (perf_counter() - begin) * 1000
     given = tuple(b.shape for b in bottoms)
     wanted = tuple(shapes[t] for t in layer.tops)
-    if given != tuple(shapes[b] for b in layer.bottoms):  # behind a layer whose tops have any number of rows
+    if given != tuple(shapes[b] for b in layer.bottoms):  # after a layer whose tops have a variable number of rows
         wanted = layer.shapes(*given)
     for blob, top, shape in zip(layer.tops, tops, wanted):
         if top.shape != shape and not layer.dynamic:
@@ -57,7 +57,7 @@ def run_layer(
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-    # numpy 1 makes float64 of scalars; a blob is float32 whatever its size
+    # numpy 1 converts scalars to float64; a blob is always float32
     tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
     if layer.slope is not None and not layer.clamps:
         slope = np.float32(layer.slope)
@@ -68,19 +68,19 @@ def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
 
 
 def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
-    """Take memory from the system before the first pass, which else spends a tenth of its time on that.
+    """Allocate and free memory before the first pass, which would otherwise spend a tenth of its time on this.
 
-    The allocator keeps what is given back to it; glibc's does so from a block's second time on, and up to 32 MB.
+    The allocator keeps freed memory; glibc's does so from the second free of a block on, up to 32 MB.
     """
     blobs = ((*layer.bottoms, *layer.tops) for layer in graph.layers)
     largest = max((sum(prod(shapes[b]) for b in around if b in shapes) for around in blobs), default=0)
-    size = min(2 * 4 * largest, CLAIMED)  # a kernel needs about as much again for itself
+    size = min(2 * 4 * largest, CLAIMED)  # a kernel needs about as much again as scratch memory
     for _ in range(2):
         np.empty(size, np.uint8)[:: mmap.PAGESIZE] = 0
 
 
 def alive(blobs: Iterable[Array]) -> int:
-    """Return bytes that these arrays hold; views of one array count once."""
+    """Return the bytes of these arrays; views of one array count once."""
     owners = {id(v if v.base is None else v.base): v for v in blobs}
     return sum(v.nbytes for v in owners.values())
 
@@ -92,11 +92,10 @@ def run(
     keep: Collection[str],
     started: float | None = None,
 ) -> tuple[dict[str, Array], PerfInfo]:
-    """Return the blobs of ``keep`` (ids) and what the pass took since ``started``, or else since now.
+    """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-    Blobs are dropped after their last reader.
-
-    Layers run one by one in prototxt order. Raises PluginError for a failing custom layer, ModelError when memory runs out.
+    Layers run one by one in prototxt order; blobs are dropped after their last reader. Raises PluginError for a failing
+    custom layer, ModelError if memory runs out.
     """
     started = perf_counter() if started is None else started
     values: dict[str, Array] = dict(feeds)
@@ -105,7 +104,7 @@ def run(
     ends = last_readers(graph.layers)
     last = perf_counter()
     feed = (last - started) * 1000
-    with np.errstate(all="ignore"):  # as Caffe: an overflow is inf, not a message
+    with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
         for layer, finished in zip(graph.layers, ends):
             ms = 0.0
             if not layer.source:

@@ -1,8 +1,8 @@
-"""Many batches at once: the host works on one while the overlay works on another.
+"""Pipeline of batches: the host works on one while the overlay works on another.
 
-Each step belongs to a lane (host or fpga) and needs some earlier steps of its batch. A lane is one thread and does one
+Each step belongs to a lane (host or fpga) and depends on earlier steps of its batch. A lane is one thread and runs one
 step at a time, so a layer never runs twice at once and results do not depend on timing. Steps that the other lane waits
-for go first, then the oldest batch: a host that is the slower side still packs the next input before it goes on.
+for have priority, then the oldest batch: even if the host is the slower side, it packs the next input first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..util.sharing import entered, inside
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of every batch: its lane, the indices of the stages it waits for, and what it does to a batch's state."""
+    """One step of every batch: its lane, the indices of the stages it needs, and a function of the batch's state."""
 
     lane: str
     needs: frozenset[int]
@@ -53,8 +53,8 @@ class Pipeline:
     def stream(self, states: Iterable[Any]) -> Generator[Any, None, None]:
         """Yield the states in order, each when its last stage is done.
 
-        A new state is taken only when there is room for it. What a stage raises comes out in the place of its batch,
-        after the batches before it; then, and when the caller stops, every worker has ended.
+        A new state is taken only when fewer than ``depth`` are in flight. An exception of a stage is raised in place of
+        its batch, after the batches before it. All workers have ended by then, and also when the caller stops early.
         """
         run = _Run(self)
         try:
@@ -70,7 +70,7 @@ class _Run:
         lanes = sorted({stage.lane for stage in pipeline.stages})
         self.ready: dict[str, list[tuple[bool, int, int]]] = {lane: [] for lane in lanes}
         self.batches: dict[int, _Batch] = {}
-        self.failed: int | None = None  # the first batch that failed; nothing behind it is started
+        self.failed: int | None = None  # the first batch that failed; no step of later ones is started
         self.stopped = False
         self.threads = [
             threading.Thread(target=copy_context().run, args=(self._work, lane), name=f"chai-{lane}", daemon=True)
@@ -150,10 +150,10 @@ class _Run:
                 self.changed.notify_all()
 
     def stop(self) -> None:
-        """Let every worker finish the step it is in, and end.
+        """Let every worker finish its current step, then end it.
 
-        A thread that runs a step itself does not wait for them: the garbage collector may stop an abandoned stream in any
-        thread, and that one may have what a worker waits for.
+        A thread that is running a step does not wait for them: the garbage collector may close an abandoned stream in any
+        thread, and that thread may hold a lock that a worker waits for.
         """
         with self.changed:
             self.stopped = True

@@ -1,4 +1,4 @@
-"""Where the time of a forward pass went: as CHaiDNN prints it, as tables, as JSON and as CSV."""
+"""Timing of a forward pass: as CHaiDNN prints it, as tables, as JSON and as CSV."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from ..util.text import csv_cell, tell, visible
 from .step_time import StepTime as StepTime, picture
 
 log = logger("chai.perf")
-KINDS = ("fpga", "host", "custom", "unpack", "pack")  # whose time a step is; all but fpga are the host's
-OUTSIDE = ("feed", "between")  # what a pass does outside of its steps; the host's too
+KINDS = ("fpga", "host", "custom", "unpack", "pack")  # of a step; all but fpga are time of the host
+OUTSIDE = ("feed", "between")  # parts of a pass outside of its steps, on the host
 FORMS = {  # text for all layers and for each, decimals of a millisecond
     "chaidnn": (  # getPerfInfo in CHaiDNN's software/interface/xi_interface.cpp
         "[INFOx] Total Number of Custom layers : {0}\n\n",
@@ -47,7 +47,7 @@ COLUMNS = ("layer_name", "latency", "type", "engine", "share", "macs", "begin")
 
 
 class Spread(NamedTuple):
-    """Milliseconds of several passes: nine of ten took no longer than ``p90``."""
+    """Milliseconds of several passes: median, minimum and 90th percentile."""
 
     median: float
     min: float
@@ -55,13 +55,13 @@ class Spread(NamedTuple):
 
 
 def spread(times: Sequence[float]) -> Spread:
-    """Return median, least and 90th percentile (nearest rank) of one time or more."""
+    """Return median, minimum and 90th percentile (nearest rank) of one or more times."""
     ordered = sorted(times)
     return Spread(median(ordered), ordered[0], ordered[ceil(0.9 * len(ordered)) - 1])
 
 
 class Share(NamedTuple):
-    """Steps of one kind together: how many, milliseconds, percent of all rows' time."""
+    """All steps of one kind: their number, milliseconds, percent of all rows' time."""
 
     steps: int
     ms: float
@@ -72,9 +72,9 @@ class Share(NamedTuple):
 class PerfInfo:
     """The steps of a forward pass, in order; ``wall_ms`` is the whole pass, ``batch`` its images.
 
-    ``wall_ms`` runs from the call of ``forward`` to its return, without what is prepared once for a new input size.
-    ``feed_ms`` of it went by before the first step (checking the inputs), ``between_ms`` between the steps and after the
-    last one (looking up, keeping and dropping blobs). ``passes`` are those that this is the ``summary`` of.
+    ``wall_ms`` is from the call of ``forward`` to its return, without the preparation for a new input size. It includes
+    ``feed_ms`` before the first step (checking the inputs) and ``between_ms`` between the steps and after the last one
+    (looking up, keeping and dropping blobs). A ``summary`` has its single passes in ``passes``.
     """
 
     steps: tuple[StepTime, ...] = ()
@@ -88,7 +88,7 @@ class PerfInfo:
 
     @property
     def custom(self) -> tuple[StepTime, ...]:
-        """The steps that a custom layer took."""
+        """Steps of custom layers."""
         return tuple(s for s in self.steps if s.engine == "custom")
 
     @property
@@ -103,25 +103,25 @@ class PerfInfo:
 
     @cached_property
     def steps_ms(self) -> float:
-        """All steps together. Less than ``wall_ms``, unless host and device worked at the same time."""
+        """Sum of all steps. Less than ``wall_ms``, unless host and device worked in parallel."""
         return fsum(s.ms for s in self.steps)
 
     @cached_property
     def total_ms(self) -> float:
-        """Return the sum of all rows (steps, and what was measured outside of them); of several passes the median sum."""
+        """Return the sum of all ``rows``; for several passes the median of their sums."""
         if self.passes:
             return median(p.total_ms for p in self.passes)
         return fsum((self.steps_ms, self.feed_ms, self.between_ms))
 
     @property
     def rows(self) -> tuple[StepTime, ...]:
-        """The steps, after ``feed`` and before ``between`` where these took any time: the rows of all tables."""
+        """Rows of all tables: ``feed``, the steps, ``between``. The first and the last only if they took any time."""
         feed, between = (StepTime(n, n, "host", ms, 0, 0) for n, ms in zip(OUTSIDE, (self.feed_ms, self.between_ms)))
         return (*(feed,) * bool(feed.ms), *self.steps, *(between,) * bool(between.ms))
 
     @property
     def shares(self) -> dict[str, Share]:
-        """The time of each of ``KINDS`` and ``OUTSIDE``. Every row counts once: the milliseconds add up to ``total_ms``."""
+        """Return the time of each of ``KINDS`` and ``OUTSIDE``. Every row counts once: they add up to ``total_ms``."""
         shares = {}
         for kind in KINDS:
             times = [s.ms for s in self.steps if s.kind == kind]
@@ -131,24 +131,22 @@ class PerfInfo:
         return shares
 
     def conversions(self, step: StepTime) -> tuple[float, float]:
-        """Return milliseconds of unpacking what a step reads and of packing what it writes; 0 where nothing is
-        converted.
+        """Return the milliseconds of unpacking a step's inputs and of packing its outputs; 0 without conversion.
 
-        A blob is converted once, whoever reads it. A conversion that several layers share counts here for each of them
-        in full: it is what the layer needs, and stays when the others leave the network. So these numbers do not add up
-        over layers; ``shares`` does.
+        A blob is converted once for all its readers, but the conversion counts here in full for each layer that needs
+        it, as it would remain without the others. So these numbers do not add up over layers; those of ``shares`` do.
         """
         unpack = fsum(s.ms for s in self.steps if s.kind == "unpack" and not set(s.writes).isdisjoint(step.reads))
         pack = fsum(s.ms for s in self.steps if s.kind == "pack" and not set(s.reads).isdisjoint(step.writes))
         return unpack, pack
 
     def text(self, style: str = "chaidnn") -> str:
-        """Return the custom layers with their conversions, in milliseconds, and a newline at the end.
+        """Return a report of custom layers with their conversions in milliseconds, with a newline at the end.
 
-        ``style`` "chaidnn" is what CHaiDNN prints, to the letter; its numbers are right where CHaiDNN's own are not: it
-        looks at the neighbours in its queue, so it loses all but one Unpack of a layer with several bottoms, and repeats
-        the previous layer's numbers for one without neighbours. "docs" is the form that CHaiDNN's documentation shows,
-        which begins with the throughput. Raises UsageError for another style.
+        ``style`` "chaidnn" has exactly the text that CHaiDNN prints. The numbers are correct where CHaiDNN's are not: it
+        uses the neighbours in its queue, so it misses all but one Unpack of a layer with several bottoms, and repeats
+        the previous layer's numbers for a layer without neighbours. ``style`` "docs" is the form in CHaiDNN's
+        documentation, which begins with the throughput. Raises UsageError for another style.
         """
         if style not in FORMS:
             raise UsageError(f"style {style!r}: expected {' or '.join(FORMS)}")
@@ -160,7 +158,7 @@ class PerfInfo:
         return text
 
     def tables(self) -> tuple[Table, Table]:
-        """Return every row, and the share of each kind of row; with least and p90 where several passes were measured."""
+        """Return a table of all rows and one of the shares by kind; with minimum and p90 for several passes."""
         ms = ("ms", "min", "p90") if self.passes else ("ms",)
         steps = Table(("step", "type", "engine", *ms, "%", "MACs/s"), list(self._rows()), "lll" + "r" * (len(ms) + 2))
         total = Share(len(self.steps), self.total_ms, 100.0 * bool(self.total_ms))
@@ -189,8 +187,8 @@ class PerfInfo:
         return 100 * ms / (fsum((self.steps_ms, self.feed_ms, self.between_ms)) or 1.0)
 
     def throughput(self) -> str:
-        """Return one line: the whole pass, its images, images per second; and where an accelerator counted its own
-        time, how much of the overlay's steps that was: the rest moved blobs and waited."""
+        """Return one line: time of the pass, images, images per second. If an accelerator measured its own time, its
+        share of the overlay's steps follows: the rest is moving blobs and waiting."""
         line = f"wall {self.wall_ms:.3f} ms"
         if self.passes:
             _, least, p90 = spread([p.wall_ms for p in self.passes])
@@ -209,7 +207,7 @@ class PerfInfo:
         return "\n\n".join([*(plain(t.head, t.rows, t.align) for t in self.tables()), self.throughput()])
 
     def _repr_html_(self) -> str:
-        """In a notebook: a timeline, the share of each kind of step, and every step."""
+        """Return HTML for notebooks: a timeline, the share of each kind of step, and every step."""
         if not self.steps:
             return html.notebook(html.paragraph("no forward pass was run yet"))
         steps, shares = self.tables()
@@ -224,7 +222,7 @@ class PerfInfo:
         return html.notebook(*parts, html.rows(steps, bars))
 
     def to_json(self) -> dict[str, Any]:
-        """Return numbers and names only, ready for json.dumps: the fields, and what ``text`` and ``tables`` say.
+        """Return the fields, and the content of ``text`` and ``tables``, as numbers and strings for json.dumps.
 
         ``custom_layers`` are {name, unpack_ms, custom_ms, pack_ms}, ``shares`` {kind: {steps, ms, percent}}. ``passes``
         counts those measured; ``wall`` and, in the order of the table, ``rows`` have {median, min, p90} of them.
@@ -247,11 +245,11 @@ class PerfInfo:
         }
 
     def write_csv(self, path: str | Path = CSV) -> None:
-        """Write one line per row: CHaiDNN's two columns, then what chai knows besides.
+        """Write one line per row: CHaiDNN's two columns, then chai's additional ones.
 
-        ``latency`` and ``begin`` are milliseconds, ``share`` percent of all rows' time; ``between`` has no ``begin``. Of
+        ``latency`` and ``begin`` are milliseconds, ``share`` percent of all rows' time; ``between`` has no ``begin``. For
         several passes ``latency`` is the median, and ``min`` and ``p90`` follow. Names with commas or quotes are quoted,
-        those that begin like a formula get a ' before them. The file appears complete or not at all.
+        those that begin like a formula are prefixed with '. The file is written atomically.
         """
         import csv
 
@@ -267,7 +265,7 @@ class PerfInfo:
 
 
 def summary(passes: Sequence[PerfInfo]) -> PerfInfo:
-    """Return the medians of several passes over the same sizes, each row's own: they add up to about the median pass."""
+    """Return the medians of several passes over the same sizes, row by row; their sum is about the median pass."""
     if len(passes) == 1:
         return passes[0]
     steps = [dict(_labelled(p.steps)) for p in passes]
@@ -281,17 +279,17 @@ def summary(passes: Sequence[PerfInfo]) -> PerfInfo:
 
 @dataclass
 class Speeds:
-    """The passes of a run by input size, and the one (or the summary of several) that was ``measured`` for --perf.
+    """The passes of a run by input size; ``measured`` is the pass, or summary of passes, for --perf.
 
-    One definition for all that is printed: milliseconds of a pass divided by its images; of several passes the median.
-    The first pass of a size warms up and counts only where there is no other.
+    One definition for all printed speeds: milliseconds of a pass divided by its images, for several passes the median.
+    The first pass of a size is warm-up and counts only if there is no other.
     """
 
     passes: dict[tuple[int, ...], list[PerfInfo]] = field(default_factory=dict)
     measured: PerfInfo | None = None
 
     def add(self, size: tuple[int, ...], perf: PerfInfo) -> None:
-        """Note a pass."""
+        """Record a pass."""
         self.passes.setdefault(size, []).append(perf)
 
     @property
@@ -301,7 +299,7 @@ class Speeds:
 
     @property
     def ms_per_image(self) -> float:
-        """The speed that is printed; 0 where nothing was run."""
+        """Return the printed speed; 0 without any pass."""
         if self.measured is not None:
             return self.measured.ms_per_image
         return median(p.ms_per_image for p in self.warm or chain(*self.passes.values())) if self.passes else 0.0
@@ -312,7 +310,7 @@ class Speeds:
 
 
 def joined(parts: Sequence[PerfInfo], batch: int, wall_ms: float) -> PerfInfo:
-    """Return one pass of ``batch`` images that was made of several runs of the same steps: the sums of their rows."""
+    """Return the sum, row by row, of several runs of the same steps, as one pass of ``batch`` images."""
     runs = [dict(_labelled(p.steps)) for p in parts]
     steps = tuple(_summed([run[label] for run in runs]) for label, _ in _labelled(parts[0].steps))
     feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
@@ -331,7 +329,7 @@ def _summed(rows: Sequence[StepTime]) -> StepTime:
 
 
 def _labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:
-    """Yield each row with a label that is the same in every pass: lanes end their steps in any order."""
+    """Yield each row with a label that is the same in every pass, as lanes may finish their steps in any order."""
     seen: Counter[tuple[str, str]] = Counter()
     for row in rows:
         yield (row.name, row.type, seen[row.name, row.type]), row
@@ -341,8 +339,8 @@ def _labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], 
 def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - CHaiDNN's name
     """Print CHaiDNN's report of the custom layers of the last forward pass to stderr; return everything measured.
 
-    ``style`` and the numbers are those of ``PerfInfo.text``. Before the first pass the layers are those of the network,
-    their times 0, and a warning says so.
+    ``style`` and the numbers are those of ``PerfInfo.text``. Before the first pass the times of the network's layers
+    are 0, with a warning.
     """
     perf: PerfInfo = net.perf
     shown = perf

@@ -1,4 +1,4 @@
-"""What threads share of a Net: who may use it, who may change it, and when it is released."""
+"""Synchronise threads that share a Net: passes use it, calibrate and reshape change it, close releases it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Network = TypeVar("Network", bound="Shared")
 class Shared:
     """A network that several threads may use.
 
-    ``_state`` guards sizes, formats and schedules. A layer's turn is taken after it, never before, and neither is held
-    while a caller of ``stream`` has control.
+    ``_state`` guards sizes, formats and schedules. Lock order: ``_state``, then a layer's turn. Neither is held while
+    the caller of ``stream`` has control.
     """
 
     def __init__(self) -> None:
@@ -41,9 +41,9 @@ class Shared:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of blobs, weights and what a device holds; with the last network on it, of the device too.
+        """Release blobs, weights and device memory; and the device itself if this was its last network.
 
-        Passes and streams that are running keep what they need until they end.
+        Running passes and streams keep their resources until they end.
         """
         self._lifetime.close()
 
@@ -53,7 +53,7 @@ class Shared:
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Keep what a pass needs until the block ends."""
+        """Keep the resources of a pass until the block ends."""
         self._check_outside()
         with self._lifetime.used():
             self._check_open()
@@ -61,13 +61,13 @@ class Shared:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold sizes, formats and schedules for this thread."""
+        """Lock sizes, formats and schedules for this thread."""
         self._check_outside()
         with self._state:
             yield
 
     def _check_outside(self) -> None:
-        """Raise UsageError in a layer of this network: it would wait for itself."""
+        """Raise UsageError if called from a layer of this network, which would deadlock."""
         held = inside()
         layer = next((x for x in self.graph.layers if x.turn in held), None) if held else None
         if layer is not None:

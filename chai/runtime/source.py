@@ -1,4 +1,4 @@
-"""Sources of plans: where a Net gets its graph, its parameters and the Executions for its input sizes."""
+"""Sources of plans: they give a Net its graph, its parameters and the Executions for its input sizes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SIZES = 4  # input sizes whose schedules are kept
 
 
 class Source(Protocol):
-    """Supply everything that a Net runs. A Net calls it in one thread at a time.
+    """Source of everything that a Net runs. A Net calls it in one thread at a time.
 
     ``graph``    its layers and blobs, as the Net shows them
     ``weights``  the caffemodel, if there is one
     ``overlay``  None on a device that computes in float32
     ``formats``  of the blobs on the overlay; None before they are known
-    ``calibrated``   whether the formats are those that passes use: the network's own, or measured
+    ``calibrated``   whether the formats are final: the network's own, or measured
     ``trained``      whether it has weights, or needs none
     """
 
@@ -58,16 +58,16 @@ class Source(Protocol):
         """Title, labels and preprocessing."""
 
     def batch(self, shapes: Mapping[str, Shape]) -> int:
-        """Return the images per pass that waste nothing."""
+        """Return the images per pass that need no padding."""
 
     def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
-        """Return the shape of every blob for these inputs, and prepare the layers. Raises ShapeError, UsageError."""
+        """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError."""
 
     def planned(self, shapes: Mapping[str, Shape]) -> bool:
         """Return whether there is an Execution for these shapes already."""
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
-        """Return what runs batches of these shapes on the overlay."""
+        """Return the Execution for batches of these shapes on the overlay."""
 
     def calibrate(
         self, shapes: Mapping[str, Shape], keep: Collection[str], feeds: Mapping[str, Array], asked: bool
@@ -75,17 +75,17 @@ class Source(Protocol):
         """Measure the formats on these inputs."""
 
     def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
-        """Make a schedule before any data was seen."""
+        """Make a schedule before the first batch."""
 
     def params(self) -> dict[str, list[Array]]:
-        """Return the trained parameters by layer, to be written into."""
+        """Return the trained parameters by layer; the arrays may be modified."""
 
     def close(self) -> None:
-        """Let go of weights and of what a device holds."""
+        """Release weights and device memory."""
 
 
 class Network(Protocol):
-    """What a report or an artifact reads of a network: a Net is one."""
+    """Attributes of a Net that reports and artifacts read."""
 
     @property
     def name(self) -> str: ...
@@ -108,10 +108,10 @@ class Network(Protocol):
 
 
 class PrototxtSource:
-    """A Graph read from a prototxt, and its caffemodel: planned here, at every set of input sizes.
+    """A Graph from a prototxt, and its caffemodel; planned for each set of input sizes.
 
     ``chosen``         the user's engines, layer -> host or fpga
-    ``bits``, ``scheme``   of formats that the network does not bring
+    ``bits``, ``scheme``   of formats, if the network has none
     ``partial``        whether the caffemodel may lack the weights of some layers
     """
 
@@ -131,7 +131,7 @@ class PrototxtSource:
         self.device, self.overlay = device, overlay
         self.formats: Mapping[str, Format] | None = None
         self._chosen, self._bits, self._scheme, self._partial = chosen, bits, scheme, partial
-        self._tentative = False  # whether schedules are only there to be looked at: placeholder formats, or no weights
+        self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
         self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
@@ -179,7 +179,7 @@ class PrototxtSource:
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
-        """Give every layer its trained parameters."""
+        """Assign the trained parameters to the layers."""
         filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
@@ -210,20 +210,20 @@ class PrototxtSource:
         return self._key(shapes) in self._executions
 
     def _key(self, shapes: Mapping[str, Shape]) -> tuple[Shape | None, ...]:
-        """Return the input sizes, which all other shapes follow from."""
+        """Return the input sizes; they determine all other shapes."""
         return tuple(map(shapes.get, self.graph.inputs))
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
         if key not in self._executions:
             from ..offload.plan import plan
-            from .execution import Execution  # a float network needs none of it
+            from .execution import Execution  # not needed by a float network
             from .folded import Folded
 
             assert self.overlay is not None
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
-                self._executions.pop(oldest).close()  # each has its own codes of the weights
+                self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
             trained = self.trained or not self._tentative
             planned = plan(self.graph, shapes, self.overlay, self._chosen, self.formats, trained)
             kept = {blob for blob in self.graph.latest.values() if blob in keep}
@@ -261,7 +261,7 @@ class PrototxtSource:
         self._tentative = not (given(graph) and self.trained)
 
     def _set_formats(self, graph: Graph, measured: Mapping[str, Format]) -> None:
-        """Take the network's own formats where it brings some, else those ``measured``."""
+        """Set the network's own formats if it has some, else those ``measured``."""
         from ..offload.formats import from_precision, given
 
         self.formats = from_precision(graph) if given(graph) else measured
@@ -280,17 +280,17 @@ class PrototxtSource:
 
 
 def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
-    """Let a layer do what need not wait for the first image. ``without_weights``: it may lack its trained parameters."""
+    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
     try:
         layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
     except PluginError as error:
         if not without_weights or error.hint != NO_PARAMETERS:
             raise
-        # its function may need parameters that are not there: the error comes when it runs, a plan needs none
+        # its function may need missing parameters: that is an error when it runs, but not when it is planned
 
 
 def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
-    """Check that layers have the trained parameters they need at these sizes. Raises ShapeError."""
+    """Check that layers have the trained parameters for these sizes. Raises ShapeError."""
     for layer in layers:
         expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
         for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):

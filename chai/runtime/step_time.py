@@ -1,4 +1,4 @@
-"""StepTime: the time of one step; and a picture of when several ran."""
+"""StepTime: the time of one step; and a picture of steps over time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from ..util import html
 
 LANES = ("host", "custom", "fpga")  # one row each, in this order; thread ids count from 1
-_LEFT, _WIDTH, _LANE = 60, 700, 22  # pixels of the picture: names of lanes, time, one lane
-_NARROW = 2.0  # pixels; neighbours on a lane are drawn as one until they are that wide
+_LEFT, _WIDTH, _LANE = 60, 700, 22  # pixels: lane names, time axis, height of a lane
+_NARROW = 2.0  # pixels; narrower neighbours on a lane are drawn as one
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """One step: its layer, what ran it, milliseconds, multiply-accumulates and bytes written (both per pass).
+    """One step: layer, engine, milliseconds, multiply-accumulates and bytes written (both per pass).
 
     ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
-    from the start of the pass. ``device_ms`` of ``ms`` are those that an accelerator counted itself; None where none did.
+    from the start of the pass. ``device_ms`` is the part of ``ms`` that the accelerator counted itself, None if unknown.
     """
 
     name: str
@@ -33,14 +33,14 @@ class StepTime:
 
     @property
     def kind(self) -> str:
-        """The engine, or pack or unpack for a conversion between float32 and codes, which is the host's work."""
+        """Engine; pack or unpack for a conversion between float32 and codes, which runs on the host."""
         return self.type.lower() if self.engine == "host" and self.type in ("Pack", "Unpack") else self.engine
 
 
 def placed(steps: Iterable[StepTime]) -> Iterator[tuple[StepTime, str, float]]:
-    """Yield steps in the order they began, with lane and start in microseconds.
+    """Yield steps in order of their begin, with lane and start in microseconds.
 
-    A step stands at its ``begin``, or behind the step before it on its lane where the clock has them touch: steps of one
+    A step starts at its ``begin``, or at the end of the previous step on its lane, whichever is later: steps of one
     lane never overlap.
     """
     free = dict.fromkeys(LANES, 0.0)
@@ -52,12 +52,12 @@ def placed(steps: Iterable[StepTime]) -> Iterator[tuple[StepTime, str, float]]:
 
 
 def picture(steps: Iterable[StepTime]) -> str:
-    """Return an SVG: a lane per engine, milliseconds from left to right, each step's name under the mouse.
+    """Return an SVG: a lane per engine, milliseconds from left to right, each step's name as tooltip.
 
-    Steps too short to be seen are drawn together with those that follow.
+    Steps too short to be visible are drawn together with the following ones.
     """
     bars = list(placed(steps))
-    first = min((start for _, _, start in bars), default=0.0)  # of a stream's last batch it is late
+    first = min((start for _, _, start in bars), default=0.0)  # late for the last batch of a stream
     full = max((start + step.ms * 1000 for step, _, start in bars), default=0.0) - first or 1.0
     scale = _WIDTH / full
     lanes = [lane for lane in LANES if any(found == lane for _, found, _ in bars)]
@@ -82,7 +82,7 @@ def picture(steps: Iterable[StepTime]) -> str:
 
 
 def _pieces(steps: list[tuple[StepTime, float]], least: float) -> Iterator[tuple[float, float, str]]:
-    """Start, end (microseconds) and words of what is drawn: a step, or several that are narrow together."""
+    """Yield start, end (microseconds) and tooltip of each bar: one step, or several narrow ones."""
     group: list[tuple[StepTime, float]] = []
     for (step, start), following in zip(steps, [*steps[1:], None]):
         group.append((step, start))

@@ -1,4 +1,4 @@
-"""A forward pass over time: as a Chrome trace, for https://ui.perfetto.dev or chrome://tracing, and as a picture."""
+"""Timeline of a forward pass: a Chrome trace, for https://ui.perfetto.dev or chrome://tracing, or a picture."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def timeline(perf: PerfInfo) -> str:
 
 
 def save(perf: PerfInfo, path: str | Path) -> None:
-    """Write the trace of ``perf``; the file appears complete or not at all."""
+    """Write the trace of ``perf`` atomically."""
     with complete(path) as part:
         part.write_text(json.dumps(chrome_trace(perf), allow_nan=False), "utf-8")
