@@ -109,7 +109,7 @@ class Compiled:
         with _one_at_a_time(self.options.max_threads):
             before = prange().errors()
             result = self._entry(*given)
-            if prange().errors() != before:  # perhaps in a concurrent kernel: the serial form tells
+            if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
                 raise Lost
             return result
 

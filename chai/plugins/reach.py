@@ -119,7 +119,7 @@ def _constant(value: Any) -> bytes:
 
 
 def names_of(function: Any) -> set[str]:
-    """Return every attribute name in a function and the functions that it calls."""
+    """Return every name and string constant in a function and those it calls: all attributes that it may read."""
     found: set[str] = set()
     for _, code, _ in reached(function):
         found |= all_names(code) | {c for c in code.co_consts if isinstance(c, str)}

@@ -152,7 +152,7 @@ def custom(
     ``per_image``  called once per image, with a batch of one
     ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
     ``version``    of the layer; shown by ``chai layers``
-    ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if the shape does not tell
+    ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
     ``replace``    replace a definition in another file
 
     Raises PluginError with the function's place for invalid options.
