@@ -1,7 +1,7 @@
-"""The folder of overlays under a name that can be imported: what the entry point ``pynq.overlays`` needs.
+"""Importable name for the folder of overlays, as the entry point ``pynq.overlays`` needs.
 
-pynq looks for ``Overlay("pynq-z2.bit")`` in the ``__path__`` of every package registered there. The folder itself holds
-no Python, and lies beside the package in a checkout.
+pynq searches ``Overlay("pynq-z2.bit")`` in the ``__path__`` of every package registered there. The folder itself has no
+Python files; in a checkout it is next to the package.
 """
 
 from __future__ import annotations

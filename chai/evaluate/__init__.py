@@ -1,10 +1,9 @@
-"""Compare a network in fixed point with float, and with what is true, over any number of images.
+"""Measure a fixed-point network's agreement with float, and its accuracy, over any number of images.
 
-outputs    what each output is: scores, boxes or a map;  kinds  how each is measured: score, boxes, maps
-truth      what is true of an image, from files
-work       what a worker does with a batch: the same network on the same files, wherever it is
-crew       dispatch of the batches: each image counts once, lost batches are tried again
-processes  workers on this machine;  cluster  workers of a dask scheduler
+outputs    the kind of each output: scores, boxes or a map
+kinds      the measure of each kind: score, boxes, maps
+truth      ground truth of images, from files
+workers    dispatch of batches to processes of this machine (processes) or of a dask cluster (cluster)
 """
 
 from __future__ import annotations

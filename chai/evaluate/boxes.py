@@ -1,4 +1,4 @@
-"""Boxes: precision and recall against the first side, average precision against the truth."""
+"""Measure boxes: precision and recall against the first side, average precision against the ground truth."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .outputs import Output, rows_of
 if TYPE_CHECKING:
     from ..blob import Array
 
-IOU = 0.5  # overlap from which two boxes are of one object
-THRESHOLD = 0.3  # score from which a box counts where two sides are compared
+IOU = 0.5  # smallest overlap of two boxes of one object
+THRESHOLD = 0.3  # smallest score of a box that counts when two sides are compared
 Corners = Sequence[float]  # left, top, right, bottom
 Box = Sequence[float]  # class, score, corners
 TrueBox = Sequence[float]  # class, corners
@@ -37,10 +37,10 @@ def overlap(one: Corners, other: Corners) -> float:
 
 
 def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
-    """Count the boxes that have a partner.
+    """Count the boxes that match an expected box.
 
-    The boxes choose in the order of their scores: each takes the box of its class that it overlaps most of those that
-    are free, if their intersection over union is at least IOU.
+    Boxes are matched in descending order of score. Each takes the unmatched expected box of its class with the largest
+    intersection over union, if that is at least IOU.
     """
     free = list(expected)
     pairs = 0
@@ -54,10 +54,10 @@ def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
 
 
 def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, float, bool]]:
-    """Return class, score and whether it is right for each box of an image, by PASCAL VOC's rule.
+    """Return class, score and correctness of each box of an image, by PASCAL VOC's rule.
 
-    In the order of their scores, a box is right if the true box of its class that it overlaps most has an intersection
-    over union of at least IOU with it and no box before has it.
+    Boxes are taken in descending order of score. A box is correct if the true box of its class with the largest
+    intersection over union reaches IOU and was not matched by an earlier box.
     """
     taken: set[int] = set()
     found = []
@@ -72,10 +72,10 @@ def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, floa
 
 
 def average_precision(ranked: Iterable[tuple[float, bool]], positives: int) -> float:
-    """Return the area under the precision-recall curve: all-point interpolation, as PASCAL VOC does from 2010 on.
+    """Return the area under the precision-recall curve with all-point interpolation, as in PASCAL VOC since 2010.
 
-    ``ranked`` are score and whether it is right of every box of a class, ``positives`` is the number of true boxes, at
-    least 1. At each recall the precision is the largest at this recall or a higher one.
+    ``ranked`` has the score and correctness of every box of a class; ``positives`` is the number of true boxes, at
+    least 1. The precision at a recall is the largest at this recall or a higher one.
     """
     precisions, recalls = [], []
     right = 0
@@ -96,9 +96,9 @@ def average_precision(ranked: Iterable[tuple[float, bool]], positives: int) -> f
 class Found(Side):
     """The sums of one side.
 
-    ``boxes``      of at least the threshold;  ``expected``  the first side's
-    ``pairs``      of one of each, see ``matched``;  ``agree``  images where no box of either is left over
-    ``ranked``     score and whether it is right of every box, by class;  ``positives``  true boxes by class
+    ``boxes``      number of boxes of at least the threshold;  ``expected``  the same on the first side
+    ``pairs``      number of matches, see ``matched``;  ``agree``  images where every box of both sides has a match
+    ``ranked``     score and correctness of every box, by class;  ``positives``  number of true boxes, by class
     """
 
     threshold: float = THRESHOLD
@@ -127,7 +127,7 @@ class Found(Side):
 
     @property
     def mean_average_precision(self) -> float | None:
-        """Mean over the classes that have true boxes; None without any."""
+        """Mean of the average precision over the classes with true boxes; None if there is none."""
         each = [average_precision(self.ranked[label], n) for label, n in sorted(self.positives.items())]
         return sum(each) / len(each) if each else None
 
@@ -184,7 +184,7 @@ class Boxes(Measure):
 
 
 def _in_pixels(rows: Array, window: Window) -> list[Box]:
-    """Return class, score and corners of boxes whose corners are shares of a window."""
+    """Return class, score and corners in pixels of boxes whose corners are fractions of a window."""
     left, top, right, bottom = window
     width, height = right - left, bottom - top
     return [

@@ -1,8 +1,8 @@
-"""check_custom: does a custom layer compute the same in every way it can run?
+"""Check that a custom layer computes the same result with every implementation.
 
-Its plain Python form is compared with its compiled form and with every other implementation, on random inputs, for
-several batches; guard words around every top and a second run on the same inputs find what reads or writes where it
-should not.
+Plain Python is the reference for the compiled function and for every other implementation, on random inputs and for
+several batch sizes. Guard words around every top and a second run on the same inputs reveal reads and writes out of
+bounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Tops = tuple[Array, ...]
 
-TOLERANCE = 1e-4  # of the largest value that plain Python computes
+TOLERANCE = 1e-4  # relative to the largest value that plain Python computes
 ROUNDS = 5
 DIFFER = "two runs on the same inputs differ"
 
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class CustomReport:
-    """What ``check_custom`` found; ``ok`` when every way agrees."""
+    """The result of ``check_custom``; ``ok`` if every implementation agrees."""
 
     type: str
     rows: tuple[Row, ...]
@@ -59,7 +59,7 @@ class CustomReport:
         return all(row.ok for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Return numbers and names only, ready for json.dumps."""
+        """Return numbers and names for json.dumps."""
         return {"type": self.type, "ok": self.ok, "rows": [asdict(row) for row in self.rows]}
 
     def __str__(self) -> str:
@@ -83,11 +83,11 @@ def check_custom(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> CustomReport:
-    """Compare every way of computing a custom type, on random inputs of these shapes and with batches of 1 and 3.
+    """Compare all implementations of a custom type on random inputs of these shapes, with batches of 1 and 3.
 
     ``type``    a registered type's name, or what the decorator returned
     ``params``  trained parameters: arrays, or shapes of random ones
-    Raises PluginError for a type that is not there or a function that fails.
+    Raises PluginError for an unknown type or a function that fails.
     """
     if isinstance(type, str):
         load_shipped()
@@ -159,7 +159,7 @@ class _Case:
         )
 
     def _compared(self, implementation: Implementation) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
-        """Difference from the reference, how much is allowed, what was found, and how to run it again."""
+        """Return the difference from the reference, its tolerance, the tops, and the frame and inputs for another run."""
         if implementation.dtype == "int8":
             return self._codes(implementation)
         frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
@@ -169,7 +169,7 @@ class _Case:
         return _distance(found, self.wanted) / largest, bound, found, frame, self.data
 
     def _codes(self, implementation: Implementation) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
-        """Against plain Python on the values that the codes stand for; one step of the output is allowed."""
+        """Compare with plain Python on the values of the codes, as ``_compared`` does; the tolerance is one output step."""
         into = tuple(Format("Xilinx", 8, float(np.abs(d).max(initial=0)) or 1.0) for d in self.data)
         codes = [f.quantize(d) for f, d in zip(into, self.data)]
         exact = Frame(self.python, self.shapes, self.tops, None, self.layer.custom.implementations[0])
@@ -181,7 +181,7 @@ class _Case:
 
 
 def _distance(found: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """Return the largest difference of any element; equal infinities differ by nothing."""
+    """Return the largest difference of any element; equal infinities have the difference 0."""
     with np.errstate(invalid="ignore"):
         return max(float(np.abs(np.where(f == w, 0, f - w)).max(initial=0)) for f, w in zip(found, wanted))
 
@@ -191,7 +191,7 @@ def _same(first: Sequence[Array], second: Sequence[Array]) -> bool:
 
 
 def _timed(frame: Frame, data: Sequence[Array]) -> tuple[Tops, float]:
-    """Return tops, and milliseconds."""
+    """Return the tops and the time in milliseconds."""
     begin = perf_counter()
     with np.errstate(all="ignore"):
         tops = frame.run(data)

@@ -1,7 +1,7 @@
-"""check: the overlay's fixed point against float32, layer by layer.
+"""Compare the overlay's fixed point with float32, layer by layer (``chai check``).
 
-What is measured is the network as the overlay runs it, passes and all. A layer that a pass took into another has no
-numbers of its own: its row says which layer now stands for it.
+The network is measured as the overlay runs it, after all passes. A layer that a pass merged into another one has no
+numbers of its own: its row names that layer.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class LayerCheck:
     """One layer of the prototxt, or one input blob (type "Input").
 
     ``engine``      fpga, host, custom, or input
-    ``inside``      the layer that now stands for this one; then nothing below is known
-    ``format``      of its blob on the overlay, None where it never goes there
-    ``sqnr_db``     10 log10(signal energy / error energy) of all its tops; inf without any error, None where tops of
-                    float and fixed point cannot be compared one by one (boxes)
+    ``inside``      the layer that this one was merged into; then the fields below are unknown
+    ``format``      format of its blob on the overlay, None if the blob is never there
+    ``sqnr_db``     10 log10(signal energy / error energy) of all its tops; inf without any error, None if the
+                    tops cannot be compared element by element (boxes)
     ``max_error``   largest difference, in the blob's unit
-    ``saturated``   percent of values that the format cut off: beyond its range in float, its last code in fixed point
+    ``saturated``   percent of saturated values: out of the format's range in float, its last code in fixed point
     ``seen``        largest magnitude in float, in ``channel`` (axis 1; None for blobs without one)
-    ``range_max``   largest value the format can say
-    ``not_finite``  values that are NaN or infinite in one of the two and differ
+    ``range_max``   largest value of the format
+    ``not_finite``  values that are NaN or infinite in float or fixed point and differ
     """
 
     name: str
@@ -71,11 +71,11 @@ class LayerCheck:
         return "exact" if self.sqnr_db == inf else floored(self.sqnr_db)
 
     def below(self, bound_db: float) -> bool:
-        """Return whether the layer was measured and has less than ``bound_db``."""
+        """Return whether the layer was measured and has an SQNR below ``bound_db``."""
         return self.not_finite > 0 or (self.sqnr_db is not None and self.sqnr_db < bound_db)
 
     def to_json(self) -> dict[str, Any]:
-        """Ready for json.dumps. Without any error ``exact`` is true and ``sqnr_db`` null: JSON has no infinity."""
+        """Return values for json.dumps. Without any error ``exact`` is true and ``sqnr_db`` null: JSON has no infinity."""
         return {
             "name": self.name,
             "type": self.type,
@@ -94,7 +94,7 @@ class LayerCheck:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of an output of class scores: probabilities, or any flat output where there are none.
+    """Agreement of float and fixed point on an output of class scores: probabilities, else any flat output.
 
     ``top1``  images whose best class is the same
     ``top5``  images whose best class in float is among the five best in fixed point; None for five classes or fewer
@@ -117,9 +117,10 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Report:
-    """What ``check`` found. ``layers`` has the inputs first, then every layer in the order of the prototxt.
+    """The result of ``check``. ``layers`` has the inputs first, then every layer in the order of the prototxt.
 
-    ``formats`` says in words which they are, ``calibrated`` from how many of these images (0: from something else).
+    ``formats`` describes the formats in words. ``calibrated`` is the number of these images that they were calibrated on
+    (0: other images, or no calibration).
     """
 
     network: str
@@ -151,7 +152,7 @@ class Report:
         return visible(f"<Report: {self.network} on {self.overlay}, {measured}>")
 
     def _repr_html_(self) -> str:
-        """In a notebook: each layer's SQNR as a bar, and how often both say the same."""
+        """Return HTML for a notebook: each layer's SQNR as a bar, and the agreement."""
 
         layers = self.measured
         rows = [
@@ -193,15 +194,15 @@ def check(
     bound_db: float = BOUND_DB,
     **options: Any,
 ) -> Report:
-    """Run a network in float32 and on the emulator, and compare every blob that the overlay holds.
+    """Run a network in float32 and on the emulator, and compare every blob on the overlay.
 
-    ``inputs``     batches as ``Net.forward`` takes them: float32 (N, C, H, W), or {blob: array}; one is held at a time
+    ``inputs``     batches as ``Net.forward`` takes them: float32 (N, C, H, W), or {blob: array}; one is in memory at a time
     ``overlay``, ``bits``, ``scheme``, ``engine``   of the fixed-point network, as for Net; formats come from the
                    first batch unless the network has precision_param
-    ``bound_db``   the least SQNR a layer should have
-    ``options``    for both networks: custom, batch, phase, level, stages, shapes
+    ``bound_db``   smallest SQNR that a layer should have, in dB
+    ``options``    arguments for both networks: custom, batch, phase, level, stages, shapes
 
-    Raises what Net raises, and UsageError without any input.
+    Raises the errors of Net, and UsageError without any input.
     """
     with (
         Net(prototxt, caffemodel, "float", keep="all", **options) as reference,
@@ -219,11 +220,11 @@ def compare(
     bound_db: float = BOUND_DB,
     factors: Mapping[str, Array] | None = None,
 ) -> Report:
-    """``check`` for two Nets of one network: ``reference`` in float with ``keep="all"``, ``fixed`` on the emulator, of
-    the prototxt or of a .chai file.
+    """Compare two Nets of one network, as ``check`` does.
 
-    ``fixed`` is calibrated on the first batch unless it has formats. ``factors`` (C,) are what the channels of some of its
-    blobs, by id, were divided by when it was quantised: their rows are in its own unit.
+    ``reference`` is in float with ``keep="all"``; ``fixed`` runs a prototxt or a .chai file on the emulator, and is
+    calibrated on the first batch unless it has formats. ``factors`` has, by blob id, the divisors (C,) of channels that
+    quantisation scaled: the rows of these blobs are in the unit of ``fixed``.
     """
     comparison = _Comparison(reference, fixed, factors or {})
     for batch in inputs:
@@ -235,7 +236,7 @@ def compare(
 
 @dataclass
 class _Sums:
-    """What is kept of a layer while batches pass: a few numbers."""
+    """Running sums of a layer over all batches."""
 
     signal: float = 0.0
     error: float = 0.0
@@ -247,7 +248,7 @@ class _Sums:
     not_finite: int = 0
 
     def add(self, expected: Array, found: Array, ends: tuple[float, float] | None) -> None:
-        """One blob in float and in fixed point; ``ends``, the least and largest values of its format if it has one."""
+        """Add a blob in float and in fixed point; ``ends`` are the smallest and largest values of its format, if any."""
         a, b = expected.astype(np.float64), found.astype(np.float64)
         self.values += a.size
         finite = np.isfinite(a) & np.isfinite(b)
@@ -284,7 +285,7 @@ class _Hits:
     probabilities: bool = False
 
     def add(self, expected: Array, found: Array) -> None:
-        """Class scores (N, classes) in float and in fixed point."""
+        """Add class scores (N, classes) in float and in fixed point."""
         best = expected.argmax(1)
         order = np.argsort(-found, 1, kind="stable")[:, :TOP]
         self.images += len(best)
@@ -314,7 +315,7 @@ class _Comparison:
         self.images += size
         offload = self.fixed.offload
         held = held_blobs(offload)
-        # kept by id, not by keep="all": that would stop passes, and measure a network that nobody runs
+        # kept by id, not by keep="all": that would prevent passes and so measure another network
         wanted = {t for layer in offload.graph.layers for t in layer.tops}
         found, _ = run_batches(offload, feeds, wanted)
         for blob, feed in feeds.items():
@@ -330,7 +331,7 @@ class _Comparison:
             self._agree(name, size, expected, found[latest[name]])
 
     def _add(self, key: tuple[str, str], expected: Array, found: Array, held: Held | None) -> None:
-        if held is not None and held.packed:  # the host has it in float; what counts is what the overlay gets
+        if held is not None and held.packed:  # the host has it in float: compare the codes that the overlay gets
             with np.errstate(all="ignore"):
                 found = held.format.dequantize(held.format.quantize(found))
         self.sums.setdefault(key, _Sums()).add(expected, found, None if held is None else held.ends)
@@ -351,7 +352,7 @@ class _Comparison:
         sure = {name: h for name, h in self.hits.items() if h.probabilities}
         hits = (
             Agreement(name, h.images, h.top1, h.top5 if h.classes > TOP else None)
-            for name, h in (sure or self.hits).items()  # beside probabilities, other flat outputs are coordinates
+            for name, h in (sure or self.hits).items()  # if there are probabilities, other flat outputs are coordinates
         )
         return Report(
             net.name,
@@ -365,7 +366,7 @@ class _Comparison:
         )
 
     def _layers(self, offload: Execution, held: Mapping[str, Held]) -> Iterator[LayerCheck]:
-        """Yield every layer of the prototxt but the sources, which are listed by their blobs."""
+        """Yield every layer of the prototxt except the sources, which are listed by their blobs."""
         graph = self.reference.graph
         stands = _stand_ins(graph, offload.graph)
         for layer in graph.layers:
@@ -404,9 +405,9 @@ def _engine(offload: Execution, layer: Layer) -> str:
 
 
 def _stand_ins(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
-    """For each layer of the prototxt the layer that stands for it now; the name of an input blob if there is none.
+    """Return, for each layer of the prototxt, the layer that now computes it; an input blob's name if none does.
 
-    A layer that a pass left out altogether (Dropout, Split) passed on what another one wrote: that one stands for it.
+    A layer that a pass removed (Dropout, Split) only relayed a blob: its entry is the layer that writes this blob.
     """
     stands: dict[str, Layer | str] = {name: layer for layer in rewritten.layers for name in layer.origin}
     writer = {top: layer for layer in graph.layers for top in layer.tops}
@@ -418,7 +419,7 @@ def _stand_ins(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
 
 
 def _spelling(offload: Execution) -> str:
-    """8-bit Xilinx: the formats that calibration chose are all of one kind."""
+    """Return bits and scheme as text ("8-bit Xilinx"); all formats that calibration chooses have the same."""
     kinds = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
     return ", ".join(kinds)
 

@@ -1,4 +1,4 @@
-"""How the overlay holds the blobs of a network: their formats, and the values of the first and last code."""
+"""List the blobs that the overlay stores: their formats, and the values of the first and last code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Held:
-    """How the overlay holds a blob: ``ends``, the values of its first and last code.
+    """A blob on the overlay: its format, and in ``ends`` the values of its first and last code.
 
-    ``packed``: the host writes it and Pack makes the codes, which may leave the first one alone.
+    ``packed``: the host writes the blob and Pack converts it to codes; Pack may leave the first code unused.
     """
 
     format: Format
@@ -28,7 +28,7 @@ class Held:
 
 
 def held_blobs(offload: Execution) -> dict[str, Held]:
-    """Return the blobs that are on the overlay at some time, by id."""
+    """Return all blobs that are on the overlay at any time, by id."""
     found: dict[str, Held] = {}
     for blob, format in offload.schedule.from_host.items():
         found[blob] = Held(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))

@@ -1,4 +1,4 @@
-"""The Measure of each kind of output, and the two ways to use it: on Records of workers, and on two Nets here."""
+"""Select the Measure for a kind of output; apply it to the Records of workers, or to two Nets of this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def measure(output: Output, threshold: float = THRESHOLD) -> Measure:
-    """Return the Measure of an output's kind; ``threshold`` is the score from which a box counts in comparisons."""
+    """Return the Measure of an output's kind; ``threshold`` is the smallest score of a box in comparisons."""
     if output.kind == "boxes":
         return Boxes(output, threshold)
     return Scores(output) if output.kind == "scores" else Maps(output)
@@ -27,7 +27,7 @@ def measure(output: Output, threshold: float = THRESHOLD) -> Measure:
 def reduce(
     records: Iterable[Record], sides: Sequence[str], measure: Measure, truth: Callable[[int], Any]
 ) -> dict[str, Side]:
-    """Add up the Records of all images, in the order of the images; ``truth`` knows an image's answer, or None."""
+    """Sum the Records of all images, in the order of the images; ``truth`` returns the ground truth, or None."""
     sums = {side: measure.side() for side in sides}
     for record in sorted(records, key=lambda r: int(r["image"])):
         _add(sums, record, truth(record["image"]))
@@ -39,8 +39,8 @@ def evaluate(
 ) -> tuple[Any, Any]:
     """Run two Nets of one prototxt over batches and return a Side of each: ``reference`` in float, ``fixed`` on an overlay.
 
-    A batch comes with what is true of each image, None if nothing is known: a class, boxes [[class, x0, y0, x1, y1]] as
-    shares of the input, or classes (H, W) of its pixels. Both Nets need their logits kept:
+    A batch has the ground truth of each image, None if it is unknown: a class, boxes [[class, x0, y0, x1, y1]] as
+    fractions of the input, or classes (H, W) of its pixels. Both Nets must keep their logits:
     ``Net(..., keep=[output(net).logits])``. Raises UsageError without any input.
     """
     sums: dict[str, Side] = {}

@@ -1,4 +1,4 @@
-"""Maps: pixels of the same class, mean intersection over union, KL divergence and SQNR."""
+"""Measure maps: pixels of the same class, mean intersection over union, KL divergence and SQNR."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .measure import Measure, Record, Side, Window, decibels, divergence, forwar
 if TYPE_CHECKING:
     from ..blob import Array
 
-IGNORED = 255  # a true class that stands for none: the border of an object, or unknown
+IGNORED = 255  # true class of pixels that do not count: the border of an object, or unknown
 
 
 class Answer(NamedTuple):
@@ -27,8 +27,8 @@ class Answer(NamedTuple):
 def class_map(values: Array, decision: str | None) -> Array | None:
     """Return the class of each pixel of a map (C, H, W).
 
-    The channel of the largest score; an ArgMax's own indices; of one channel by a Sigmoid, whether it is above 0.5.
-    None for any other single channel.
+    It is the channel of the largest score, the index that an ArgMax returns, or 1 where the only channel of a Sigmoid is
+    above 0.5. None for any other single channel.
     """
     if decision == "argmax":
         indices: Array = values[0].astype(np.int64)
@@ -40,9 +40,9 @@ def class_map(values: Array, decision: str | None) -> Array | None:
 
 
 def seen_in(classes: Array, window: Window, size: tuple[int, int]) -> tuple[Array, Array, Array]:
-    """Return the rows and columns of an image of ``size`` (height, width) in a window, and the map's classes there.
+    """Return the rows and columns of an image of ``size`` (height, width) inside a window, and the map's classes there.
 
-    Each pixel of the image takes the map's pixel that its centre is in.
+    Each pixel of the image has the class of the map's pixel that contains its centre.
     """
     left, top, right, bottom = window
     rows, y = _nearest(size[0], top, bottom, classes.shape[0])
@@ -57,7 +57,7 @@ def _nearest(count: int, low: float, high: float, pixels: int) -> tuple[Array, A
 
 
 def counts(expected: Array, found: Array) -> list[list[int]]:
-    """Return [class, pixels of both, of the first, of the second] of the classes that two lists of pixels have."""
+    """Return [class, pixels in both, in the first, in the second] for each class of two lists of pixels."""
     labels = np.union1d(expected, found)
     sizes = len(labels)
     a, b = np.searchsorted(labels, expected.ravel()), np.searchsorted(labels, found.ravel())
@@ -68,7 +68,7 @@ def counts(expected: Array, found: Array) -> list[list[int]]:
 
 @dataclass
 class Overlaps:
-    """Pixels per class: {class: [of both, of one, of the other]}."""
+    """Pixels per class: {class: [in both sides, in the first, in the second]}."""
 
     classes: dict[int, list[int]] = field(default_factory=dict)
 
@@ -80,26 +80,26 @@ class Overlaps:
 
     @property
     def same(self) -> int:
-        """Pixels with the same class."""
+        """Number of pixels with the same class."""
         return sum(both for both, _, _ in self.classes.values())
 
     @property
     def pixels(self) -> int:
-        """All pixels."""
+        """Number of all pixels."""
         return sum(one for _, one, _ in self.classes.values())
 
     @property
     def mean_iou(self) -> float | None:
-        """Mean over the classes that occur on either side of intersection over union; None without any."""
+        """Mean intersection over union of the classes that occur on either side; None without any."""
         each = [both / (one + other - both) for _, (both, one, other) in sorted(self.classes.items()) if one + other]
         return sum(each) / len(each) if each else None
 
 
 @dataclass
 class Covered(Side):
-    """The sums of one side: its classes against the first side's, and against the truth.
+    """The sums of one side: its classes against the first side's and against the ground truth.
 
-    ``kl``    sum over images of KL(first side || this one) in nats per pixel; None where the map is no Softmax's
+    ``kl``    sum over images of KL(first side || this one) in nats per pixel; None unless the map is a Softmax's
     ``sqnr``  sum over images of the logits' SQNR in dB
     """
 
@@ -137,7 +137,7 @@ class Covered(Side):
 
 
 class Maps(Measure):
-    """Numbers per pixel."""
+    """One score, class or value per pixel."""
 
     def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
         values, logits = forward(net, self.output, feed)
@@ -185,10 +185,10 @@ class Maps(Measure):
 
 
 def counted_share(overlaps: Overlaps) -> str:
-    """Return the share of pixels of the same class as text."""
+    """Return the percentage of pixels of the same class as text."""
     return f"{100 * overlaps.same / overlaps.pixels:.2f} %" if overlaps.pixels else "-"
 
 
 def number(value: float | None) -> str:
-    """Return a share as text."""
+    """Return a fraction as text."""
     return "-" if value is None else f"{value:.4f}"

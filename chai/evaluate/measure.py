@@ -1,4 +1,4 @@
-"""What outputs of every kind have in common: a Measure makes a Record of each image, a Side adds up one side's."""
+"""Base classes for every kind of output: a Measure makes a Record per image, a Side sums the Records of one side."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ UNIT: Window = (0.0, 0.0, 1.0, 1.0)
 
 @dataclass
 class Side(ABC):
-    """The sums of one side: counts over images, those with a known answer, and what is averaged.
+    """The sums of one side: number of images, number of images with ground truth, and the sums of averages.
 
-    The first side is what the others are compared with: the network in float, or the first device without one.
+    The others are compared with the first side: the network in float, or else the first device.
     """
 
     output: Output
@@ -34,34 +34,34 @@ class Side(ABC):
 
     @abstractmethod
     def add(self, own: Any, first: Any, truth: Any) -> None:
-        """Add one image: this side's part of the Record, the first side's (None on the first side itself), the truth."""
+        """Add one image: this side's part of the Record, the first side's (None for itself), the ground truth."""
 
     @abstractmethod
     def compared(self) -> dict[str, Any]:
-        """Return what the comparison with the first side gives, ready for json.dumps."""
+        """Return the figures of the comparison with the first side, for json.dumps."""
 
     @abstractmethod
     def judged(self) -> dict[str, Any]:
-        """Return what the known answers give, ready for json.dumps; nothing where none is known."""
+        """Return the figures of the comparison with the ground truth, for json.dumps; {} if there is none."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return all figures of a side that was compared."""
+        """Return all figures of a side other than the first."""
         return {**self.compared(), **self.judged()}
 
 
 class Measure(ABC):
-    """What is done with outputs of one kind: ``answers`` and ``record`` by a worker, the rest where all is added up."""
+    """The figures for outputs of one kind. Workers call ``answers`` and ``record``, the main process the rest."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
 
     @abstractmethod
     def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
-        """Run a batch and return what it says of each image. Raises UsageError for outputs of another form."""
+        """Run a batch and return the answer for each image. Raises UsageError for outputs of another form."""
 
     @abstractmethod
     def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
-        """Return the plain values of one image per side, the first side first. ``target``: its true classes, of a map."""
+        """Return the plain values of one image per side, the first side first. ``target``: the true classes of a map."""
 
     @abstractmethod
     def side(self) -> Side:
@@ -69,11 +69,11 @@ class Measure(ABC):
 
     @abstractmethod
     def rows(self, sides: Mapping[str, Side]) -> list[list[str]]:
-        """Return the table's rows: what is measured, and a cell per side."""
+        """Return the table's rows: the name of a figure, and a cell per side."""
 
 
 def forward(net: Net, output: Output, feed: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Return an output and its logits for a batch, a row per image. Raises UsageError if there are other rows."""
+    """Return an output and its logits for a batch. Raises UsageError unless it has one row per image."""
     value = net.forward(**feed)[output.blob]
     count = len(next(iter(feed.values())))
     if len(value) != count:
@@ -85,20 +85,20 @@ def forward(net: Net, output: Output, feed: Mapping[str, Array]) -> tuple[Array,
 
 
 def divergence(p: Array, q: Array, axis: int = 0) -> float:
-    """Return KL(p || q) of probabilities along an axis, in nats, averaged over what is left."""
+    """Return KL(p || q) of probabilities along an axis, in nats, averaged over the other axes."""
     p, q = p.astype(np.float64), q.astype(np.float64)
     return float((p * (np.log(p + 1e-12) - np.log(q + 1e-12))).sum(axis).mean())
 
 
 def decibels(exact: Array, other: Array) -> float:
-    """Return the signal-to-noise ratio of ``other`` in dB, at most 200: equal arrays have no noise."""
+    """Return the signal-to-noise ratio of ``other`` in dB; 200 at most, and for equal arrays."""
     a, b = (x.astype(np.float64).ravel() for x in (exact, other))
     signal, error = float((a * a).sum()), float(((a - b) ** 2).sum())
     return 10 * log10(max(signal, 1e-300) / max(error, 1e-20 * signal, 1e-300))
 
 
 def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's score interval of a share; (0, 1) of nothing."""
+    """Return Wilson's score interval of hits / count; (0, 1) if count is 0."""
     if not count:
         return 0.0, 1.0
     p = hits / count
@@ -107,16 +107,16 @@ def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def share(part: int, whole: int) -> float | None:
-    """Return a share of 0 to 1; None of nothing."""
+    """Return part / whole, 0 to 1; None if whole is 0."""
     return part / whole if whole else None
 
 
 def counted(part: int, whole: int) -> str:
-    """Return a share as text: 3/4 (75.0 %)."""
+    """Return a fraction as text: 3/4 (75.0 %)."""
     return f"{part}/{whole} ({100 * part / whole:.1f} %)" if whole else "-"
 
 
 def interval(hits: int, count: int) -> str:
-    """Return a share's 95 % confidence interval as text."""
+    """Return the 95 % confidence interval of hits / count as text."""
     low, high = wilson(hits, count)
     return f"{100 * low:.1f} to {100 * high:.1f} %"

@@ -1,4 +1,4 @@
-"""Tell what the outputs of a network are, and choose the one that is evaluated."""
+"""Classify the outputs of a network, and choose the one that is evaluated."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Output:
 
     ``blob``      Caffe's name
     ``kind``      scores, boxes or map, see ``Layer.output_kind``
-    ``logits``    the blob that its Softmax, Sigmoid or ArgMax reads; without one the blob itself; None for boxes
+    ``logits``    the blob that its Softmax, Sigmoid or ArgMax reads, else the blob itself; None for boxes
     ``decision``  softmax, sigmoid or argmax, see ``Layer.decision``
-    ``classes``   number of classes; None where the network does not tell them apart
+    ``classes``   number of classes; None if the network has no scores per class
     """
 
     blob: str
@@ -37,7 +37,7 @@ class Output:
 
 
 def source(graph: Graph, name: str) -> Layer:
-    """Return the layer that computes a blob, by Caffe's name: a Reshape, Flatten, Split or Dropout only relays it."""
+    """Return the layer that computes a blob, by Caffe's name: no Reshape, Flatten, Split or Dropout, which only relay it."""
     writer = {top: layer for layer in graph.layers for top in layer.tops}
     layer = writer[graph.latest[name]]
     while layer.relays and layer.bottoms[0] in writer:
@@ -46,15 +46,15 @@ def source(graph: Graph, name: str) -> Layer:
 
 
 def kind_of(net: Net, name: str) -> OutputKind | None:
-    """Return the kind of an output at the present input sizes; None for none of the three."""
+    """Return the kind of an output at the current input sizes; None if it is none of the three."""
     shape = net.shapes.get(name)
     return None if shape is None else source(net.graph, name).output_kind(shape)
 
 
 def output(net: Net, choice: Choice | None = None) -> Output:
-    """Return the output that is evaluated: boxes if there are any, else a Softmax's, else the only one that can be.
+    """Return the output that is evaluated: boxes if there are any, else a Softmax's, else the only candidate.
 
-    Raises UsageError where that leaves none or several and ``choice`` names none.
+    Raises UsageError if there is no candidate, or if there are several and ``choice`` names none.
     """
     if choice is not None:
         return _described(net, *_checked(net, choice))
@@ -72,7 +72,7 @@ def output(net: Net, choice: Choice | None = None) -> Output:
 
 
 def parse(text: str) -> Choice:
-    """Return what --output BLOB=KIND names. Raises UsageError."""
+    """Return blob and kind of --output BLOB=KIND. Raises UsageError."""
     name, _, word = text.rpartition("=")
     kind = next((k for k in OUTPUT_KINDS if k == word), None)
     if not name or kind is None:
@@ -109,7 +109,7 @@ def _described(net: Net, name: str, kind: OutputKind) -> Output:
 
 
 def _classes(kind: OutputKind, decision: str | None, logits: Sequence[int]) -> int | None:
-    """Return the number of classes that these logits are of."""
+    """Return the number of classes for logits of this shape."""
     if kind == "scores":
         return int(np.prod(logits[1:]))
     channels = logits[1] if len(logits) == 4 else 1

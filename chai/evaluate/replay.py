@@ -1,4 +1,4 @@
-"""run_layer: one layer of a network alone, on inputs of your choice."""
+"""Run one layer of a network alone, on inputs of your choice."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 def run_layer(
     net: Net, name: str, inputs: Sequence[Any] | str | Path | None = None, *, jit: bool = True
 ) -> dict[str, Array]:
-    """Return tops of one layer, {blob: float32}, computed on the host.
+    """Return the tops of one layer, {blob: float32}, computed on the host.
 
-    ``inputs``  one array per bottom; or a folder that CHAI_DUMP has written; or None for the blobs of the last pass
+    ``inputs``  one array per bottom; or a folder written by CHAI_DUMP; or None for the blobs of the last pass
                 (``Net(..., keep="all")``)
     ``jit``     False: a custom layer runs as plain Python, so that a debugger can step into it
 
-    Raises UsageError for a layer or inputs that are not there, and what the layer raises.
+    Raises UsageError for an unknown layer or missing inputs, and the errors of the layer.
     """
     try:
         layer = net.graph.layer(name)

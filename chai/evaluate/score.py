@@ -1,4 +1,4 @@
-"""Class scores: the same best class, KL divergence, SQNR of the logits, top-1 and top-5."""
+"""Measure class scores: the same best class, KL divergence, SQNR of the logits, top-1 and top-5."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Evaluation(Side):
     """The sums of one side.
 
     ``agree``   images whose best class is the first side's
-    ``kl``      sum over images of KL(first side || this one) in nats; None where the scores are no Softmax's
+    ``kl``      sum over images of KL(first side || this one) in nats; None unless the scores are a Softmax's
     ``sqnr``    sum over images of the logits' SQNR in dB
-    ``hits``    correct answers, [top-1, top-5], of the ``known`` images
+    ``hits``    correct answers, [top-1, top-5], among the ``known`` images
     """
 
     agree: int = 0
@@ -63,7 +63,7 @@ class Evaluation(Side):
 
 
 class Scores(Measure):
-    """A number per class for each image."""
+    """One score per class for each image."""
 
     def answers(self, net: Net, feed: Mapping[str, Array], windows: Sequence[Window]) -> list[Any]:
         value, logits = forward(net, self.output, feed)
@@ -105,6 +105,6 @@ class Scores(Measure):
 
 
 def best(row: Array) -> list[int]:
-    """Return the classes of the largest scores, the first of equals first."""
+    """Return the classes of the largest scores in descending order; equal scores in order of class."""
     found: list[int] = np.argsort(-row, kind="stable")[:TOP].tolist()
     return found

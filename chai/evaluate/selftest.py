@@ -1,6 +1,6 @@
-"""selftest: check that a device computes what the Tasks' definitions say, to the bit.
+"""Check that a device computes bit for bit what the Tasks' definitions specify (``chai selftest``).
 
-Tasks of every kind that an overlay has (``probes`` of the kind), in every format it knows, then a whole network.
+It runs Tasks of every kind of the overlay (``probes`` of the kind) in each of its formats, then a whole network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NETWORK = "digits"
 
 @dataclass(frozen=True)
 class Result:
-    """``reason`` says what was wrong, and is empty where nothing was; ``ms`` is what the device took."""
+    """The result of a probe: ``reason`` is the failure, empty if it passed; ``ms`` is the device's time."""
 
     name: str
     reason: str
@@ -37,7 +37,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Return whether it passed."""
+        """Return whether the probe passed."""
         return not self.reason
 
 
@@ -45,7 +45,7 @@ class TaskProbe(Probe[Task]):
     """A Probe of a kind of Task, with the format in its name."""
 
     def run(self, device: Device, overlay: Overlay) -> str:
-        """Return what the device gets wrong, or nothing. Raises what the device raises."""
+        """Return a description of the first error, or "". Raises the errors of the device."""
         program = device.compile(Work(overlay, [self.task], self.shapes, {}, self.task.inputs, (self.task.output,)))
         blobs = {name: codes.copy() for name, codes in self.codes.items()}
         try:
@@ -65,7 +65,7 @@ class NetworkProbe:
     bits: int
 
     def run(self, device: Device, overlay: Overlay) -> str:
-        """Return what the device gets wrong, as a TaskProbe does."""
+        """Return a description of the first error, or "", as a TaskProbe does."""
 
         images = np.random.default_rng(self.bits).random((min(3, overlay.batch_max), 1, 8, 8)).astype(np.float32)
         net = Net(NETWORK, device="null", overlay=overlay.path, calibrate=images, bits=self.bits, scheme=self.scheme)
@@ -82,7 +82,7 @@ class NetworkProbe:
 
 
 def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
-    """Return what there is to be tested on an overlay, quick things first."""
+    """Return the probes for an overlay, quick ones first."""
     formats = [(scheme, bits) for scheme in overlay.schemes for bits in overlay.bits]
     alone = [
         TaskProbe(f"{probe.name}, {bits} bit {scheme}", probe.task, probe.shapes, probe.codes)
@@ -97,16 +97,16 @@ def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
 
 
 def run(device: Device, overlay: Overlay) -> Iterator[Result]:
-    """Yield every probe in turn; a failure does not keep the next from being tried.
+    """Yield the result of each probe; the next one runs after a failure too.
 
-    Raises UsageError for a device that computes in float, and what the device raises if it cannot be used at all.
+    Raises UsageError for a device that computes in float, and the device's own error if it cannot be used at all.
     """
     if not device.fixed:
         raise UsageError(
             f"device {device.name} computes in float: there is no definition to compare it with",
             hint="--device emulator, or pynq on a board",
         )
-    device.compile(Work(overlay, [], {})).close()  # whether it is there
+    device.compile(Work(overlay, [], {})).close()  # raises if the device is missing
     for probe in probes(overlay):
         begin = perf_counter()
         try:
@@ -117,7 +117,7 @@ def run(device: Device, overlay: Overlay) -> Iterator[Result]:
 
 
 def difference(found: Array, wanted: Array) -> str:
-    """Return where the first value that is not as wanted stands, and how many there are; nothing if all are."""
+    """Return the position of the first wrong value and the number of wrong values as text; "" if all are right."""
     wrong = np.argwhere(found != wanted)
     if not len(wrong):
         return ""
@@ -125,11 +125,11 @@ def difference(found: Array, wanted: Array) -> str:
     return f"at {at}: expected {wanted[at]}, found {found[at]} ({len(wrong):,} of {wanted.size:,} differ)"
 
 
-# -- the definitions, as a device
+# -- a device that runs the definitions
 
 
 class _Definitions(Device):
-    """Slow, and right by definition."""
+    """Runs the Tasks' definitions: slow, and correct by definition."""
 
     fixed = True
 

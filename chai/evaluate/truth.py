@@ -1,4 +1,4 @@
-"""What is true of an image, from files: a class, boxes, or the class of each pixel."""
+"""Read the ground truth of images from files: a class, boxes, or the class of each pixel."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..errors import ParseError, UsageError
 from ..graph import OutputKind
 from ..util.files import content
 
-Truth = Callable[[Path], Any]  # what is true of an image file; None if that is not known
-MOST = 10**9  # a class number that is no mistake is below it
+Truth = Callable[[Path], Any]  # ground truth of an image file; None if it is unknown
+MOST = 10**9  # larger class numbers are refused as mistakes
 
 
 def truth(kind: OutputKind, labels: Path | None, answers: Path | None) -> Truth:
-    """Return the known answers for outputs of a kind; those of maps come with the Records. Raises UsageError, ParseError."""
+    """Return the ground truth for a kind of output; that of maps is in the Records. Raises UsageError, ParseError."""
     if labels is not None and kind != "scores":
         raise UsageError(f"--labels are for class scores, and the output is {kind}", hint="leave --labels out")
     if answers is not None and kind == "map" and not answers.is_dir():
@@ -77,7 +77,7 @@ class Classes:
 class TrueBoxes:
     """The true boxes [class, x0, y0, x1, y1] of an image file, from JSON lines {"file": name, "boxes": [...]}.
 
-    A name with folders is for images in such folders only. Raises ParseError with the line.
+    A name with folders matches only images in these folders. Raises ParseError with the line.
     """
 
     def __init__(self, answers: Path) -> None:

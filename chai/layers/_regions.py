@@ -19,7 +19,7 @@ class RegionLayer(Layer):
     bottoms_allowed = (2, 2)
 
     def regions(self, maps: Shape, regions: Shape) -> int:
-        """Return how many regions there are. Raises ShapeError."""
+        """Return the number of regions. Raises ShapeError unless each has 5 numbers."""
         self.spatial(maps)
         if len(regions) < 2 or count(regions[1:]) != 5:
             raise self.wrong(f"expected regions of 5 numbers, found {show(regions)}")

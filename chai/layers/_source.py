@@ -57,7 +57,7 @@ class Source(Layer):
 
     @property
     def notes(self) -> list[str]:
-        """Return what was assumed about the tops' shapes."""
+        """Return the assumptions about the tops' shapes, one text each."""
         return []
 
     def declared(self) -> list[Shape | None]:

@@ -170,7 +170,7 @@ class WindowLayer(Layer):
             raise self.wrong(f"axis {self.params.axis}: only the channel axis 1 is supported")
 
     def places(self, window: Window, size: tuple[int, ...]) -> Pair:
-        """Return how often ``window`` fits into an image (height, width), down and across. Raises ShapeError if never."""
+        """Return the numbers of window positions in an image (height, width), down and across. Raises ShapeError if 0."""
         found = window.sizes(size)
         if min(found) < 1:
             kernel = f"kernel {show(window.kernel)} (dilation {show(window.dilation)})"

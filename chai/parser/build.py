@@ -127,7 +127,7 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
 
 
 def _code(message: Message) -> str:
-    """Return where a Python layer's definition is."""
+    """Return class and module of a Python layer for an error message; "" for other layers."""
     code = message.get("python_param")
     return (
         f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""

@@ -36,7 +36,7 @@ _NAMES = {
 
 
 def recognise(head: bytes, path: str | Path) -> tuple[str, str] | None:
-    """Return what a file is and what to do instead; None if unknown. ``head`` holds its first bytes."""
+    """Return the kind of a file and a hint what to do; None if unknown. ``head`` has its first bytes."""
     for start, what, hint in _STARTS:
         if head.startswith(start):
             return what, hint

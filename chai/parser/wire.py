@@ -110,7 +110,7 @@ class Walk:
             raise self.bad("the file is cut short inside a group", end)
 
     def _repeats(self, key: int, stride: int, at: int, end: int) -> int:
-        """Return how many fixed-size fields with this one-byte key follow each other from ``at``."""
+        """Return the number of consecutive fixed-size fields with this one-byte key, starting at ``at``."""
         if key > 127 or at >= end or self.buffer[at] != key:
             return 0
         tag, count, most = bytes([key]), 0, (end - at) // stride

@@ -1,15 +1,15 @@
-"""Custom layers: ``@chai.custom``, the registry behind it, and where custom code is loaded from.
+"""Custom layers: ``@chai.custom``, its registry, and the loading of custom code.
 
-definition   one layer type as its author wrote it: functions, options, arguments
+definition   a layer type: functions, options, arguments
 arguments    values of named arguments, from the prototxt
 registry     types by name, global and per network
 loading      files and packages that define types
-compiling    numba, its cache on disk, and life without it
-selection    which implementation runs, and why; autotune
+compiling    numba, its cache on disk, and plain Python without numba
+selection    choice of an implementation; autotune
 fields       the fields of x
 frame        calls on inputs of one set of sizes
-layer        the Layer that a Graph holds
-failure      what a user is told when custom code goes wrong
+layer        the Layer in a Graph
+failure      errors for users when custom code fails
 """
 
 from __future__ import annotations

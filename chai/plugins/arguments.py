@@ -1,11 +1,12 @@
-"""Named arguments: their values, from the prototxt.
+"""Find the values of named arguments in the prototxt.
 
-``args={"stride": 2, "mode": "max", "anchors": ()}``   a default's type says what is expected
-``args={"num_output": int}``                           a type instead of a default: it must be given
+``args={"stride": 2, "mode": "max", "anchors": ()}``   the type of a default is the expected type
+``args={"num_output": int}``                           a type instead of a default: required
 ``args={"channels": "I.F"}``                           a size of the first input (I) or top (O): B, F, Y or X
 
-Numbers are taken from float_args in the order of ``args``, texts from string_args; what is not there from a field of that
-name in any ``*_param`` of the layer, of Caffe or of a fork; else the default holds. A tuple takes the rest of float_args.
+Numbers are taken from float_args in the order of ``args``, strings from string_args. Missing ones are taken from a field
+of that name in any ``*_param`` of the layer, of Caffe or of a fork, else from the default. A tuple takes the rest of
+float_args.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _DIM = re.compile(r"[IO]\.[BFYX]")
 
 
 def check_default(default: Any) -> str | None:
-    """Return what is wrong with a default, or None."""
+    """Return the error in a default as text, or None."""
     kind = default if isinstance(default, type) else type(default)
     if kind not in KINDS:
         return f"{default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
@@ -30,12 +31,12 @@ def check_default(default: Any) -> str | None:
 
 
 def is_size(default: Any) -> bool:
-    """Return whether a default is a source like "I.X"."""
+    """Return whether a default is the name of a size, like "I.X"."""
     return isinstance(default, str) and _DIM.fullmatch(default) is not None
 
 
 def size(source: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """Return the size that a source like "I.X" names; 1 for an axis that is not there."""
+    """Return the size with a name like "I.X"; 1 for a missing axis."""
     shape = (inputs if source[0] == "I" else outputs)[0]
     axis = "BFYX".index(source[2])
     return int(shape[axis]) if axis < len(shape) else 1
@@ -47,8 +48,8 @@ def resolve(
     strings: Sequence[str],
     fields: Mapping[str, tuple[Any, ...]],
 ) -> dict[str, Any]:
-    """Return values by name; sizes ("I.X") are left out. Raises PluginError (without a layer's name) for what is
-    missing or odd."""
+    """Return values by name, without sizes ("I.X"). Raises PluginError (without a layer's name) for a missing or
+    invalid value."""
     wanted = {name: default for name, default in args.items() if not is_size(default)}
     numbers, texts = list(floats), list(strings)
     found: dict[str, Any] = {}

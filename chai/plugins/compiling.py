@@ -1,7 +1,7 @@
-"""Compiled custom functions: numba's options, its cache on disk, parallel kernels, and life without numba.
+"""Compile custom functions: numba's options, its cache on disk, parallel kernels, and plain Python without numba.
 
-numba's own cache looks at the file of the function alone: after an edit of a helper in another file it would run the
-old code. Here every function has a cache folder named by a hash of its code and of all it calls.
+numba's own cache checks only the file of the function: after an edit of a helper in another file it would run the old
+code. Here every function has a cache folder named by a hash of its code and of everything it calls.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from .reach import digest, is_dispatcher, names_of, reached
 from .xchange import COMPILED
 
 log = logger("chai.custom")
-FOLDERS = 200  # cache folders that are kept, the latest used
+FOLDERS = 200  # number of cache folders that are kept, the last used ones
 _configuring = threading.Lock()
 _parallel = threading.Lock()
 
 
 @lru_cache(maxsize=1)
 def numba() -> Any:
-    """Return the module, or None where it is not installed."""
+    """Return the module numba, or None if it is not installed."""
     try:
         import numba as found
 
-        from . import xchange_numba  # noqa: F401 - teaches numba the type
+        from . import xchange_numba  # noqa: F401 - registers the type with numba
     except ImportError:
         return None
     return found
@@ -43,7 +43,7 @@ def numba() -> Any:
 
 @lru_cache(maxsize=1)
 def prange() -> Any:
-    """Return the module that counts errors in parallel loops. Only where numba is installed."""
+    """Return the module that counts errors in parallel loops. It needs numba."""
     from . import prange_numba
 
     return prange_numba
@@ -51,17 +51,17 @@ def prange() -> Any:
 
 @lru_cache(maxsize=1)
 def available() -> bool:
-    """Return whether numba is installed; without importing it."""
+    """Return whether numba is installed, without importing it."""
     from importlib.util import find_spec
 
     return find_spec("numba") is not None
 
 
 class Compiled:
-    """A function for one set of argument types: ``call(x, ...)``, and the fields that x has to bring."""
+    """A function for one set of argument types: ``call(x, ...)``, and the fields of x that it needs."""
 
     def __init__(self, function: Any, options: Any, x: Any, given: tuple[Any, ...], serial: bool = False) -> None:
-        """Compile now, with ``serial`` no loop in parallel. Raises what numba raises."""
+        """Compile now; ``serial`` compiles parallel loops as serial ones. Raises numba's errors."""
         self.function = function
         self.options = options
         self.checked = options.boundscheck or env().debug >= 1 or env().check
@@ -74,14 +74,14 @@ class Compiled:
         except Exception:
             if len(self.fields) == len(COMPILED):
                 raise
-            self.fields = COMPILED  # a helper that could not be reached may name any
+            self.fields = COMPILED  # a helper that was not analysed may use any
             self._entry = self._overload(x, given)
 
     def _dispatcher(self) -> Any:
         settings = _settings(self.options)
         if is_dispatcher(self.function):
             if not self.checked:
-                return self.function  # compiled by the user, with options of their own
+                return self.function  # compiled by the user, with the user's options
             settings = {**self.function.targetoptions, "locals": self.function.locals}
         settings["boundscheck"] = self.checked
         if not self.parallel:
@@ -100,16 +100,16 @@ class Compiled:
         return entry
 
     def __call__(self, x: Any, given: tuple[Any, ...]) -> Any:
-        """Call the compiled code and return what it returns. Raises what the function raises, and Lost."""
+        """Call the compiled code and return its result. Raises the errors of the function, and Lost."""
         fields = x.__dict__
         fields["_fields"] = tuple([fields[name] for name in self.fields])
         if not self.parallel:
             return self._entry(*given)
-        # one at a time, unless numba's threading layer allows more: its workqueue would abort
+        # one at a time, unless numba's threading layer is thread-safe: workqueue would abort the process
         with _one_at_a_time(self.options.max_threads):
             before = prange().errors()
             result = self._entry(*given)
-            if prange().errors() != before:  # perhaps of another kernel at the same time: the serial form knows
+            if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
                 raise Lost
             return result
 
@@ -125,7 +125,7 @@ def _settings(options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """A function and how it is compiled; those of one function and hash share the machine code."""
+    """A function and its compile options; recipes with the same function and hash share machine code."""
 
     function: Any
     hashed: str
@@ -144,24 +144,24 @@ def _made(recipe: _Recipe) -> Any:
 
 
 def _kept(function: Any, recipe: _Recipe) -> Any:
-    """Return a dispatcher whose machine code is kept on the disk, or None where it cannot be.
+    """Return a dispatcher whose machine code is cached on disk, or None if that is impossible.
 
-    numba keeps it in a pickle, which is a program: it is read only from where no other user can have written it.
+    numba stores it as a pickle, which can execute code: it is read only from folders that no other user can write to.
     """
     numba_ = numba()
-    with _configuring:  # a setting of the whole process, read when a function is decorated
+    with _configuring:  # a setting of the process, which numba reads when it decorates a function
         before = numba_.config.CACHE_DIR
         try:
             folder = private_folder(env().cache, "numba", recipe.hashed)
             os.utime(folder)
             numba_.config.CACHE_DIR = str(folder)
             kept = numba_.jit(cache=True, **recipe.settings)(function)
-            if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has a folder for
+            if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has one folder for
                 raise RuntimeError("numba would keep it elsewhere")  # all options of a function, and for all helpers
         except NotPrivateError as error:
             _warn_of_cache(str(error))
             return None
-        except (OSError, RuntimeError) as error:  # no folder to write to, or code without a file
+        except (OSError, RuntimeError) as error:  # no writable folder, or code without a file
             log.info("%s: compiled anew in each process: %s", getattr(function, "__name__", "?"), error)
             return None
         finally:
@@ -172,13 +172,13 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
 
 @lru_cache(maxsize=16)
 def _warn_of_cache(reason: str) -> None:
-    """Say once why machine code is not kept."""
+    """Warn once that machine code is not cached, with the reason."""
     log.warning("custom layers are compiled in memory, machine code is not read from or kept on the disk: %s", reason)
 
 
 @contextmanager
 def _checking(parallel: bool) -> Iterator[None]:
-    """Compile with bounds checks what the block compiles, inner functions and numba's own too."""
+    """Turn on bounds checks for everything compiled in this block, including inner functions and numba's own."""
     config = numba().config
     with _configuring, prange().counting() if parallel else nullcontext():
         before = config.BOUNDSCHECK
@@ -191,7 +191,7 @@ def _checking(parallel: bool) -> Iterator[None]:
 
 @lru_cache(maxsize=4)
 def _forget_old(root: Any) -> None:
-    """Once per process: drop the cache folders that were used longest ago."""
+    """Delete the least recently used cache folders, once per process."""
     try:
         folders = sorted(root.iterdir(), key=lambda f: f.stat().st_mtime, reverse=True)
     except OSError:
@@ -224,5 +224,5 @@ def _is_parallel(function: Any) -> bool:
 def _threadsafe() -> bool:
     try:
         return numba().threading_layer() in ("omp", "tbb")
-    except ValueError:  # none was used so far
+    except ValueError:  # none has been used
         return False

@@ -1,4 +1,4 @@
-"""One custom layer type, as its author wrote it."""
+"""Definition of a custom layer type."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .arguments import check_default
 Function = Callable[..., Any]
 LAYOUTS = ("NCHW", "NHWC")
 DTYPES = ("float32", "float16", "int8")
-# Lets sums use vector units; NaN and infinity keep their meaning.
+# Allows vectorised sums; NaN and infinity keep their meaning.
 SAFE_MATH = frozenset({"reassoc", "contract", "arcp", "nsz"})
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One way to compute a type. The decorated function is called "ref" and has priority 0."""
+    """One implementation of a type. The decorated function is called "ref" and has priority 0."""
 
     name: str
     function: Function
@@ -34,7 +34,7 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Options:
-    """What the decorator was told, besides type and jit; see ``custom``."""
+    """The arguments of the decorator except type and jit; see ``custom``."""
 
     args: Mapping[str, Any] = field(default_factory=dict)
     layout: str = "NCHW"
@@ -54,7 +54,7 @@ class Options:
 
 
 class CustomType:
-    """A registered layer type; in its module it still is the function, and more can be hung on it.
+    """A registered layer type. In its module it can still be called as the function, and extended:
 
     ``@f.shape``         shapes of the tops, instead of top_dim
     ``@f.setup``         work done once per layer, in plain Python
@@ -83,13 +83,13 @@ class CustomType:
 
     @property
     def version(self) -> str:
-        """As its author numbered it, or ""."""
+        """The author's version number, or ""."""
         return self.options.version
 
     def __repr__(self) -> str:
         return visible(f"<custom layer type {self.type!r}, {self.place}>")
 
-    # -- in its module
+    # -- use in its module
 
     def __call__(self, *given: Any) -> Any:
         return self.function(*given)
@@ -101,16 +101,15 @@ class CustomType:
         return self if instance is None else MethodType(self.function, instance)
 
     def shape(self, function: Function) -> Function:
-        """Register ``f(x, **args)`` -> one shape per top; it is plain Python and sees shapes, arguments,
+        """Register ``f(x, **args)`` -> one shape per top: plain Python with access to shapes, arguments and
         parameters."""
         self.shape_rule = self._checked(function, "shape", scratch=False)
         return function
 
     def setup(self, function: Function) -> Function:
-        """Register ``f(x, **args)``: plain Python, run once per layer, and again when its parameters were
-        changed.
+        """Register ``f(x, **args)``: plain Python, run once per layer, and again after its parameters change.
 
-        What it puts into ``x.data`` (a dict) or assigns to ``x.custom_float_params`` is there in every call.
+        Entries of ``x.data`` (a dict) and the value of ``x.custom_float_params`` that it sets are available in every call.
         """
         self.setup_rule = self._checked(function, "setup", scratch=False)
         return function
@@ -127,8 +126,8 @@ class CustomType:
     ) -> Callable[[Function], Function]:
         """Register another implementation.
 
-        Of those whose ``when(x)`` holds (it sees shapes and arguments) the one of highest priority runs, or under
-        ``autotune`` the fastest. ``dtype`` "int8" is given the overlay's codes where its inputs are on the overlay.
+        Among implementations whose ``when(x)`` is true (x has shapes and arguments), the one of highest priority runs,
+        or with ``autotune`` the fastest. ``dtype`` "int8" reads the overlay's codes if its inputs are on the overlay.
         """
 
         def register(function: Function) -> Function:
@@ -140,10 +139,10 @@ class CustomType:
 
         return register
 
-    # -- for the layer
+    # -- use by the layer
 
     def call(self, function: Function, x: Any, values: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Positional arguments of one of this type's functions: self if it takes one, x, and what it asks for by name."""
+        """Return the positional arguments for a function of this type: self if it takes one, x, and named arguments."""
         first = (self._instance(),) if takes_self(function) else ()
         return (*first, x, *(values[name] for name in parameters(function)[len(first) + 1 :]))
 
@@ -211,19 +210,19 @@ class CustomType:
 
 
 def plain_type(type: str, function: Function | CustomType) -> CustomType:
-    """Return a type of a function as it is: compiled only if it is a numba dispatcher."""
+    """Return a type for an undecorated function; it is compiled only if it is a numba dispatcher."""
     if isinstance(function, CustomType):
         return function
     return CustomType(type, function, hasattr(function, "py_func"), Options())
 
 
 def parameters(function: Function) -> list[str]:
-    """Return names of a function's positional parameters; of anything that has no signature: one, x."""
+    """Return the names of a function's positional parameters; x alone for a callable without a signature."""
     python = getattr(function, "py_func", function)
     code = getattr(python, "__code__", None)
     if code is not None and not hasattr(python, "__wrapped__"):
         return list(code.co_varnames[: code.co_argcount])
-    import inspect  # costs more than everything else here
+    import inspect  # its import takes longer than everything else here
 
     try:
         signature = inspect.signature(python)
@@ -234,12 +233,12 @@ def parameters(function: Function) -> list[str]:
 
 
 def takes_self(function: Function) -> bool:
-    """Return whether a function is written as a method."""
+    """Return whether the first parameter of a function is self."""
     return parameters(function)[:1] == ["self"]
 
 
 def place_of(function: Any) -> str:
-    """path:line of a function."""
+    """Return path:line of a function."""
     python = getattr(function, "py_func", function)
     code = getattr(getattr(python, "__wrapped__", python), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -1,4 +1,4 @@
-"""What a user is told when custom code goes wrong: network, layer, type, place, reason and a hint; never a traceback."""
+"""Turn failures of custom code into errors with network, layer, type, place, reason and hint; never a traceback."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NO_PARAMETERS = "this layer has no trained parameters: was the network loaded wi
 
 
 class Lost(Exception):
-    """An error inside a ``prange``, of which no more is known; the serial form raises it."""
+    """An unknown error inside a ``prange``; running the serial form raises the error itself."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The layer whose code runs: what its errors say of it, and what hints depend on.
+    """The layer whose code runs, as its error messages and hints need it.
 
-    ``float_args`` and ``string_args`` count its arguments; ``trained``: it has parameters; ``method``: its function takes
-    self.
+    ``float_args`` and ``string_args`` are the numbers of its arguments; ``trained``: it has parameters; ``method``: its
+    function takes self.
     """
 
     network: str
@@ -41,7 +41,7 @@ class Where:
 
 
 def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = False) -> T:
-    """Run user code. Whatever it raises comes out as PluginError with network, layer, type and line."""
+    """Run user code. Any error is raised as PluginError with network, layer, type and line."""
     try:
         return call()
     except (PluginError, Lost):
@@ -51,7 +51,7 @@ def run(where: Where, call: Callable[[], T], function: Any, compiled: bool = Fal
 
 
 def frames(error: BaseException) -> list[tuple[str, int]]:
-    """(file, line) of every frame an exception passed, outermost first."""
+    """Return (file, line) of every frame of an exception's traceback, outermost first."""
     found = []
     trace = error.__traceback__
     while trace is not None:
@@ -61,7 +61,7 @@ def frames(error: BaseException) -> list[tuple[str, int]]:
 
 
 def failed(where: Where, error: BaseException, place: str, compiled: bool) -> PluginError:
-    """Return the error for something that a layer's function raised; ``place`` is where the function stands."""
+    """Return the PluginError for an exception of a layer's function; ``place`` is path:line of the function."""
     reason, hint = _reason(where, error)
     if hint is None and compiled:
         hint = "to run it as plain Python, under a debugger if you like: @chai.custom(..., jit=False)"
@@ -87,21 +87,21 @@ def report(where: Where, place: str, reason: str, hint: str | None) -> PluginErr
 
 
 def _arguments(where: Where, text: str) -> str | None:
-    """Return how many arguments a layer has, for a line of code that takes one by its index."""
+    """Return a hint with the number of arguments, if a line of code takes one by its index."""
     lists = {"float_args": where.float_args, "string_args": where.string_args}
     counts = [f"{count} in {name}" for name, count in lists.items() if f".{name}[" in text]
     return f"the layer's xcustom_param has {', '.join(counts)}" if counts else None
 
 
 def place_inside(error: BaseException, place: str) -> str:
-    """file:line of an error inside the function that stands at ``place``, as near as can be told."""
+    """Return file:line of an error inside the function at ``place``, as exactly as known."""
     file, line = _where(error, place)
     return f"{file}:{line}"
 
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in plain Python code of this block that takes longer."""
+    """Raise TimeoutError in plain Python code of this block that runs longer than ``seconds``."""
     end = perf_counter() + seconds
 
     def watch(_frame: Any, _event: str, _argument: Any) -> Any:
@@ -118,7 +118,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def _where(error: BaseException, place: str) -> tuple[str, int | str]:
-    loc = getattr(error, "loc", None)  # numba's place of a typing error
+    loc = getattr(error, "loc", None)  # position of a typing error in numba
     if loc is not None:
         return loc.filename, loc.line
     file, _, line = place.rpartition(":")
@@ -156,7 +156,7 @@ def _no_field(name: str, compiled: bool) -> tuple[str, str]:
 
 
 def _first(text: str) -> str:
-    """Return the line of a long message that says something."""
+    """Return the most informative line of a long message."""
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("During:", "Failed in"))
     ]

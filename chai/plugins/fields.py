@@ -1,4 +1,4 @@
-"""The fields of x: what a custom function is given besides its bottoms and tops."""
+"""Compute the fields of x: the data of a custom function besides its bottoms and tops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class CustomParams:
 
 
 class Called(Protocol):
-    """A layer as a call of its function sees it."""
+    """The attributes of a layer that a call of its function needs."""
 
     name: str
     type: str
@@ -55,7 +55,7 @@ class Called(Protocol):
 
 
 def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> dict[str, Any]:
-    """Return the fields of x that trained parameters give. ``shapes``: dims of flat ones, where they are known."""
+    """Return the fields of x for trained parameters. ``shapes``: dims of flat parameters, if they are known."""
     flat = tuple(np.ascontiguousarray(b, np.float32).reshape(-1) for b in blobs)
     if shapes is None or len(shapes) != len(flat) or any(prod(s) != f.size for s, f in zip(shapes, flat)):
         shapes = [b.shape for b in blobs]
@@ -70,7 +70,7 @@ def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> di
 
 
 def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
-    """Return the fields of x that sizes, arguments and formats give."""
+    """Return the fields of x that depend on sizes, arguments and formats."""
     p, precision = layer.params, layer.precision
     mode = 1 if precision is not None and precision.quant_type == "DynamicFixed" else 0
     return {
@@ -124,8 +124,8 @@ def _qformat(layer: Called) -> qformat:
 
 
 def code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:
-    """Return what int8 implementations know of formats: those of the first bottom and top; steps of further bottoms
-    follow."""
+    """Return the format fields of int8 implementations: those of the first bottom and top, then the steps of further
+    bottoms."""
     into, out = bottoms[0], tops[0]
     bits = [(f.bits, int(f.value) if f.scheme == "DynamicFixed" else 0) for f in (into, out)]
     thresholds = [f.value if f.scheme == "Xilinx" else 0.0 for f in (into, out)]

@@ -1,4 +1,4 @@
-"""Frame: calls of one custom layer on inputs of one set of sizes. Buffers, the object x, the checks afterwards."""
+"""Call a custom layer on inputs of one set of sizes: buffers, the object x, checks of the result."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ..fixed import Format
 
 log = logger("chai.custom")
-GUARD = 64  # elements before and behind every top that nobody may write
-SECOND_RUN = 5.0  # seconds of plain Python that a better error is worth
+GUARD = 64  # elements before and after every top, which must not change
+SECOND_RUN = 5.0  # seconds; time limit of a second run, in plain Python, for a more exact error
 
 
 def candidates(
     layer: Called, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], codes: bool = False
 ) -> list[Implementation]:
-    """Return implementations for inputs of these shapes, the best first. PluginError if there is none."""
+    """Return implementations for inputs of these shapes, the best first. Raises PluginError if there is none."""
     x = xChangeLayer({**fixed_fields(layer, bottoms, tops), **layer.constants()})
     fit: list[Implementation] = failure.run(
         layer.where, lambda: selection.eligible(layer.custom, x, codes), layer.custom.function
@@ -47,10 +47,10 @@ def candidates(
 
 
 class Frame:
-    """Everything that calls on bottoms of these shapes share; made once, run many times, by one thread at a time.
+    """The state shared by calls on bottoms of these shapes; created once, run many times, by one thread at a time.
 
-    ``formats``  of bottoms and tops: the calls get and give the overlay's codes (int8) instead of float32
-    ``implementation``  the one to run, instead of the best
+    ``formats``  formats of bottoms and tops: calls read and write the overlay's codes (int8) instead of float32
+    ``implementation``  the implementation to run instead of the best
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Frame:
         return (*before, x, *behind)
 
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return what the function is given before x (self) and behind it (named arguments)."""
+        """Return the function's arguments before x (self) and after it (named arguments)."""
         custom, implementation = self.layer.custom, self.implementation
         named = self.layer.named(self.bottoms, self.tops)
         values = {**named, **self._scratch(named)}
@@ -140,7 +140,7 @@ class Frame:
         first = 1 if definition.takes_self(implementation.function) else 0
         before = given[:first]
         if self._shall_compile():
-            before = (None,) * first  # compiled methods have no self to speak of
+            before = (None,) * first  # compiled methods get None as self
         return before, given[first + 1 :]
 
     def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -184,7 +184,7 @@ class Frame:
     # -- running
 
     def run(self, bottoms: Sequence[Array]) -> tuple[Array, ...]:
-        """Return tops (float32, or codes) from bottoms of this frame's shapes. Raises PluginError."""
+        """Return the tops (float32, or codes) for bottoms of this frame's shapes. Raises PluginError."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         try:
             inputs, guarded = self._compiled_or_python(bottoms)
@@ -212,7 +212,7 @@ class Frame:
     def _computed(
         self, bottoms: Sequence[Array], compiled: compiling.Compiled | None
     ) -> tuple[list[Array], list[_Guarded]]:
-        """Return bottoms as the function sees them and the tops that it wrote, nothing checked."""
+        """Return the bottoms in the function's layout and the tops that it wrote, without any check."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
         inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
         guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
@@ -228,7 +228,7 @@ class Frame:
         return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
-        """Return image n of blobs that have one per image; others whole."""
+        """Return image n of blobs that have one per image, and other blobs whole."""
         return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
 
     def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> None:
@@ -247,9 +247,9 @@ class Frame:
         x.__dict__["endclk"] = perf_counter()
 
     def _take(self, result: Any, outputs: Sequence[Array]) -> None:
-        """Copy what the function returned into the tops: one array for each, of its shape or flat."""
+        """Copy the arrays that the function returned into the tops: one per top, of its shape or flat."""
         several = result if isinstance(result, (tuple, list)) else (result,)
-        if all(value is None for value in several):  # a lambda that does several things
+        if all(value is None for value in several):  # a lambda whose body is a tuple of calls
             return
         try:
             arrays = [np.asarray(value) for value in several]
@@ -270,7 +270,7 @@ class Frame:
     # -- checks
 
     def _outside(self, what: str, bottoms: Sequence[Array]) -> Exception:
-        """Return the error for an index that is out of bounds; from a second run, in plain Python, it knows the line."""
+        """Return the error for an index out of bounds; a second run, in plain Python, finds its line."""
         place = place_of(self.implementation.function)
         hint = f"tops are {', '.join(map(show, self.tops))}: " + ", ".join(f"{prod(t)} elements" for t in self.tops)
         if self.compiled is not None:
@@ -289,7 +289,7 @@ class Frame:
             return
         sources = [*inputs, *self.static["custom_float_params"]]
         if any(s.size and np.isnan(s.min()) for s in sources):
-            return  # it was handed one
+            return  # an input or parameter had one
         at = show(tuple(int(i) for i in np.argwhere(np.isnan(outputs[bad]))[0])).replace("x", ", ")
         many = int(np.isnan(outputs[bad]).sum())
         raise failure.report(
@@ -301,7 +301,7 @@ class Frame:
 
 
 class _Guarded:
-    """A zeroed array between two stretches of memory that must not change."""
+    """A zeroed array between two guards: memory that must not change."""
 
     __slots__ = ("array", "mark", "whole")
 
@@ -319,13 +319,13 @@ class _Guarded:
 
 @cache
 def _mark(dtype: str) -> tuple[Any, bytes]:
-    """Return what guards are filled with: one element, and a whole guard's bytes."""
+    """Return the fill value of guards, and the bytes of a whole guard."""
     value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
     return value, value.tobytes() * GUARD
 
 
 def _fits(array: Array, output: Array) -> bool:
-    """Return whether an array can be a top: its shape or flat, and numbers that mean the same there."""
+    """Return whether an array can be copied to a top: same shape or flat, and numbers of the same meaning."""
     kind: Any = "no" if output.dtype == np.int8 else "same_kind"
     return array.shape in (output.shape, (output.size,)) and np.can_cast(array.dtype, output.dtype, kind)
 

@@ -1,7 +1,7 @@
-"""Copy a custom function together with its compiled helpers, and give these other options.
+"""Copy a custom function and its compiled helpers, with other options for the helpers.
 
-An option like boundscheck belongs to the function that is compiled with it: a helper that was decorated with ``@numba.njit``
-keeps its own whoever calls it. So a function that shall be checked calls copies of its helpers.
+An option like boundscheck applies to one compiled function: a helper decorated with ``@numba.njit`` keeps its own options
+for every caller. A function that needs bounds checks therefore calls copies of its helpers.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .reach import all_names, content, is_dispatcher, members, reached
 
 
 def with_helpers(python: FunctionType, options: Mapping[str, Any], jit: Any) -> FunctionType:
-    """Return a function whose helpers are compiled by ``jit`` with ``options`` besides their own.
+    """Return a copy of a function whose helpers are compiled by ``jit`` with ``options`` added to their own.
 
-    It is the function itself if it reaches no helper.
+    The function itself is returned if it calls no helper.
     """
     if not any(is_dispatcher(function) for function, _, _ in reached(python)):
         return python
@@ -24,7 +24,7 @@ def with_helpers(python: FunctionType, options: Mapping[str, Any], jit: Any) -> 
 
 
 def plain(function: Any) -> Any:
-    """Return a function as plain Python whose helpers are plain Python too, so that every index is checked."""
+    """Return a function as plain Python, with its helpers as plain Python, so that every index is checked."""
     python = getattr(function, "py_func", function)
     return with_helpers(python, {}, _interpreted) if isinstance(python, FunctionType) else python
 
@@ -45,7 +45,7 @@ class _Copies:
         return copy
 
     def _empty(self, python: FunctionType) -> FunctionType:
-        """Return a copy that has its own globals and cells, and still the values of the original in them."""
+        """Return a copy with its own globals and cells, which still have the values of the original."""
         cells = tuple(CellType() for _ in python.__closure__ or ())
         copy = FunctionType(python.__code__, dict(python.__globals__), python.__name__, None, cells)
         copy.__defaults__ = self._value(python.__defaults__, ())
@@ -65,7 +65,7 @@ class _Copies:
                 cell.cell_contents = self._value(variable[1], names)
 
     def _value(self, value: Any, names: Any) -> Any:
-        """Return a value with every dispatcher in it replaced; of modules only what the names ask for."""
+        """Return a value with every dispatcher in it replaced; in modules, only those that ``names`` has."""
         if is_dispatcher(value):
             return self._dispatcher(value)
         if type(value) is tuple:
@@ -79,9 +79,9 @@ class _Copies:
             python = self._empty(original.py_func)
             options = {**original.targetoptions, **self.options}
             copy = self.jit(locals=original.locals, pipeline_class=original._compiler.pipeline_class, **options)(python)
-            self.dispatchers[id(original)] = copy  # before its globals: it may call itself
+            self.dispatchers[id(original)] = copy  # before its globals are copied: it may call itself
             self._fill(python, original.py_func)
-            if is_dispatcher(copy) and not original._can_compile:  # it was declared for these types alone
+            if is_dispatcher(copy) and not original._can_compile:  # it was compiled for these types only
                 for signature in original.signatures:
                     copy.compile(signature)
                 copy.disable_compile()

@@ -1,4 +1,4 @@
-"""CustomLayer: a layer of a Graph that a registered function computes."""
+"""CustomLayer: a layer of a Graph computed by a registered function."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from .frame import Frame
 
-FRAMES = 8  # sets of input sizes whose frames are kept
+FRAMES = 8  # number of sets of input sizes whose frames are kept
 
 
 class CustomLayer(Layer):
     """A layer that a registered function computes on the host.
 
-    ``top_dim`` gives the shape of every top, unless the type has a shape rule; its first number, the batch, is replaced by
-    the batch of the run. Errors carry CHaiDNN's numbers (EP071 ...) where it has one.
+    ``top_dim`` is the shape of every top, unless the type has a shape function; its first number is replaced by the batch
+    of the run. Errors have CHaiDNN's error numbers (EP071 ...) where it has one.
     """
 
     message = "xcustom_param"
@@ -53,8 +53,8 @@ class CustomLayer(Layer):
         self.custom = custom
         self.network = network
         self.strict = strict
-        self.autotune = False  # whether prepare measures which implementation is fastest
-        self.jit = True  # False: plain Python, whatever the decorator says
+        self.autotune = False  # True: prepare times all implementations and takes the fastest
+        self.jit = True  # False: plain Python, even if the decorator has jit=True
         try:
             p = self.params
             self.values = arguments.resolve(custom.options.args, p.float_args, p.string_args, fields or {})
@@ -141,8 +141,7 @@ class CustomLayer(Layer):
     def frame(
         self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
     ) -> Frame:
-        """Return what calls on bottoms of these shapes have in common; with ``formats`` of bottoms and tops, calls on
-        codes."""
+        """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
         from .frame import Frame
 
         key = (bottoms, formats, self.slope)
@@ -154,7 +153,7 @@ class CustomLayer(Layer):
             return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Return whether, on inputs that are codes on the device, an int8 implementation is the one to take."""
+        """Return whether an int8 implementation should run if the inputs are codes on the device."""
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
@@ -165,7 +164,7 @@ class CustomLayer(Layer):
         return bool(fit) and fit[0].priority >= plain[0].priority
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
-        """Return which implementation float32 inputs of these shapes get, and why."""
+        """Return the implementation for float32 inputs of these shapes, with the reason, as text."""
         from .frame import candidates
         from .selection import reason
 
@@ -173,18 +172,18 @@ class CustomLayer(Layer):
 
     def changed(self) -> None:
         with self.turn:
-            self._frames = {}  # a new one: copies of this layer share the old
+            self._frames = {}  # not clear(): copies of this layer share the old dict
             self._constants = None
 
     @property
     def chosen(self) -> str:
-        """Return which implementation ran last, and why; "" before that."""
+        """Return the implementation that ran last, with the reason; "" before the first run."""
         return next(reversed(self._frames.values())).reason if self._frames else ""
 
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Return fields of x that do not depend on sizes: trained parameters, and what setup made of them. Runs setup
+        """Return the fields of x that do not depend on sizes: trained parameters and the results of setup, which is run
         once."""
         with self.turn:
             if self._constants is None:
@@ -198,7 +197,7 @@ class CustomLayer(Layer):
             return self._constants
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
-        """Return values of named arguments; sizes are 0 where shapes are not known yet."""
+        """Return the values of named arguments; sizes are 0 if shapes are not known yet."""
         sizes = {}
         for name, default in self.custom.options.args.items():
             if arguments.is_size(default):
@@ -208,7 +207,7 @@ class CustomLayer(Layer):
 
     @property
     def where(self) -> failure.Where:
-        """What its errors say of it."""
+        """The layer's description for error messages."""
         args, method = self.params, takes_self(self.custom.function)
         counts = len(args.float_args), len(args.string_args)
         return failure.Where(self.network, self.name, self.type, *counts, bool(self.blobs), method)
@@ -225,7 +224,7 @@ def make(
 ) -> CustomLayer | None:
     """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
 
-    ``fields`` are values that the layer's own ``*_param`` messages have, by field name.
+    ``fields`` returns the values in the layer's own ``*_param`` messages, by field name.
     """
     custom = lookup(registry, type)
     if custom is not None:

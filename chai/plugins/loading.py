@@ -1,8 +1,8 @@
-"""Where custom types come from.
+"""Load custom types from files, modules and installed packages.
 
-Loading a file runs it, so files come only from places the user named: chai's own ``custom/``, ``CHAI_CUSTOM``,
+Loading a file runs it, so files are loaded only from places that the user named: chai's own ``custom/``, ``CHAI_CUSTOM``,
 ``--custom``, ``chai.load_custom`` and installed packages with an entry point of the group ``chai.custom``; never from the
-current folder or from beside a prototxt.
+current folder or the folder of a prototxt.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 
 log = logger("chai.custom")
 Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]]
-Sources = Source | list[Source] | tuple[Source, ...]  # what Net(custom=...) takes
-_own_types: dict[Path, registry.Registry] = {}  # of the files and folders that networks were given
+Sources = Source | list[Source] | tuple[Source, ...]  # argument of Net(custom=...)
+_own_types: dict[Path, registry.Registry] = {}  # types of the files and folders that networks were created with
 
 
 @dataclass(frozen=True)
 class Extension:
-    """Files that were loaded, and the types they registered."""
+    """Loaded files and the types that they registered."""
 
     path: Path
     types: tuple[str, ...]
 
     @property
     def version(self) -> dict[str, str]:
-        """Version of each type, as its author numbered it."""
+        """The author's version number of each type."""
         found = ((t, registry.REGISTRY.find(t)) for t in self.types)
         return {t: custom.version for t, custom in found if custom is not None}
 
     def reload(self) -> Extension:
-        """Run the files again, changed or not. Networks that are loaded keep what they have."""
+        """Run the files again, even if unchanged. Loaded networks keep their types."""
         for file in _files(self.path):
             if file in registry.REGISTRY.files:
                 registry.REGISTRY.files[file] = -1, registry.REGISTRY.files[file][1]
         return load_custom(self.path)
 
     def unload(self) -> None:
-        """Forget the types. Networks that are loaded keep what they have."""
+        """Remove the types. Loaded networks keep theirs."""
         for type in self.types:
             if registry.REGISTRY.find(type) is not None:
                 registry.REGISTRY.unregister(type)
@@ -65,23 +65,23 @@ class Extension:
 
 
 def places() -> list[Path]:
-    """Return where custom layers are loaded from, besides ``--custom``."""
+    """Return the places that custom layers are loaded from, without ``--custom``."""
     return [resource("custom"), *env().custom]
 
 
 def load_named() -> None:
-    """Load what CHAI_CUSTOM names, as far as it is not loaded."""
+    """Load the files of CHAI_CUSTOM that are not loaded yet."""
     for place in env().custom:
         load_custom(place)
 
 
 def load_shipped() -> None:
-    """Load chai's own examples: when a type is unknown so far, or to list them."""
+    """Load chai's own examples: for a type that is still unknown, or to list them."""
     load_custom(resource("custom"))
 
 
 def lookup(types: registry.Registry, type: str) -> CustomType | None:
-    """Return the definition of a type, with chai's own examples and what installed packages offer loaded if need be."""
+    """Return the definition of a type; an unknown type loads chai's own examples and installed packages."""
     definition = types.find(type)
     for load in (load_shipped, load_packages):
         if definition is None:
@@ -91,9 +91,9 @@ def lookup(types: registry.Registry, type: str) -> CustomType | None:
 
 
 def load_custom(place: str | Path) -> Extension:
-    """Run a file, or every .py file of a folder, that defines custom layers. A file that changed is run again.
+    """Run a file, or every .py file of a folder, that defines custom layers. A changed file is run again.
 
-    Raises PluginError with file and line for what cannot be run.
+    Raises PluginError with file and line for code that fails.
     """
     place = _existing(place)
     return Extension(place, tuple(type for file in _files(place) for type in _load_file(file, registry.REGISTRY)))
@@ -110,7 +110,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     a function    decorated or not; the type of one that is not decorated is the function's name
     a mapping     {type: function}
 
-    ``strict``: see Registry. Raises PluginError for anything else, and for a type that two of a list define.
+    ``strict``: see Registry. Raises PluginError for anything else, and for a type that two entries of a list define.
     """
     if env().custom:
         load_named()
@@ -165,7 +165,7 @@ def _type_of_function(function: Callable[..., Any]) -> Mapping[str, CustomType]:
 
 
 def _types_in(place: Path) -> Mapping[str, CustomType]:
-    """Run the files of a place as far as they are new, and return the types that they define."""
+    """Run the new and changed files of a place, and return the types that they define."""
     own = _own_types.setdefault(place, registry.Registry())
     return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
 
@@ -193,7 +193,7 @@ def _types_of_class(owner: type) -> Mapping[str, CustomType]:
 
 
 def _members(module: ModuleType) -> Iterator[CustomType]:
-    """Yield the types that a module names, itself or in a class."""
+    """Yield the types that are attributes of a module or of its classes."""
     for value in vars(module).values():
         inner = vars(value).values() if isinstance(value, type) else (value,)
         yield from (v for v in inner if isinstance(v, CustomType))
@@ -211,8 +211,8 @@ def _files(place: Path) -> list[Path]:
 
 
 def _uncached(name: str, file: Path) -> Loader:
-    """Return Python's loader without its bytecode, which it takes for fresh when an edit in the same second keeps the
-    size."""
+    """Return Python's loader without bytecode files, which would be used after an edit in the same second that keeps
+    the size."""
     from importlib.machinery import SourceFileLoader
 
     class Loader(SourceFileLoader):
@@ -260,7 +260,7 @@ def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def load_packages() -> None:
-    """Import what installed packages offer under the entry point group ``chai.custom``; once, when a type is unknown."""
+    """Import the entry points ``chai.custom`` of installed packages, once, when a type is unknown."""
     from importlib.metadata import entry_points
 
     for entry in entry_points(group="chai.custom"):

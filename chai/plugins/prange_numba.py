@@ -1,8 +1,8 @@
 """Count the errors that numba loses: those raised inside a ``prange``.
 
-The body of such a loop becomes a kernel that numba's threads call, and what it raises stays with the thread that ran it:
-lost, or a SystemError without a reason if that was the caller's. Kernels compiled under ``counting()`` call a function that
-adds 1 to a counter instead. They find it by its symbol, so machine code from the disk does as well.
+The body of such a loop becomes a kernel that numba's threads call. An exception stays in the thread that raised it: it is
+lost, or becomes a SystemError without a reason in the caller's thread. Kernels compiled under ``counting()`` instead call a
+function that adds 1 to a counter. It is linked by symbol name, so cached machine code finds it too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ COUNTER, FUNCTION = "chai_errors_in_prange", "chai_count_error_in_prange"
 _FUNCTION_TYPE = ir.FunctionType(ir.VoidType(), ())
 _counting: ContextVar[bool] = ContextVar("_counting", default=False)
 _Wrapper: Any = getattr(wrappers, "_GufuncWrapper", None)
-# numba has no public place for this; without it, loops that are checked run serially
+# numba has no public API for this; without it, loops with bounds checks run serially
 available = hasattr(_Wrapper, "gen_loop_body")
 
 
 @contextmanager
 def counting() -> Iterator[None]:
-    """Let the kernels that this thread compiles count their errors."""
+    """Compile the kernels of this block, in this thread, so that they count their errors."""
     token = _counting.set(True)
     try:
         yield
@@ -38,12 +38,12 @@ def counting() -> Iterator[None]:
 
 
 def errors() -> int:
-    """Return how many kernels have ended with an error in this process."""
+    """Return the number of kernels that have failed in this process."""
     return _counter.value
 
 
 def _counter_engine() -> Any:
-    """Compile the counter and the function that adds to it."""
+    """Compile the counter and the function that increments it."""
     assert cpu_target.target_context is not None  # numba initialises LLVM for it
     word = ir.IntType(64)
     module = ir.Module("chai")
@@ -60,7 +60,7 @@ def _counter_engine() -> Any:
 
 
 def _gen_loop_body(self: Any, builder: Any, pyapi: Any, func: Any, args: Any) -> Any:
-    """Generate the call of a kernel, as numba's method does except for what follows an error."""
+    """Generate the call of a kernel, as numba's method does, except after an error."""
     if not (_counting.get() and self.is_parfors):
         return _numbas_loop_body(self, builder, pyapi, func, args)
     status, _ = self.call_conv.call_function(builder, func, self.signature.return_type, self.signature.args, args)
@@ -69,7 +69,7 @@ def _gen_loop_body(self: Any, builder: Any, pyapi: Any, func: Any, args: Any) ->
     return status.code, status.is_error
 
 
-_engine = _counter_engine()  # kept: it owns the code
+_engine = _counter_engine()  # a reference is kept since it owns the code
 _counter = ctypes.c_int64.from_address(_engine.get_global_value_address(COUNTER))
 llvm.add_symbol(FUNCTION, _engine.get_function_address(FUNCTION))
 if available:

@@ -1,4 +1,4 @@
-"""Find what a function's machine code depends on: the functions it calls, the constants it reads."""
+"""Find everything that a function's machine code depends on: functions it calls, constants it reads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from ..util.lazy_numpy import np
 from .xchange import COMPILED
 
-HANDOVER = 2  # counts changes of how x is handed to compiled code (kernels/xchange_numba.py), and of how it is compiled
+HANDOVER = 2  # increment if the way x is passed to compiled code (xchange_numba.py) or compiled changes
 
 
 def digest(function: Any, settings: tuple[Any, ...] = ()) -> str:
-    """Return a hash of a function, of every function it calls and every constant it reads, and of how it is compiled."""
+    """Return a hash of a function, of every function it calls and every constant it reads, and its compile options."""
     state = hashlib.sha256(_constant((HANDOVER, COMPILED, settings)))
     for reached_function, code, outside in reached(function):
         state.update(_constant(options_of(reached_function)))
@@ -25,8 +25,8 @@ def digest(function: Any, settings: tuple[Any, ...] = ()) -> str:
 
 
 def reached(function: Any) -> Iterator[tuple[Any, CodeType, list[tuple[str, Any]]]]:
-    """Yield a function and every function it calls, each with its code and what that names outside of itself."""
-    seen: set[int] = set()  # functions, not codes: a factory gives one code to all that it makes
+    """Yield a function and every function it calls, each with its code and the outside values that it names."""
+    seen: set[int] = set()  # functions, not codes: all functions of a factory share one code
     waiting = [function]
     while waiting:
         value = waiting.pop(0)
@@ -41,12 +41,12 @@ def reached(function: Any) -> Iterator[tuple[Any, CodeType, list[tuple[str, Any]
 
 
 def is_dispatcher(value: Any) -> bool:
-    """Return whether a value is a function that numba.jit made."""
+    """Return whether a value is a dispatcher of numba.jit."""
     return hasattr(value, "py_func") and hasattr(value, "targetoptions")
 
 
 def options_of(function: Any) -> dict[str, Any]:
-    """Return the options that a numba dispatcher was made with; none for a plain function."""
+    """Return the options of a numba dispatcher; none for a plain function."""
     if not is_dispatcher(function):
         return {}
     signatures = [] if function._can_compile else function.signatures
@@ -64,7 +64,7 @@ def _code(code: CodeType) -> Iterator[bytes]:
 
 
 def outside_of(function: Any, code: CodeType) -> Iterator[tuple[str, Any]]:
-    """Yield default values, globals, closure cells, and what a function's code names of modules, enums and tuples."""
+    """Yield default values, globals, closure cells, and members of modules, enums and tuples that a code names."""
     cells = zip(code.co_freevars, function.__closure__ or ())
     known = {**function.__globals__, **dict(filter(None, (content(*cell) for cell in cells)))}
     names = sorted({*all_names(code), *code.co_freevars})
@@ -86,12 +86,12 @@ def outside_of(function: Any, code: CodeType) -> Iterator[tuple[str, Any]]:
 
 
 def members(module: ModuleType) -> Mapping[str, Any]:
-    """Return what a module holds, or nothing for one whose functions numba itself knows."""
+    """Return the members of a module; none for a module whose functions numba implements itself."""
     return {} if module.__name__.partition(".")[0] in ("math", "numpy", "numba") else vars(module)
 
 
 def content(name: str, cell: Any) -> tuple[str, Any] | None:
-    """Return a closure's variable and its value, or None before that is set."""
+    """Return the name and value of a closure's variable, or None before it is set."""
     try:
         return name, cell.cell_contents
     except ValueError:  # not yet set
@@ -99,7 +99,7 @@ def content(name: str, cell: Any) -> tuple[str, Any] | None:
 
 
 def all_names(code: CodeType) -> set[str]:
-    """Return every global and attribute that a code and the codes inside of it name."""
+    """Return every global and attribute named in a code and its inner codes."""
     inner = [c for c in code.co_consts if isinstance(c, CodeType)]
     return {*code.co_names, *(n for c in inner for n in all_names(c))}
 
@@ -109,7 +109,7 @@ def _constant(value: Any) -> bytes:
         return b"(" + b",".join(map(_constant, value)) + b")"
     if isinstance(value, dict):
         return b"{" + b",".join(_constant(item) for item in sorted(value.items())) + b"}"
-    if isinstance(value, (set, frozenset)):  # in an order that is the same in every process
+    if isinstance(value, (set, frozenset)):  # sorted, since their order differs between processes
         return b"{" + b",".join(sorted(map(_constant, value))) + b"}"
     if isinstance(value, np.ndarray):
         return repr((value.shape, value.dtype)).encode() + value.tobytes()
@@ -119,7 +119,7 @@ def _constant(value: Any) -> bytes:
 
 
 def names_of(function: Any) -> set[str]:
-    """Return every name that a function or what it calls can ask an object for."""
+    """Return every name and string constant in a function and those it calls: all attributes that it may read."""
     found: set[str] = set()
     for _, code, _ in reached(function):
         found |= all_names(code) | {c for c in code.co_consts if isinstance(c, str)}

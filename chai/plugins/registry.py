@@ -1,4 +1,4 @@
-"""Custom types by name, and the decorator that fills the list."""
+"""Registry of custom types by name, and the decorator that adds to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import layers
 from ..errors import PluginError
 from ..util.paths import resource
 
-if TYPE_CHECKING:  # a network without custom layers loads none of this
+if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
     from .definition import CustomType, Function
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a network without custom layers loads none of this
 class Registry:
     """Custom types by name; a network may have its own that shadow the global ones.
 
-    ``strict``  CHaiDNN's limits hold: one top, not in place
+    ``strict``  apply CHaiDNN's limits: one top, not in place
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Registry:
         strict: bool = False,
     ) -> None:
         self.types: dict[str, CustomType] = {}
-        self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded into it: time stamp, types defined there
+        self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
         self.parent = parent
         self.strict = strict
         if own:
@@ -42,8 +42,8 @@ class Registry:
     def register(self, custom: CustomType, replace: bool = False) -> None:
         """Add a type.
 
-        A second definition is refused, unless it comes from the same file or an interactive session (a reload), or
-        ``replace`` is set, or one of the two is an example that chai ships: then the user's wins.
+        A second definition is refused, unless it comes from the same file or an interactive session (a reload),
+        ``replace`` is set, or one of the two is an example shipped with chai: then the user's is used.
         """
         before = self.types.get(custom.type)
         if before is not None and not replace and not _reloads(before, custom):
@@ -57,7 +57,7 @@ class Registry:
         self.types[custom.type] = custom
 
     def unregister(self, type: str) -> None:
-        """Forget a type; networks that are loaded keep it. PluginError if there is none."""
+        """Remove a type; loaded networks keep it. Raises PluginError if there is none."""
         if self.types.pop(type, None) is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
 
@@ -67,13 +67,13 @@ class Registry:
         return found if found or self.parent is None else self.parent.find(type)
 
     def known(self) -> list[str]:
-        """Return every type that can be found."""
+        """Return the names of all types, of the parent too."""
         return sorted({*self.types, *(self.parent.known() if self.parent else ())})
 
     def overrides(self, type: str) -> bool:
-        """Return whether layers of a built-in type are computed by a custom one although they are not flagged.
+        """Return whether a custom type also computes layers of a built-in type that are not flagged.
 
-        A definition that is the network's own is, unless it says otherwise.
+        The network's own definitions do, unless their option ``override`` is False.
         """
         custom = self.find(type)
         if custom is None:
@@ -97,7 +97,7 @@ _file_target: ContextVar[tuple[str, Registry]] = ContextVar("_file_target")
 
 @contextmanager
 def registering(module: str, target: Registry) -> Iterator[None]:
-    """Register what ``module`` defines in ``target``; modules that it imports still register globally."""
+    """Register the types of ``module`` in ``target``; modules that it imports still register globally."""
     token = _file_target.set((module, target))
     try:
         yield
@@ -134,28 +134,28 @@ def custom(
     """Register the decorated function as the custom layer of a prototxt ``type``.
 
     The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
-    stand in a class, with self before x.
+    be a method, with self before x.
 
-    ``jit``        compiled by numba; False runs it as it is, for numpy and anything else Python can call. A function that
+    ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
                    is a numba dispatcher already keeps its own options
-    ``args``       named arguments {name: default}; the function asks for them by parameter name after x (arguments.py)
-    ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, asked for by name
-    ``layout``     "NCHW" or "NHWC": what bottoms and tops of four axes are brought into
+    ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
+    ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
+    ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
     ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
     ``inplace``    tops are copies of the bottoms before the call
-    ``fuse``       ("ReLU",): the function itself applies a ReLU behind the layer where ``x.custom_reluflag`` is 1
-    ``override``   has to be given for a built-in type: True computes all its layers, False those alone that are flagged
+    ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
+    ``override``   required for a built-in type: True computes all its layers, False only those flagged
                    user_defined_layer
-    ``parallel``, ``fastmath``, ``boundscheck``   numba's; parallel kernels run one at a time. Default of fastmath: what lets
-                   sums use vector units and keeps the meaning of NaN and infinity
-    ``max_threads``   most threads of a parallel kernel
+    ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
+                   allows vectorised sums and keeps the meaning of NaN and infinity
+    ``max_threads``   maximum number of threads of a parallel kernel
     ``per_image``  called once per image, with a batch of one
-    ``ports``      2: CHaiDNN's real numbering, bottom i at in_ptrs[2*i]
+    ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
     ``version``    of the layer; shown by ``chai layers``
-    ``output``     "scores", "boxes" or "map": what its top is as an output of the network, where its shape does not say it
-    ``replace``    takes the place of a definition in another file
+    ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
+    ``replace``    replace a definition in another file
 
-    Raises PluginError with the function's place for options that cannot be.
+    Raises PluginError with the function's place for invalid options.
     """
     from .definition import SAFE_MATH, CustomType, Options, place_of
 

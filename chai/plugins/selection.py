@@ -1,4 +1,4 @@
-"""Which implementation of a type runs, and why."""
+"""Choose the implementation of a type that runs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ ROUNDS = 5
 
 
 def eligible(custom: CustomType, x: Any, codes: bool) -> list[Implementation]:
-    """Return implementations that can compute this call, the best first; ``codes``: whether its inputs are the
-    overlay's codes."""
+    """Return implementations for this call, the best first; ``codes``: its inputs are the overlay's codes."""
     fit = [i for i in custom.implementations if (i.dtype == "int8") == codes and (i.when is None or i.when(x))]
-    if not available():  # a loop in plain Python is slower than any numpy
+    if not available():  # loops in plain Python are slower than numpy
         return sorted(fit, key=lambda i: (i.jit, -i.priority))
     return sorted(fit, key=lambda i: -i.priority)
 
 
 def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
-    """Return why the first of ``fit`` is taken."""
+    """Return the name of the first of ``fit``, with the reason why it runs."""
     chosen = fit[0]
     if len(custom.implementations) == 1:
         return chosen.name
@@ -41,7 +40,7 @@ class Tuner:
     """Times implementations and remembers the fastest in a file.
 
     The file is JSON, {"key": {"fastest": name, "ms": {name: milliseconds}}}; a key has the type, the hash of its code
-    and the sizes, so nothing in it is ever wrong, at worst unused.
+    and the sizes, so an old entry is never wrong, only unused.
     """
 
     def __init__(self) -> None:
@@ -50,7 +49,7 @@ class Tuner:
     def fastest(
         self, key: str, fit: Sequence[Implementation], run: Callable[[Implementation], Any]
     ) -> tuple[Implementation, str]:
-        """Return the fastest of ``fit``, and the words for it; ``run`` computes once, on buffers of its own."""
+        """Return the fastest of ``fit``, and its description; ``run`` computes once, on separate buffers."""
         known = self._read()
         names = {i.name: i for i in fit}
         entry: Any = known.get(key)
@@ -79,7 +78,7 @@ class Tuner:
 
 
 def _sound(entry: Any, names: list[str]) -> bool:
-    """Return whether an entry of the file is one that this class wrote, for these implementations."""
+    """Return whether an entry of the file is valid for these implementations."""
     if not isinstance(entry, dict) or entry.get("fastest") not in names:
         return False
     times = entry.get("ms")
@@ -87,7 +86,7 @@ def _sound(entry: Any, names: list[str]) -> bool:
 
 
 def _median(run: Callable[[], Any]) -> float:
-    """Return milliseconds of the middle one of a few runs, after one that does not count."""
+    """Return the median time of a few runs in milliseconds, after one that is not counted."""
     run()
     times = []
     for _ in range(ROUNDS):

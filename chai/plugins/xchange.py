@@ -1,4 +1,4 @@
-"""xChangeLayer: what a custom layer is given, with CHaiDNN's names."""
+"""xChangeLayer: the argument of a custom layer's function, with CHaiDNN's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..util.text import visible
 if TYPE_CHECKING:
     from ..blob import Array, Shape
 
-# One per call; all others stay the same from call to call.
+# These differ in every call; all others are constant.
 BUFFERS = ("in_ptrs", "out_ptrs", "bottom", "top")
 COMPILED = (
     *BUFFERS,
@@ -58,18 +58,18 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     """One call of one custom layer.
 
     ``in_ptrs[i]``, ``out_ptrs[i]``   flat, one per bottom and top, in prototxt order: float32 in NCHW order unless the
-                       decorator says otherwise (``ports=2``: bottom i at in_ptrs[2*i], as CHaiDNN has it)
+                       decorator has other options (``ports=2``: bottom i at in_ptrs[2*i], as in CHaiDNN)
     ``bottom[i]``, ``top[i]``   the same memory, shaped
     ``input_dims[i]``, ``output_dims[i]``   int64 vectors; element 0 is the batch of this call
     ``output_dim``   output_dims[0]
     ``float_args``, ``string_args``   float32 vector and tuple of str, in prototxt order
     ``custom_float_params[i]``, ``params_dims[i]``   trained parameters, flat float32, and their dims (caffemodel order);
                        ``n_params`` is their number
-    ``wts_ptrs``, ``bias_ptr``   all of custom_float_params but the last, and the last; empty where there are none
-    ``custom_reluflag``   1: the function shall apply a ReLU (only with ``fuse=("ReLU",)``)
+    ``wts_ptrs``, ``bias_ptr``   all of custom_float_params but the last, and the last; empty if there are none
+    ``custom_reluflag``   1: the function must apply a ReLU (only with ``fuse=("ReLU",)``)
     ``layername``, ``custom_layer_type``   str
-    ``qf_format``      ip_bw, ip_fbits, op_bw, op_fbits, wt_bw, wt_fbits, bs_bw, bs_fbits; 0 where precision_param is silent
-    ``float_params``   th_in, th_out, and the steps of input and output, float32; 0 where there are none
+    ``qf_format``      ip_bw, ip_fbits, op_bw, op_fbits, wt_bw, wt_fbits, bs_bw, bs_fbits; 0 if precision_param lacks them
+    ``float_params``   th_in, th_out, and the steps of input and output, float32; 0 if there are none
     ``kernMode``, ``prev_kernMode``   0 Xilinx, 1 DynamicFixed: quantisation of the layer and of its input
     ``kernType``, ``prev_kernType``, ``kernexecType``   11 (custom), the type of the layer before as CHaiDNN numbers it or -1,
                        "software"
@@ -77,12 +77,12 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     ``params``, ``mean``, ``resize_h``, ``resize_w``, ``en_batch_size_one``   of CHaiDNN's built-in layers; zeros here
     ``pitches[i]``, ``offset[i]``   elements between neighbours on each axis of bottom i, and before its first: dense, 0
 
-    Plain Python has besides: ``data`` (what setup put there), ``param(i)`` (trained parameter i, shaped), ``startclk``
+    Plain Python also has: ``data`` (results of setup), ``param(i)`` (trained parameter i, shaped), ``startclk``
     and ``endclk`` (seconds, of the last call), ``layer_done``, ``previous`` and ``next`` (neighbours' names),
     ``xtra_ptrs``, ``ref_path`` and ``out_path`` (empty).
 
-    Inputs and parameters are read-only; outputs are zero before the call, or the input's copy with ``inplace``. The same
-    object is given to compiled and to plain Python functions.
+    Inputs and parameters are read-only; outputs are zero before the call, or with ``inplace`` a copy of the input.
+    Compiled and plain Python functions get the same object.
     """
 
     in_ptrs: tuple[Array, ...]
@@ -116,12 +116,12 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
 
 
 def dims(shape: Shape) -> Array:
-    """Return a shape as int64 vector: blobs of any number of axes then have one type in compiled code."""
+    """Return a shape as int64 vector, which has one type in compiled code for any number of axes."""
     return np.array(shape, np.int64)
 
 
 def read_only(array: Array) -> Array:
-    """Return a view that cannot be written through."""
+    """Return a read-only view."""
     view = array.view()
     view.flags.writeable = False
     return view

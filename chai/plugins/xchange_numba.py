@@ -1,8 +1,8 @@
-"""xChangeLayer inside numba.
+"""Make xChangeLayer a numba type.
 
-A compiled function sees one struct whose only member is a tuple of fields; an attribute is a slot of it. Unlike a
-namedtuple with strings in it this costs microseconds per call: the type is computed once and the compiled code is
-called directly. Only the fields that a function can name are handed over, since each costs some time to unwrap.
+Compiled functions get a struct whose only member is a tuple of fields; an attribute is an item of the tuple. Unlike a
+namedtuple with strings this costs only microseconds per call: the type is computed once and the compiled code is called
+directly. Only fields that a function can name are passed, since unwrapping each takes time.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class XChangeType(types.Type):
 
 
 def type_of(x: xChangeLayer, names: Sequence[str]) -> XChangeType:
-    """Return the numba type of an object that is handed over with these fields."""
+    """Return the numba type of an object that is passed with these fields."""
     return XChangeType(tuple(names), numba.typeof(tuple(x.__dict__[n] for n in names)))
 
 
 @typeof_impl.register(xChangeLayer)
 def _typeof(x: xChangeLayer, _context: Any) -> XChangeType:
-    """For plain Python that calls a compiled helper with x: all fields, since nobody knows which it names."""
+    """Return the type with all fields, for plain Python that passes x to a compiled helper: it may use any field."""
     x.__dict__["_fields"] = tuple(x.__dict__[name] for name in COMPILED)
     return type_of(x, COMPILED)
 
@@ -78,5 +78,5 @@ def _unbox(type: XChangeType, value: Any, c: Any) -> NativeValue:
     native = c.unbox(type.fields, packed)
     struct = cgutils.create_struct_proxy(type)(c.context, c.builder)
     struct.fields = native.value
-    c.pyapi.decref(packed)  # the arrays themselves live on in x
+    c.pyapi.decref(packed)  # x still owns the arrays
     return NativeValue(struct._getvalue(), is_error=native.is_error, cleanup=native.cleanup)

@@ -298,7 +298,7 @@ class Builder:
 
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:
-    """Return what a convolution makes of rows (group, R, K) of what it reads: (group, R, M / group)."""
+    """Return a function from im2col rows (group, R, K) to a convolution's output rows (group, R, M / group)."""
     group = layer.params.group
     columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
     offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)

@@ -24,8 +24,10 @@ def spelled(bits: Bits) -> str:
 
 @dataclass
 class Groups:
-    """``of``       group of each blob, named by one of its blobs
-    ``read``     blobs of each group that a layer computes with: they decide the format
+    """Groups of blobs with one format each.
+
+    ``of``       group of each blob, named by one of its blobs
+    ``read``     blobs of each group that a layer computes with: they determine the format
     ``bits``     width of each group's codes
     ``weights``  width of the weights of each convolution on the overlay
     """

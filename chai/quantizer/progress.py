@@ -61,7 +61,7 @@ def _name(recipe: Recipe) -> str:
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the costs of recipes depend on: files, calibration images, options, chai's version."""
+    """Return everything that the costs of recipes depend on: files, calibration images, options, chai's version."""
     images = sha256(str(observed.images).encode())
     for batch in observed.batches:
         for blob, array in sorted(batch.items()):

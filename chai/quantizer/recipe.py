@@ -8,7 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Recipe:
-    """``ranges``      method for blob formats: one of ranges.METHODS, or "behind" for the least squared error in the
+    """A choice of calibration methods.
+
+    ``ranges``      method for blob formats: one of ranges.METHODS, or "behind" for the least squared error in the
                     outputs of the layers that read the blob
     ``weights``     method for thresholds of weights: "max" or "mse"
     ``equalise``    blob's share of the equalisation, see equalise.factors; 0 for none

@@ -61,7 +61,7 @@ class Task:
         return 0, shapes[self.output][1]
 
     def as_view(self) -> View | None:
-        """Return where its input would be in its output if the Task did nothing; None if it changes codes."""
+        """Return the input's position in the output, for a Task that only copies codes; None if it changes codes."""
         return None
 
     def plain(self) -> Task:

@@ -1,8 +1,8 @@
 """Workers of a dask scheduler, on other machines or boards.
 
-Only this file knows dask. What is sent are the name of one function of chai, a Job and file names. Dask runs a batch again
-whose worker died; it waits minutes for one that has stopped (``worker-ttl``), so batches of such workers are given to
-others from here.
+Only this file uses dask. Messages have the name of one function of chai, a Job and file names. Dask retries a batch
+whose worker died, but waits minutes for a worker that hangs (``worker-ttl``): batches of such workers are dispatched
+again from here.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .dispatch import Part
 from .job import Answer, Job, answer, release
 
 log = logger("chai.evaluate")
-AHEAD = 2  # batches per worker that are under way: one hides the way of the other
-PATIENCE = 30.0  # seconds; dask's workers give a sign every half second, in large clusters every few
-LOOK = 2.0  # seconds between two looks at who is alive
+AHEAD = 2  # batches per worker that are dispatched: one is transferred while another runs
+PATIENCE = 30.0  # seconds; dask's workers send a heartbeat every half second, in large clusters every few seconds
+LOOK = 2.0  # seconds between two checks for live workers
 CONNECT = 10.0  # seconds to reach the scheduler
-PARTING = 3.0  # seconds to leave it
+PARTING = 3.0  # seconds to disconnect from it
 
 
 async def let_go() -> None:
-    """Close the networks of a worker when its last batch is through; it stays in touch meanwhile."""
+    """Close the networks of a worker after its last batch; it keeps sending heartbeats meanwhile."""
     await asyncio.to_thread(release)
 
 
 class Cluster:
-    """A Crew of the workers that a scheduler has, more or fewer as they come and go.
+    """A Crew of the current workers of a scheduler; workers may join and leave.
 
-    One that is PATIENCE seconds behind the others is taken for frozen.
-    ``timeout``   seconds without any answer after which all is given up. Raises DeviceError then, and when the scheduler
-                  is out of reach; UsageError without dask
+    A worker whose last heartbeat is PATIENCE seconds older than that of the others is considered frozen.
+    ``timeout``   seconds without any answer before DeviceError is raised. DeviceError too if the scheduler cannot be
+                  reached; UsageError without dask
     """
 
     def __init__(self, address: str, job: Job, timeout: float = 600.0) -> None:
@@ -58,7 +58,7 @@ class Cluster:
         self._seen: tuple[list[str], set[str]] = (
             [],
             set(),
-        )  # workers that are alive, keys of batches at those that are not
+        )  # live workers, keys of batches at other workers
         self._over = Event()
         try:
             self.client = Client(address, timeout=CONNECT, set_as_default=False)
@@ -70,16 +70,16 @@ class Cluster:
         Thread(target=self._watch, daemon=True).start()
 
     def room(self) -> int:
-        """AHEAD batches per worker; one where there is no worker yet."""
+        """Return the number of batches that can be dispatched: AHEAD per worker; 1 if there is no worker yet."""
         return max(AHEAD * len(self._seen[0]), 1) - len(set(self.out.values()))
 
     def give(self, part: Part) -> None:
-        """Have any worker run it."""
+        """Dispatch a batch to any worker."""
         self._moved.discard(part)
         self._submit(part)
 
     def wait(self) -> list[tuple[Part, Answer]]:
-        """Return answers that have come. Raises DeviceError when none has for too long."""
+        """Return the answers that have arrived. Raises DeviceError after ``timeout``."""
         ready: list[Any] = []
         with suppress(Empty):
             ready.append(self._done.get(timeout=1))
@@ -89,7 +89,7 @@ class Cluster:
         found = []
         for future in ready:
             part = self.out.pop(future, None)
-            if part is None:  # a copy was faster
+            if part is None:  # a copy of this batch was faster
                 continue
             found.append((part, self._result(future)))
             for copy in [f for f, p in self.out.items() if p == part]:
@@ -107,9 +107,9 @@ class Cluster:
         return found
 
     def close(self) -> None:
-        """Take back what is under way and let go of the networks there, as far as somebody listens."""
+        """Cancel dispatched batches and close the networks of all workers that respond."""
         self._over.set()
-        farewell = Thread(target=self._take_back, daemon=True)  # a stopped worker would have it wait for ever
+        farewell = Thread(target=self._take_back, daemon=True)  # a hanging worker would block it for ever
         farewell.start()
         farewell.join(PARTING)
         self.client.close(timeout=PARTING)
@@ -141,9 +141,9 @@ class Cluster:
         )
 
     def _watch(self) -> None:
-        """Keep looking at who is alive; in a thread, since a scheduler that has stopped does not answer."""
+        """Poll for live workers; in a thread, since a scheduler that hangs does not answer."""
         while not self._over.wait(LOOK):
-            with suppress(Exception):  # of a scheduler that is gone the futures tell
+            with suppress(Exception):  # the futures fail if the scheduler is gone
                 self._look()
 
     def _look(self) -> None:
@@ -155,7 +155,7 @@ class Cluster:
         self._seen = alive, stuck
 
     def _rescue(self) -> None:
-        """Give batches of workers that have stopped to the others, once."""
+        """Dispatch batches of hanging workers to the others, once."""
         alive, stuck = self._seen
         for future, part in list(self.out.items()):
             if future.key in stuck and alive and part not in self._moved:

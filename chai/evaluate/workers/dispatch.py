@@ -1,7 +1,7 @@
-"""Who runs which batch, again after a loss; each image is counted once.
+"""Dispatch batches to workers and retry lost ones; each image counts once.
 
-A batch that was lost twice is suspected of killing its workers: its images are then run one at a time, with nothing else
-under way that could be blamed, and one that is lost twice again is given up.
+A batch that was lost twice may kill its workers. Its images are then run one at a time, with no other batch dispatched
+that could be the cause; an image that is lost twice again is given up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .job import Answer, Place, refusal
 
 log = logger("chai.evaluate")
 TRIES = 2
-HOPELESS = 3  # batches lost while none came back: the images are not to blame
+HOPELESS = 3  # batches lost without any answer: the images are not the cause
 Part = tuple[Place, ...]
 Done = Callable[[Sequence[Record]], None]
 
@@ -26,30 +26,30 @@ class Crew(Protocol):
     """Workers, wherever they are."""
 
     def room(self) -> int:
-        """Return how many batches could be given now."""
+        """Return the number of batches that can be dispatched now."""
 
     def give(self, part: Part) -> None:
-        """Have a batch run."""
+        """Dispatch a batch."""
 
     def wait(self) -> list[tuple[Part, Answer]]:
-        """Return what has come back, after a second at most; copies of what came back before are allowed."""
+        """Return the answers that have arrived, after a second at most. An answer may be returned twice."""
 
     def close(self) -> None:
-        """End or leave the workers, at once."""
+        """Stop the workers, or disconnect from them, at once."""
 
 
 def batches(images: Sequence[Place], size: int, done: Collection[int] = ()) -> list[Part]:
-    """Return the images not done, in the batches that they have in a run from the beginning."""
+    """Return batches of the images that are not ``done``, grouped as in a run from the beginning."""
     runs = (images[i : i + size] for i in range(0, len(images), size))
     parts = (tuple(place for place in run if place[0] not in done) for run in runs)
     return [part for part in parts if part]
 
 
 def drive(crew: Crew, parts: Iterable[Part], done: Done, proven: bool = False) -> None:
-    """Have all batches run; ``done`` is called with the Records of each image once, in any order.
+    """Run all batches; call ``done`` with the Records of each image once, in any order.
 
-    ``proven``: whether these networks have run any image before. Raises what a worker refuses with, and ChaiError when
-    nothing but losses comes back.
+    ``proven``: these networks have run an image before. Raises the error that a worker refuses a batch with, and
+    ChaiError if all batches are lost.
     """
     lost = _through(crew, parts, done, proven)
     for place in sorted(place for part in lost for place in part):
@@ -58,7 +58,7 @@ def drive(crew: Crew, parts: Iterable[Part], done: Done, proven: bool = False) -
 
 
 def _through(crew: Crew, parts: Iterable[Part], done: Done, proven: bool) -> dict[Part, str]:
-    """Have batches run, each TRIES times at most; those that were lost each time, and why."""
+    """Run batches, each TRIES times at most. Return the batches that were lost each time, with the reason."""
     waiting, out, tries = deque(parts), set[Part](), Counter[Part]()
     lost: dict[Part, str] = {}
     while waiting or out:
@@ -69,7 +69,7 @@ def _through(crew: Crew, parts: Iterable[Part], done: Done, proven: bool) -> dic
         for part, answer in crew.wait():
             if "refused" in answer:
                 raise refusal(answer["refused"])
-            if part not in out:  # a copy of it was faster
+            if part not in out:  # a copy of this batch was faster
                 continue
             out.discard(part)
             if "records" in answer:

@@ -1,7 +1,7 @@
-"""What a worker does with a batch: the same network on the same files, whichever machine it is on.
+"""Run a batch in a worker: the same network on the same files, on any machine.
 
-Only plain values and file names go to a worker, so it matters neither which Python it has nor how the message travels;
-what it must have is checked by checksum before it is believed.
+Only plain values and file names are sent, so any version of Python and any transport will do. The worker's files and its
+chai are compared by checksum before its results count.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from ..truth import map_file
 if TYPE_CHECKING:
     from ...blob import Array
 
-Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy that holds several
+Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy of several images
 Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker has to know.
+    """Everything that a worker needs, as plain values.
 
     ``network``      prototxt (or a shipped network's name) and weights, or a compiled network, to be run in fixed point
-    ``reference``    prototxt and weights to be run in float; None where there is none to compare with
-    ``devices``      those that fixed point is run on
+    ``reference``    prototxt and weights to be run in float; None without a comparison with float
+    ``devices``      devices that run the fixed-point network
     ``output``       the output that is evaluated, as ``outputs.output`` describes it
-    ``common``, ``offload``   arguments of Net: of both, and of the one in fixed point
-    ``input``, ``shape``, ``preprocess``, ``mean``   the input blob, and how images get there; a mean image's file
-    ``batch``        images per pass. Image i has slot i % batch, whoever else is in it: its numbers are then the same
-    ``calibration``  images that formats are taken from; none where the network brings its own
-    ``sample``       one of the images, by which a worker shows that it has them
+    ``common``, ``offload``   arguments of both Nets, and of the fixed-point Net only
+    ``input``, ``shape``, ``preprocess``, ``mean``   the input blob, its preprocessing, and the file of a mean image
+    ``batch``        images per pass. Image i always has slot i % batch, so its numbers do not depend on the other images
+    ``calibration``  images to calibrate formats on; empty if the network has formats
+    ``sample``       one of the images: a worker without it refuses
     ``maps``         a folder with a PNG of the true classes of each image's pixels; None for other outputs
-    ``digests``      of every file that the numbers depend on; a worker with other files refuses
+    ``digests``      digest of every file that the numbers depend on; a worker with other files refuses
     """
 
     network: tuple[str, str | None]
@@ -78,7 +78,7 @@ class Job:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Return what the columns are called; the first is what the others are compared with."""
+        """Return the names of the columns; the others are compared with the first."""
         return self.devices if self.reference is None else ("float", *self.devices)
 
     def sealed(self) -> Job:
@@ -86,7 +86,7 @@ class Job:
         return replace(self, digests=self._measured())
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values only."""
+        """Return the fields as plain values."""
         return asdict(self)
 
     @classmethod
@@ -95,13 +95,13 @@ class Job:
         return cls(**_tuples({**content, "output": Output(**content["output"])}))
 
     def key(self) -> dict[str, Any]:
-        """Return what the numbers depend on, part by part, wherever the files are."""
+        """Return everything that the numbers depend on, by name, without the paths of files."""
         places = ("network", "reference", "custom", "calibration", "mean", "sample", "maps", "digests")
         files = {role: value for role, value in self.digests.items() if role != "first image"}
         return {**files, "options": {k: v for k, v in self.to_json().items() if k not in places}}
 
     def check(self) -> None:
-        """Raise UsageError unless this machine has this chai and these files."""
+        """Raise UsageError unless this machine has the same chai and the same files."""
         if self.version != chai.__version__:
             raise UsageError(
                 f"worker on {socket.gethostname()}: it has chai {chai.__version__}, expected {self.version}",
@@ -153,7 +153,7 @@ def _joint(paths: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class _Image:
-    """An input (C, H, W), the window of its picture that it shows, the picture's width and height, its true classes."""
+    """An input (C, H, W), its window in the image, the image's width and height, its true classes."""
 
     array: Array
     window: Window
@@ -162,7 +162,7 @@ class _Image:
 
 
 class Bench:
-    """The networks of a Job, loaded and ready. Raises what loading them raises."""
+    """The loaded networks of a Job. Raises the errors of loading them."""
 
     def __init__(self, job: Job) -> None:
 
@@ -176,7 +176,7 @@ class Bench:
         common: dict[str, Any] = {**job.common, "shapes": shapes, "batch": job.batch}
         self.measure = measure(job.output)
         keep = [job.output.logits] if job.output.logits is not None else "outputs"
-        compiled = is_compiled(job.network[0])  # for batches of its own, which it fills as it must
+        compiled = is_compiled(job.network[0])  # has its own batch size, and pads its batches
         fixed = {**common, "batch": None} if compiled else common
         with ExitStack() as opened:
             self.nets: dict[str, Net] = {}
@@ -190,11 +190,11 @@ class Bench:
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Let go of everything, a board too."""
+        """Release the networks, and the board if there is one."""
         self._opened.close()
 
     def run(self, places: Sequence[Place]) -> list[Record]:
-        """Return a Record per image; {"image": index, "error": words} of one that cannot be read."""
+        """Return a Record per image; {"image": index, "error": text} for an image that cannot be read."""
         records: list[Record] = []
         inputs: dict[tuple[int, ...], dict[int, _Image]] = {}
         for index, file, item in places:
@@ -221,7 +221,7 @@ class Bench:
         return records
 
     def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
-        """Return an image, or why there is none."""
+        """Return an image, or None and the reason."""
         try:
             image = self._read(file, item)
             return replace(image, target=self._target(image, file, item)) if target else image, ""
@@ -239,7 +239,7 @@ class Bench:
         return _Image(array, (0.0, 0.0, float(width), float(height)), (width, height))
 
     def _target(self, image: _Image, file: str, item: int | None) -> Array | None:
-        """Return the true class of each pixel, if there is a file of them. Raises ParseError."""
+        """Return the true class of each pixel; None if there is no file with them. Raises ParseError."""
         path = map_file(self.job.maps, file, item) if self.job.maps else None
         if path is None or not path.is_file():
             return None
@@ -274,14 +274,14 @@ def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
-_lock = Lock()  # a dask worker may have several threads; the networks are one
+_lock = Lock()  # a dask worker may have several threads, which share the networks
 _bench: list[tuple[str, Bench]] = []
 
 
 def answer(job: Mapping[str, Any], part: Sequence[Place]) -> Answer:
-    """Run a batch, loading the networks if they are not those of the last one. Raises nothing that is an Exception.
+    """Run a batch, after loading the networks unless the last batch had the same. Never raises an Exception.
 
-    ``refused`` concerns all images (a ChaiError, to be raised by ``refusal``), ``lost`` those of this batch.
+    ``refused`` concerns all images (a ChaiError, see ``refusal``), ``lost`` only those of this batch.
     """
     with _lock:
         try:
@@ -308,7 +308,7 @@ def release() -> None:
 
 
 def refusal(found: Mapping[str, Any]) -> ChaiError:
-    """Return the error that a worker refused with, to be raised here."""
+    """Return the error with which a worker refused a batch, to be raised here."""
     kind = getattr(errors, found["kind"])
     error: ChaiError = kind.__new__(kind, found["message"])
     vars(error).update({k: v for k, v in found.items() if k != "kind"})
@@ -325,7 +325,7 @@ def _ready(job: Mapping[str, Any]) -> Bench:
 
 
 def places(files: Iterable[Path], rank: int) -> list[Place]:
-    """Return every image of these files, numbered; a .npy of at least ``rank`` axes, the input blob's, holds several."""
+    """Return every image of these files, numbered; a .npy of at least ``rank`` axes (the input blob's) has several."""
     found: list[Place] = []
     for file in files:
         items: Sequence[int | None] = _items(file, rank) if file.suffix.lower() == ".npy" else [None]
@@ -337,5 +337,5 @@ def _items(file: Path, rank: int) -> Sequence[int | None]:
     try:
         array = npy.mapped(file)
     except (ParseError, OSError):
-        return [None]  # whoever reads it will say what is wrong
+        return [None]  # reading it later raises the error
     return range(len(array)) if array.ndim >= rank else [None]

@@ -1,6 +1,6 @@
-"""Workers on this machine: a process each, told what to do over pipes.
+"""Workers on this machine: processes that read batches from pipes.
 
-No pool of the standard library survives the death of one of its processes, or notices that one has stopped.
+No pool of the standard library survives the death of one of its processes, or detects that one hangs.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .dispatch import Part
 from .job import Answer, Job
 
 log = logger("chai.evaluate")
-PATIENCE = 30.0  # seconds; a worker gives a sign every second
+PATIENCE = 30.0  # seconds; a worker sends a heartbeat every second
 THREADS = {
     f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB_MAXIMUM")
-}  # sums of one thread do not depend on how many workers there are
+}  # with one thread, sums do not depend on the number of workers
 
 
 @dataclass
@@ -36,7 +36,7 @@ class _Worker:
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Return what it reads, and what it writes."""
+        """Return its stdin and its stdout."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         return self.process.stdin, self.process.stdout
@@ -45,7 +45,7 @@ class _Worker:
 class Processes:
     """A Crew of ``jobs`` processes.
 
-    One that gives no sign for PATIENCE seconds is taken for frozen; ``timeout``: seconds that a batch may take.
+    A process without a heartbeat for PATIENCE seconds is considered frozen; ``timeout``: time limit per batch in seconds.
     """
 
     def __init__(self, job: Job, jobs: int, timeout: float = 600.0) -> None:
@@ -55,18 +55,18 @@ class Processes:
         self.events = selectors.DefaultSelector()
 
     def room(self) -> int:
-        """Idle workers, and those that could be started."""
+        """Return the number of idle workers and of workers that can still be started."""
         return self.jobs - sum(worker.part is not None for worker in self.workers)
 
     def give(self, part: Part) -> None:
-        """Have an idle worker run it, or a new one."""
+        """Dispatch a batch to an idle worker, or to a new one."""
         worker = next((w for w in self.workers if w.part is None), None) or self._start()
         worker.part, worker.since = part, monotonic()
         worker.unsent += json.dumps(part).encode() + b"\n"
         self._send(worker)
 
     def wait(self) -> list[tuple[Part, Answer]]:
-        """Return answers that have come, and the batches of workers that ended or were ended."""
+        """Return the answers that have arrived, and lost batches: of workers that exited or were killed."""
         found: list[tuple[Part, Answer]] = []
         for key, _ in self.events.select(0.5):
             worker: _Worker = key.data
@@ -83,20 +83,20 @@ class Processes:
         return found
 
     def close(self) -> None:
-        """Kill all."""
+        """Kill all workers."""
         for worker in list(self.workers):
             self._end(worker)
         self.events.close()
 
     def _start(self) -> _Worker:
-        # sys.path as it is here: the current folder, which -c and -m put in front, is nobody's to take modules from
+        # Keep our sys.path: -c and -m would put the current folder first, where files could shadow modules.
         code = f"import sys; sys.path[:] = {sys.path!r}; from chai.evaluate.workers.worker import main; main()"
         process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **THREADS},
-            start_new_session=True,  # Ctrl-C is for the process at the terminal, which then ends this one
+            start_new_session=True,  # Ctrl-C must reach only the main process, which then kills this one
         )
         worker = _Worker(process, monotonic(), self.job)
         for stream in worker.pipes:
@@ -106,14 +106,14 @@ class Processes:
         return worker
 
     def _send(self, worker: _Worker) -> None:
-        """What the pipe takes; the rest when it has room."""
+        """Write as much as the pipe takes now; the rest follows when it has room."""
         stream = worker.pipes[0]
         try:
             worker.unsent = worker.unsent[os.write(stream.fileno(), worker.unsent) :]
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            worker.unsent = b""  # that it has ended will be seen where its answers are read
+            worker.unsent = b""  # its end is detected when its answers are read
         watched = stream in self.events.get_map()
         if worker.unsent and not watched:
             self.events.register(stream, selectors.EVENT_WRITE, worker)

@@ -1,6 +1,6 @@
-"""A process that runs batches for another: JSON lines in, JSON lines out.
+"""Worker process that runs batches for its parent: JSON lines in, JSON lines out.
 
-An empty line every second says that it is alive. It ends when whoever reads those is gone, in the middle of a batch too.
+An empty line every second is the heartbeat. The process exits when its parent is gone, even in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ BEAT = 1.0  # seconds
 
 
 def main() -> None:
-    """First line: a Job. Each other line: a batch. Each line of output: its Answer."""
+    """Read a Job from the first line and a batch from each further line; write an Answer per batch."""
     out = os.dup(1)
-    os.dup2(2, 1)  # what a custom layer prints is no answer
+    os.dup2(2, 1)  # output of a custom layer must not mix with answers
     lock = Lock()
 
     def say(text: str) -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     Thread(target=_beat, args=(say,), daemon=True).start()
     from .job import answer
 
-    logging.getLogger("chai").setLevel(logging.ERROR)  # the process that started this one has said it
+    logging.getLogger("chai").setLevel(logging.ERROR)  # the parent process has logged it
     lines = iter(sys.stdin.buffer.readline, b"")
     job: dict[str, Any] = json.loads(next(lines))
     for line in lines:
