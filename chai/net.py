@@ -15,19 +15,20 @@ from .env import env
 from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
+from .overlay import default, load as load_overlay
 from .parser.caffemodel import Weights
 from .passes.cut import cut_sized
 from .plugins import CustomLayer
 from .plugins.loading import registry_of
 from .runtime import host
 from .runtime.batches import run_batches, stream_batches
-from .runtime.blobs import Blobs
+from .runtime.blobs import Blobs, kept_blobs
+from .runtime.dump import log_pass
+from .runtime.feeds import alike, feeds_of, input_of
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
 from .runtime.source import PrototxtSource, Source
 from .util import html
-from .util.lazy_numpy import np
-from .util.log import logger
 from .util.suggest import did_you_mean
 from .util.text import visible
 from .zoo.locate import is_compiled, locate, read_graph
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from .overlay import Overlay
     from .plugins.loading import Sources
     from .runtime.execution import Execution
-
-log = logger("chai")
 
 
 class Pass(NamedTuple):
@@ -147,15 +146,15 @@ class Net(Shared):
             if start_layer or end_layer:
                 graph = cut_sized(graph, start_layer, end_layer, shapes or {})
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
-            target = _load_overlay(overlay) if on.fixed else None
+            target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
             self._source = PrototxtSource(graph, weights, on, target, dict(engine or {}), bits, scheme, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
-        self._keep = self._kept(keep)
+        self._keep = kept_blobs(self.graph, keep)
         sizes = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
-            sizes[self._input(blob)] = tuple(shape)
+            sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
         if batch is not None:
             if batch < 1:
                 raise UsageError(f"batch {batch}: expected at least 1")
@@ -262,10 +261,7 @@ class Net(Shared):
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
         blob = self.inputs[0]
-        items = prepared(pictures, self.card, self.graph.transforms.get(blob), shapes[blob])
-        if not items:
-            raise UsageError(f"preprocess: there is no picture for {self.name}")
-        return np.stack(items)
+        return prepared(pictures, self.card, self.graph.transforms.get(blob), shapes[blob])
 
     def shapes_of(self, blob: str) -> Shape:
         """Return the shape of a blob by its id, for the current input sizes."""
@@ -295,13 +291,9 @@ class Net(Shared):
 
     def _repr_html_(self) -> str:
         """Return a table of the layers with engine and format for notebooks."""
-        from .report.layer_rows import summary, table
+        from .report.layer_rows import notebook
 
-        if self._lifetime.closed:
-            return html.notebook(html.paragraph(f"{self!r}, closed"))
-        where = f" of {self.overlay.name}" if self.overlay is not None else ""
-        facts = html.paragraph(f"{self!r}{where}: {summary(self)}")
-        return html.notebook(facts, html.rows(table(self)))
+        return html.notebook(html.paragraph(f"{self!r}, closed")) if self._lifetime.closed else notebook(self)
 
     # -- passes
 
@@ -318,8 +310,8 @@ class Net(Shared):
             started = called if ready else None  # preparation for a new size does not count
             if offload is None:
                 return self._finished(*host.run(self.graph, shapes, feeds, self._keep, started))
-            kept, perf = run_batches(offload, feeds, self._offload_keep(offload), started)
-            return self._finished(self._named(offload, kept), perf)
+            kept, perf = run_batches(offload, feeds, offload.needed(self._keep), started)
+            return self._finished(offload.named(kept), perf)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield outputs in their order.
@@ -341,10 +333,10 @@ class Net(Shared):
         with self._using():
             shapes, offload, _ = self._planned(first)
             assert offload is not None
-            keep, alike = self._offload_keep(offload), self._alike(rest, shapes)
-            with closing(stream_batches(offload, alike, keep, first)) as results:
+            keep = offload.needed(self._keep)
+            with closing(stream_batches(offload, alike(rest, shapes), keep, first)) as results:
                 for kept, perf in results:
-                    yield self._finished(self._named(offload, kept), perf)
+                    yield self._finished(offload.named(kept), perf)
                     self._check_open()
                     self._check_outside()
 
@@ -368,24 +360,8 @@ class Net(Shared):
         """Publish a pass as the last one, and return its outputs."""
         if not self._lifetime.closed:
             self._last = Pass(values, perf)
-        self._log_pass(values, perf)
+        log_pass(self.graph, values, perf)
         return {name: values[self.graph.latest[name]] for name in self.outputs}
-
-    def _alike(self, feeds: Iterable[dict[str, Array]], shapes: Mapping[str, Shape]) -> Iterator[dict[str, Array]]:
-        for feed in feeds:
-            for name, array in feed.items():
-                if array.shape != shapes[name]:
-                    raise UsageError(
-                        f"input {name!r} of {show(array.shape)} in a stream of {show(shapes[name])}",
-                        hint="batches of one stream have one size; forward takes any",
-                    )
-            yield feed
-
-    def _offload_keep(self, offload: Execution) -> set[str]:
-        return self._keep if offload.folded is None else offload.folded.reads
-
-    def _named(self, offload: Execution, kept: Mapping[str, Array]) -> Mapping[str, Array]:
-        return kept if offload.folded is None else offload.folded.compute(kept)
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
         """Set the formats of blobs from one float pass over these inputs; they remain until the next call.
@@ -452,7 +428,7 @@ class Net(Shared):
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
         sizes = {
             **{b: self._shapes.get(b) or s for b, s in self.graph.inputs.items()},
-            **{self._input(b): tuple(s) for b, s in inputs.items()},
+            **{input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()},
         }
         known = {b: s for b, s in sizes.items() if s is not None}
         if self._shapes and all(self._shapes.get(b) == s for b, s in known.items()):
@@ -466,54 +442,6 @@ class Net(Shared):
         self._source.close()
         self.device.leave()
 
-    def _kept(self, keep: str | Sequence[str]) -> set[str]:
-        graph = self.graph
-        if keep == "outputs":
-            return set(graph.output_blobs)
-        if keep == "all":
-            return {*graph.folded, *(t for layer in graph.layers for t in layer.tops)}
-        unknown = [k for k in ([keep] if isinstance(keep, str) else keep) if k not in graph.latest]
-        if unknown:
-            raise UsageError(
-                f"keep: there is no blob {unknown[0]!r}",
-                hint='"outputs", "all" or a list of: ' + ", ".join(list(graph.latest)[:12]),
-            )
-        return {*graph.output_blobs, *(graph.latest[k] for k in ([keep] if isinstance(keep, str) else keep))}
-
-    def _input(self, name: str) -> str:
-        if name not in self.graph.inputs:
-            raise UsageError(f"{name!r} is no input of {self.name}", hint="inputs: " + ", ".join(self.graph.inputs))
-        return name
-
     def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Array]:
         self._check_open()
-        names = list(self.graph.inputs)
-        if len(data) > len(names):
-            raise UsageError(f"{len(data)} arrays for {len(names)} inputs: {', '.join(names)}")
-        given = {**dict(zip(names, data)), **inputs}
-        missing = [n for n in names if n not in given]
-        if missing:
-            raise UsageError(
-                f"input {missing[0]!r} is missing", hint=f"net.forward({', '.join(f'{n}=array' for n in names)})"
-            )
-        feeds = {}
-        for name, value in given.items():
-            array = np.asarray(value)
-            if array.dtype.kind not in "fiub":
-                raise UsageError(f"input {self._input(name)!r}: expected numbers, found dtype {array.dtype}")
-            feeds[self._input(name)] = np.asarray(array, np.float32, order="C")
-        return feeds
-
-    def _log_pass(self, values: Mapping[str, Array], perf: PerfInfo) -> None:
-        if env().debug >= 2:
-            for step in perf.steps:
-                log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
-        if env().debug >= 3:
-            for blob, value in values.items():
-                log.info("%s %s [%g, %g]", self.graph.caffe_name(blob), show(value.shape), value.min(), value.max())
-
-
-def _load_overlay(name: str | Path | None) -> Overlay:
-    from .overlay import load
-
-    return load(name) if name is not None else load()
+        return feeds_of(self.graph, self.name, data, inputs)

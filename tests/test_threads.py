@@ -23,6 +23,7 @@ from chai.devices.base import Program, Ran, Work
 from chai.devices.null import NullDevice
 from chai.env import env
 from chai.plugins.definition import CustomType, Options
+from chai.runtime import dump
 from tests.passes.common import CONV, network
 
 Array = np.ndarray
@@ -124,7 +125,7 @@ def test_a_call_returns_its_own_answer_whichever_pass_ends_last(
         return True
 
     logger = logging.getLogger("chai")
-    monkeypatch.setattr(chai.net, "env", lambda: replace(env(), debug=2))
+    monkeypatch.setattr(dump, "env", lambda: replace(env(), debug=2))
     logger.setLevel(logging.INFO)
     logger.addFilter(wait)
     try:

@@ -412,12 +412,16 @@ def from_transform(transform: Any) -> Preprocess:
     )
 
 
-def prepared(pictures: Iterable[str | Path | Image], card: Card, transform: Any, shape: Shape) -> list[Array]:
-    """Preprocess pictures or their files for an input blob, by the card, or else by its data layer's ``transform``."""
+def prepared(pictures: Iterable[str | Path | Image], card: Card, transform: Any, shape: Shape) -> Array:
+    """Return pictures, or their files, as one batch for an input blob: by the card, or else by its data layer's
+    ``transform``. Raises UsageError if there is no picture."""
     how = card.preprocess
     if transform is not None and not how.given:
         how = from_transform(transform)
-    return [how(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+    items = [how(read(p) if isinstance(p, (str, Path)) else p, shape) for p in pictures]
+    if not items:
+        raise UsageError("preprocess: there is no picture")
+    return np.stack(items)
 
 
 def read_labels(path: str | Path) -> list[str]:

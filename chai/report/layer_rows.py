@@ -14,6 +14,7 @@ from ..graph import Graph
 from ..offload.formats import from_precision, given
 from ..offload.schedule import DeviceStep
 from ..plugins import CustomLayer
+from ..util import html
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:
@@ -124,6 +125,12 @@ def sizes(row: LayerRow) -> str:
 def size(shape: Shape | None) -> str:
     """Return a shape as text, "?" if it is unknown."""
     return "?" if shape is None else show(shape)
+
+
+def notebook(net: Network) -> str:
+    """Return the summary and the rows of a network as HTML for a notebook."""
+    where = f" of {net.overlay.name}" if net.overlay is not None else ""
+    return html.notebook(html.paragraph(f"{net!r}{where}: {summary(net)}"), html.rows(table(net)))
 
 
 def summary(net: Network, layers: Sequence[LayerRow] | None = None) -> str:

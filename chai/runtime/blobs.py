@@ -9,7 +9,7 @@ from ..blob import show
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from ..blob import Array
     from ..graph import Graph
@@ -58,3 +58,19 @@ class Blobs(Mapping[str, "Array"]):
         shapes = {name: show(value.shape) for name, value in self.readable.items()}
         words = {**shapes, **{name: f"(folded into {layer!r})" for name, layer in self._folded.items()}}
         return f"<Blobs: {', '.join(f'{name} {words[name]}' for name in self)}>"
+
+
+def kept_blobs(graph: Graph, keep: str | Sequence[str]) -> set[str]:
+    """Return the ids of the blobs that ``keep`` names, and those of the outputs. Raises UsageError for an unknown name."""
+    if keep == "outputs":
+        return set(graph.output_blobs)
+    if keep == "all":
+        return {*graph.folded, *(t for layer in graph.layers for t in layer.tops)}
+    names = [keep] if isinstance(keep, str) else keep
+    unknown = [name for name in names if name not in graph.latest]
+    if unknown:
+        raise UsageError(
+            f"keep: there is no blob {unknown[0]!r}",
+            hint='"outputs", "all" or a list of: ' + ", ".join(list(graph.latest)[:12]),
+        )
+    return {*graph.output_blobs, *(graph.latest[name] for name in names)}

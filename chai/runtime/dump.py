@@ -1,17 +1,24 @@
-"""Write every blob of a pass to a file, to compare with another framework (CHAI_DUMP=folder)."""
+"""Show the inside of a pass: blobs as files (CHAI_DUMP=folder), times and ranges as log lines (CHAI_DEBUG)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..blob import show
 from ..env import env
 from ..errors import UsageError
 from ..util.lazy_numpy import np
+from ..util.log import logger
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..graph import Graph
+    from .perf import PerfInfo
+
+log = logger("chai")
 
 
 def dump(blob: str, layer: str, array: Array) -> None:
@@ -41,3 +48,13 @@ def _file(folder: Path, blob: str, layer: str) -> Path:
     # names come from untrusted files and must not contain a path
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{blob.partition('@')[0]}.{layer}")
     return folder / f"{name[:200]}.npy"
+
+
+def log_pass(graph: Graph, values: Mapping[str, Array], perf: PerfInfo) -> None:
+    """Log the time of every step at CHAI_DEBUG=2, and the range of every kept blob at 3."""
+    if env().debug >= 2:
+        for step in perf.steps:
+            log.info("%-6s %9.3f ms  %s (%s)", step.engine, step.ms, step.name, step.type)
+    if env().debug >= 3:
+        for blob, value in values.items():
+            log.info("%s %s [%g, %g]", graph.caffe_name(blob), show(value.shape), value.min(), value.max())

@@ -109,6 +109,14 @@ class Execution:
                 for program in programs:
                     program.close()
 
+    def needed(self, keep: set[str]) -> set[str]:
+        """Return the blobs that a pass has to keep so that ``named`` can return those of ``keep``."""
+        return keep if self.folded is None else self.folded.reads
+
+    def named(self, kept: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the kept blobs of a pass by the network's ids, with those that were folded away."""
+        return kept if self.folded is None else self.folded.compute(kept)
+
     def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
         """Return the Programs of a step; ``kept`` are inner blobs that are also needed as outputs."""
         key = i, tuple(sorted(kept)) if self.device.hidden else ()
