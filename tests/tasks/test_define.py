@@ -11,6 +11,7 @@ from hypothesis import example, given, strategies as st
 
 import chai.kernels
 from chai import devices, overlay
+from chai.blob import View
 from chai.devices.base import Work
 from chai.errors import ModelError
 from chai.fixed import Format, Requantization
@@ -248,7 +249,7 @@ def test_concat_by_address(compiled: bool, seed: int) -> None:
             [*tasks, reader, last],
             blobs,
             {**shapes, "z": (2, 3, 5, 6), "out": (2, 3, 5, 6)},
-            {"a": ("y", 0), "b": ("y", 2), "c": ("y", 5)},
+            {"a": View("y", 0), "b": View("y", 2), "c": View("y", 5)},
         )
     wanted = {t.output: defined(t, *(blobs[i] for i in t.inputs)) for t in tasks[:3]}
     wanted["y"] = np.concatenate([wanted["a"], wanted["b"], wanted["c"], defined(tasks[3], blobs["x2"])], 1)
@@ -263,7 +264,7 @@ def test_places_may_lie_in_one_another() -> None:
     task = Copy(("x",), "a", ("probe",), 0, None)
     x = codes(rng, 2, 2, 3, 4)
     shapes = {"a": (2, 2, 3, 4), "b": (2, 5, 3, 4), "c": (2, 9, 3, 4)}
-    found = emulated([task], {"x": x}, shapes, {"a": ("b", 3), "b": ("c", 1)})
+    found = emulated([task], {"x": x}, shapes, {"a": View("b", 3), "b": View("c", 1)})
     assert np.array_equal(found["c"][:, 4:6], x)
 
 
