@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -249,3 +251,15 @@ def test_the_default_device_is_the_emulator_and_chai_device_another(monkeypatch:
     monkeypatch.setenv("CHAI_DEVICE", "float")
     env.cache_clear()
     assert chai.Net("digits").device.name == "float"
+
+
+def test_a_network_that_is_dropped_without_close_is_freed_at_once() -> None:
+    """Its codes of weights, and a board, do not wait for the garbage collector."""
+    net = chai.Net("digits", device="emulator", calibrate=np.ones((1, 1, 8, 8), np.float32))
+    execution = weakref.ref(net.offload)
+    gc.disable()
+    try:
+        del net
+        assert execution() is None
+    finally:
+        gc.enable()

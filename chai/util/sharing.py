@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
+from weakref import WeakMethod
 
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
 
@@ -51,12 +52,13 @@ class Lifetime:
     """Call ``release`` after ``close``, but not before the last user has left.
 
     A user that enters after ``close`` is admitted, and ``release`` is called again when it leaves, so that resources it
-    acquired are released too.
+    acquired are released too. ``release`` is a method of the owner and held weakly: an owner that is dropped without
+    ``close`` is freed at once, not by the next run of the garbage collector.
     """
 
     def __init__(self, release: Callable[[], None]) -> None:
         self.closed = False
-        self._release = release
+        self._method = WeakMethod(release)
         self._users = 0
         self._lock = threading.RLock()  # the garbage collector may end a user in a thread that holds it
 
@@ -73,6 +75,11 @@ class Lifetime:
                 last = self.closed and not self._users
             if last:
                 self._release()
+
+    def _release(self) -> None:
+        release = self._method()
+        if release is not None:
+            release()
 
     def close(self) -> None:
         """Release now, or when the last user has left."""
