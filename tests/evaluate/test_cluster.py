@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Queue
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -202,3 +204,30 @@ def test_only_names_and_plain_values_travel(monkeypatch: pytest.MonkeyPatch, cap
     assert cli.main(["evaluate", *DIGITS, "--jobs", "1"]) == 0
     assert json.loads(json.dumps(sent[-1])).keys() == sent[-1].keys()
     assert len(pickle.dumps(answer)) < 64 and b"chai.evaluate.workers.job" in pickle.dumps(answer)
+
+
+def test_a_result_that_is_lost_with_its_worker_is_waited_for_again() -> None:
+    """dask says that it is done, then that it is pending: its worker died before the result was fetched."""
+
+    class Future:
+        key, status = "one", "pending"
+
+        def __init__(self) -> None:
+            self.callbacks: list[Any] = []
+
+        def add_done_callback(self, call: Any) -> None:
+            self.callbacks.append(call)
+
+        def result(self) -> dict[str, Any]:
+            return {"answers": 1}
+
+    future, part = Future(), ((0, "a.png", None),)
+    waiting = object.__new__(crew.Cluster)
+    waiting.__dict__ |= {"out": {future: part}, "_done": Queue(), "_seen": (["w"], set()), "_moved": set()}
+    waiting.__dict__ |= {"_heard": monotonic(), "timeout": HANG, "address": "tcp://here", "job": {}}
+    waiting._done.put(future)
+    assert waiting.wait() == [] and waiting.out == {future: part}
+    future.status = "finished"
+    (again,) = future.callbacks
+    again(future)
+    assert waiting.wait() == [(part, {"answers": 1})] and not waiting.out

@@ -88,6 +88,9 @@ class Cluster:
         self._rescue()
         found = []
         for future in ready:
+            if future in self.out and future.status in ("pending", "lost"):
+                future.add_done_callback(self._done.put)  # its worker died with the result: dask computes it again
+                continue
             part = self.out.pop(future, None)
             if part is None:  # a copy of this batch was faster
                 continue
