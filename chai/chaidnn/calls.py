@@ -36,20 +36,6 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from ..runtime.perf import PerfInfo
 
-__all__ = [
-    "getPerfInfo",
-    "inputNormalization",
-    "io_layer_info",
-    "kernel_type_e",
-    "outputWrite",
-    "xiEval",
-    "xiExec",
-    "xiInit",
-    "xiInputRead",
-    "xiRelease",
-    "xiUnpackOutput",
-]
-
 kernel_type_e = IntEnum(
     "kernel_type_e",
     "CONV POOL FC_LAYER SOFTMAX DECONV NORM PERMUTE NMS CROP ELTWISEADD XCUSTOM XPACK XUNPACK",
