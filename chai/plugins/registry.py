@@ -15,7 +15,8 @@ from ..util.paths import resource
 
 if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
-    from .definition import CustomType, Function
+    from .composed.definition import ComposedType
+    from .definition import CustomType, Definition, Function
 
 
 class Registry:
@@ -26,11 +27,11 @@ class Registry:
 
     def __init__(
         self,
-        own: Mapping[str, Function | CustomType] | None = None,
+        own: Mapping[str, Function | Definition] | None = None,
         parent: Registry | None = None,
         strict: bool = False,
     ) -> None:
-        self.types: dict[str, CustomType] = {}
+        self.types: dict[str, Definition] = {}
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
         self.parent = parent
         self.strict = strict
@@ -39,7 +40,7 @@ class Registry:
 
             self.types.update((type, plain_type(type, function)) for type, function in own.items())
 
-    def register(self, custom: CustomType, replace: bool = False) -> None:
+    def register(self, custom: Definition, replace: bool = False) -> None:
         """Add a type.
 
         A second definition is refused, unless it comes from the same file or an interactive session (a reload),
@@ -61,7 +62,7 @@ class Registry:
         if self.types.pop(type, None) is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
 
-    def find(self, type: str) -> CustomType | None:
+    def find(self, type: str) -> Definition | None:
         """Return the definition of a type, the network's own first."""
         found = self.types.get(type)
         return found if found or self.parent is None else self.parent.find(type)
@@ -82,7 +83,7 @@ class Registry:
         return own if custom.options.override is None else custom.options.override
 
 
-def _reloads(before: CustomType, now: CustomType) -> bool:
+def _reloads(before: Definition, now: Definition) -> bool:
     first, second = (place.rpartition(":")[0] for place in (before.place, now.place))
     return first == second or all("ipykernel" in p or p.startswith("<") for p in (first, second))
 
@@ -110,81 +111,127 @@ def _target(function: Function) -> Registry:
     return target if getattr(function, "__module__", None) == module else REGISTRY
 
 
-def custom(
-    type: str,
-    *,
-    jit: bool = True,
-    args: Mapping[str, Any] | None = None,
-    layout: str = "NCHW",
-    dtype: str = "float32",
-    inplace: bool = False,
-    fuse: tuple[str, ...] = (),
-    override: bool | None = None,
-    parallel: bool = False,
-    fastmath: Any = None,
-    boundscheck: bool = True,
-    max_threads: int | None = None,
-    per_image: bool = False,
-    scratch: Mapping[str, Any] | None = None,
-    ports: int = 1,
-    version: str = "",
-    output: OutputKind | None = None,
-    replace: bool = False,
-) -> Callable[[Function], CustomType]:
-    """Register the decorated function as the custom layer of a prototxt ``type``.
+class Decorator:
+    """``@chai.custom``: registers functions as layer types, one method for each form of them."""
 
-    The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
-    be a method, with self before x.
+    def __call__(
+        self,
+        type: str,
+        *,
+        jit: bool = True,
+        args: Mapping[str, Any] | None = None,
+        layout: str = "NCHW",
+        dtype: str = "float32",
+        inplace: bool = False,
+        fuse: tuple[str, ...] = (),
+        override: bool | None = None,
+        parallel: bool = False,
+        fastmath: Any = None,
+        boundscheck: bool = True,
+        max_threads: int | None = None,
+        per_image: bool = False,
+        scratch: Mapping[str, Any] | None = None,
+        ports: int = 1,
+        version: str = "",
+        output: OutputKind | None = None,
+        replace: bool = False,
+    ) -> Callable[[Function], CustomType]:
+        """Register the decorated function as the custom layer of a prototxt ``type``.
 
-    ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
-                   is a numba dispatcher already keeps its own options
-    ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
-    ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
-    ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
-    ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
-    ``inplace``    tops are copies of the bottoms before the call
-    ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
-    ``override``   required for a built-in type: True computes all its layers, False only those flagged
-                   user_defined_layer
-    ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
-                   allows vectorised sums and keeps the meaning of NaN and infinity
-    ``max_threads``   maximum number of threads of a parallel kernel
-    ``per_image``  called once per image, with a batch of one
-    ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
-    ``version``    of the layer; shown by ``chai layers``
-    ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
-    ``replace``    replace a definition in another file
+        The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
+        be a method, with self before x.
 
-    Raises PluginError with the function's place for invalid options.
-    """
-    from .definition import SAFE_MATH, CustomType, Options, place_of
+        ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
+                       is a numba dispatcher already keeps its own options
+        ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
+        ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
+        ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
+        ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
+        ``inplace``    tops are copies of the bottoms before the call
+        ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
+        ``override``   required for a built-in type: True computes all its layers, False only those flagged
+                       user_defined_layer
+        ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
+                       allows vectorised sums and keeps the meaning of NaN and infinity
+        ``max_threads``   maximum number of threads of a parallel kernel
+        ``per_image``  called once per image, with a batch of one
+        ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
+        ``version``    of the layer; shown by ``chai layers``
+        ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
+        ``replace``    replace a definition in another file
 
-    options = Options(
-        dict(args or {}),
-        layout,
-        dtype,
-        inplace,
-        tuple(fuse),
-        override,
-        parallel,
-        SAFE_MATH if fastmath is None else fastmath,
-        boundscheck,
-        max_threads,
-        per_image,
-        dict(scratch or {}),
-        ports,
-        version,
-        output,
-    )
+        Raises PluginError with the function's place for invalid options.
+        """
+        from .definition import SAFE_MATH, CustomType, Options, place_of
 
-    def register(function: Function) -> CustomType:
-        if override is None and isinstance(type, str) and layers.find(type) is not None:
-            raise PluginError(
-                f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
-                hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
-            )
-        made = CustomType(type, function, jit, options)
-        _target(function).register(made, replace)
-        return made
+        options = Options(
+            dict(args or {}),
+            layout,
+            dtype,
+            inplace,
+            tuple(fuse),
+            override,
+            parallel,
+            SAFE_MATH if fastmath is None else fastmath,
+            boundscheck,
+            max_threads,
+            per_image,
+            dict(scratch or {}),
+            ports,
+            version,
+            output,
+        )
 
-    return register
+        def register(function: Function) -> CustomType:
+            _check_override(type, override, place_of(function))
+            made = CustomType(type, function, jit, options)
+            _target(function).register(made, replace)
+            return made
+
+        return register
+
+    def compose(
+        self,
+        type: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        override: bool | None = None,
+        version: str = "",
+        replace: bool = False,
+    ) -> Callable[[Function], ComposedType]:
+        """Register the decorated function as the composition of a layer of a prototxt ``type`` from other layers.
+
+        The function takes a Builder, the layer's bottoms, and named arguments; it returns the top, or a tuple of tops:
+
+        ``def cell(g, x, h): return g.tanh(g.inner_product(g.concat(x, h), num_output=7, blobs=(0, 1)))``
+
+        A network is expanded when it is read: its parts are plain layers, named ``layer/inner_product``, which are
+        folded, quantised and run on the overlay like all others.
+
+        ``args``, ``override``, ``version``, ``replace``   as for ``@chai.custom``; no sizes ("I.X") among ``args``
+
+        Raises PluginError with the function's place for invalid options.
+        """
+        from .composed.definition import ComposedType
+        from .definition import Options, place_of
+
+        options = Options(dict(args or {}), override=override, version=version)
+
+        def register(function: Function) -> ComposedType:
+            _check_override(type, override, place_of(function))
+            made = ComposedType(type, function, options)
+            _target(function).register(made, replace)
+            return made
+
+        return register
+
+
+def _check_override(type: object, override: bool | None, place: str) -> None:
+    if override is None and isinstance(type, str) and layers.find(type) is not None:
+        raise PluginError(
+            f"{place}: custom type {type!r}: chai has a type of that name, which would run instead",
+            hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+        )
+
+
+custom = Decorator()
