@@ -10,8 +10,9 @@ from ..blob import Shape
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph, Layer, check_shape
-from ..images.preprocess import Card, Preprocess
+from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
+from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
 from .values import restore

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..env import env
 from ..errors import FetchError, UsageError
-from ..images.preprocess import read_card
 from ..limits import limits
 from ..util.files import digest
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import networks
+from .card import read_card
 from .published import Published
 
 if TYPE_CHECKING:
