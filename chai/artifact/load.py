@@ -15,7 +15,6 @@ from ..offload.schedule import Schedule
 from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
-from .values import restore
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
@@ -70,7 +69,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Co
 
 def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
-    formats = {blob: _format(f, blob) for blob, f in reader.get("formats", {str: dict}).items()}
+    formats = {blob: _format(reader, f, blob) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
@@ -108,8 +107,8 @@ def _shape(dims: list[int], blob: str) -> Shape:
     return shape
 
 
-def _format(value: Any, blob: str) -> Format:
-    format: Format = restore(Format, value, f"format of blob {blob!r}")
+def _format(reader: Reader, value: Any, blob: str) -> Format:
+    format = reader.restore(Format, value, f"format of blob {blob!r}")
     if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
     if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
@@ -122,14 +121,14 @@ def _card(reader: Reader) -> Card:
     card = reader.get("card", {"title": str, "labels": [str], "preprocess": dict})
     preprocess = dict(card["preprocess"])
     mean = preprocess.pop("mean", [])
-    made: Preprocess = restore(Preprocess, preprocess, "preprocess")
-    value = reader.array(mean) if isinstance(mean, dict) else _mean(mean)
-    made.with_options(resize=made.resize, crop=made.crop, channels=made.channels)  # checks their values
-    return Card(card["title"], tuple(card["labels"]), replace(made, mean=value))
+    settings = reader.restore(Preprocess, preprocess, "preprocess")
+    value = reader.array(mean) if isinstance(mean, dict) else _mean(reader, mean)
+    settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
+    return Card(card["title"], tuple(card["labels"]), replace(settings, mean=value))
 
 
-def _mean(value: Any) -> float | tuple[float, ...]:
+def _mean(reader: Reader, value: Any) -> float | tuple[float, ...]:
     """Return one number, or one per channel."""
-    numbers = value if isinstance(value, list) else [value]
-    found = tuple(restore(float, v, "mean") for v in numbers)
-    return found if isinstance(value, list) else found[0]
+    if isinstance(value, list):
+        return tuple(reader.restore(float, v, "mean") for v in value)
+    return reader.restore(float, value, "mean")

@@ -86,7 +86,7 @@ def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
             f"warning: no preprocessing is known for {job.net.name}; most networks of photos need their "
             "mean, and formats are chosen for what they are given"
         )
-        output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml beside the prototxt")
+        output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
 
 
 def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:

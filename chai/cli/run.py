@@ -199,7 +199,7 @@ def _advise(args: argparse.Namespace, job: inputs.Job, results: list[dict[str, A
     pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
     if pictures and not job.preprocess.chosen and tops and min(tops) < UNSURE:
         output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")
-        output.say("      --mean 104,117,123 --resize 256x256, or a .toml beside the prototxt")
+        output.say("      --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
     if not job.labels and tops:
         output.say("next: --labels FILE names the classes; --perf shows where the time goes")
     elif not args.perf:

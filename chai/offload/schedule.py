@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ..blob import View
 from ..errors import ModelError
 from ..fixed import Format
-from ..plugins import CustomLayer
 from ..tasks.target import Target, Unsupported
 from ..util import html
 from ..util.table import Table
@@ -200,7 +199,8 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
                 step = HostStep(
                     layer,
                     partition.reasons[layer.name],
-                    _takes_codes(layer, target) and codes.issuperset(layer.bottoms),
+                    layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
+                    and codes.issuperset(layer.bottoms),
                 )
                 steps.append(step)
                 codes.update(layer.tops if step.codes else ())
@@ -266,10 +266,6 @@ def _cells(step: Step) -> tuple[str, ...]:
 
 def _some(blobs: Sequence[str]) -> str:
     return ", ".join(blobs[:3]) + (f" and {len(blobs) - 3} more" if len(blobs) > 3 else "")
-
-
-def _takes_codes(layer: Layer, target: Target) -> bool:
-    return isinstance(layer, CustomLayer) and layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
 
 
 def _is_view(task: Task, views: Mapping[str, View]) -> bool:

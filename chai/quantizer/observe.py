@@ -179,7 +179,7 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(exact) if exact.ndim else 1
     a, b = exact.astype(np.float64), quantised.astype(np.float64)
-    if writer.probabilities:
+    if writer.decision == "softmax":
         axis = writer.axis(writer.params.axis, exact.shape)
         p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
         nats = (np.exp(p) * (p - q)).sum(axis)
