@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..blob import Shape
-from ..graph import Layer
-from ..graph.transform import Transform
+from .layer import Layer
+from .transform import Transform
 
 
 class Source(Layer):
