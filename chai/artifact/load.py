@@ -38,8 +38,10 @@ class Input(Layer):
 
 
 def overlay_of(artifact: container.Artifact) -> str:
-    """Return the name of the overlay that an artifact was compiled for. Raises DeviceError unless chai ships it: a file
-    must not choose other files to read."""
+    """Return the name of the overlay that an artifact was compiled for.
+
+    Raises DeviceError unless chai ships it: a file must not choose other files to read.
+    """
     name: str = Reader(artifact).get("overlay", {"name": str, "build": int})["name"]
     if name not in overlays.names():
         raise DeviceError(
@@ -50,8 +52,11 @@ def overlay_of(artifact: container.Artifact) -> str:
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
-    """Return everything in an artifact, for this overlay. Raises ParseError with the file's name for anything that
-    ``save`` would not have written, DeviceError for another overlay, PluginError for an unknown custom type."""
+    """Return everything in an artifact, for this overlay.
+
+    Raises ParseError with the file's name for anything that ``save`` would not have written, DeviceError for another
+    overlay, PluginError for an unknown custom type.
+    """
     made_for = Reader(artifact).get("overlay", {"name": str, "build": int})
     if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
         raise DeviceError(

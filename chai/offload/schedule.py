@@ -122,8 +122,10 @@ Step = Pack | Unpack | HostStep | DeviceStep
 
 @dataclass
 class Schedule:
-    """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` has the shapes of blobs that are no
-    layer's: the joint blobs of merged convolutions.
+    """Steps in order.
+
+    ``views``   the blobs that are parts of others
+    ``shapes``  shapes of blobs that no layer writes: the joint blobs of merged convolutions
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -275,8 +277,10 @@ def _is_view(task: Task, views: Mapping[str, View]) -> bool:
 
 
 def _views(tasks: Mapping[str, list[Task]], inputs: Collection[str]) -> dict[str, View]:
-    """Return the bottoms that can be written directly into their concat: same format, written by a Task, and bottom of
-    one concat only."""
+    """Return the bottoms that can be written directly into their concat.
+
+    They have its format, are written by a Task, and are bottoms of one concat only.
+    """
     every = [task for listed in tasks.values() for task in listed]
     written = {task.output for task in every if not task.in_parts}
     views: dict[str, View] = {}

@@ -187,8 +187,10 @@ class CustomLayer(Layer):
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Return the fields of x that do not depend on sizes: trained parameters and the results of setup, which is run
-        once."""
+        """Return the fields of x that do not depend on sizes.
+
+        They are the trained parameters and the results of setup, which runs once.
+        """
         with self.turn:
             if self._constants is None:
                 found = {**constants(self.blobs), "data": {}}

@@ -211,8 +211,10 @@ def _files(place: Path) -> list[Path]:
 
 
 def _uncached(name: str, file: Path) -> Loader:
-    """Return Python's loader without bytecode files, which would be used after an edit in the same second that keeps
-    the size."""
+    """Return Python's loader without bytecode files.
+
+    They would be used after an edit in the same second that keeps the size.
+    """
     from importlib.machinery import SourceFileLoader
 
     class Loader(SourceFileLoader):

@@ -28,7 +28,9 @@ BEHIND_IMAGES = 8  # images for which the whole input of an LRN or average pool 
 
 @dataclass
 class Observed:
-    """``seen``      histogram of each blob's values
+    """Statistics of the blobs of a calibration run.
+
+    ``seen``      histogram of each blob's values
     ``peaks``     largest magnitude per channel (C,), per kept batch, of each blob with four axes
     ``batches``   the kept inputs, up to KEPT images
     ``numbers``   index of each of these among all kept batches
