@@ -133,6 +133,9 @@ def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDire
         _check(part, published, target)
     except (_Again, _Refused) as error:
         return str(error)
+    except KeyboardInterrupt:  # the user does not want it; a part after a lost connection or a kill stays
+        part.drop()
+        raise
     part.finish()
     return ""
 
