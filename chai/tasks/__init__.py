@@ -64,7 +64,7 @@ class Task:
         """Return the input's position in the output, for a Task that only copies codes; None if it changes codes."""
         return None
 
-    def plain(self) -> Task:
+    def plain(self) -> Self:
         """Return the Task in its canonical form."""
         return self
 
