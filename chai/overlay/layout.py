@@ -43,6 +43,12 @@ def blob_bytes(shape: Shape, layout: Layout) -> int:
     return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
 
 
+def word_bytes(shape: Shape, layout: Layout) -> int:
+    """Return the bytes of the words of a blob (N, C, ...), without the gaps between images."""
+    n, c, *size = shape
+    return n * planes(c, layout) * prod(size) * layout.channels_per_word
+
+
 def planes(channels: int, layout: Layout) -> int:
     """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
     return ceil_div(channels, layout.channels_per_word)
