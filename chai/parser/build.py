@@ -12,6 +12,8 @@ from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..graph.source import Source
+from ..graph.transform import Transform
 from ..limits import limits
 from ..plugins.layer import make
 from ..plugins.loading import chosen
@@ -240,7 +242,6 @@ class _Wiring:
             self._inputs(message, layer)
 
     def _inputs(self, message: Message, layer: Layer) -> None:
-        from ..layers._source import Source, Transform
 
         assert isinstance(layer, Source)
         transform = message.get("transform_param")

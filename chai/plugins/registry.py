@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from ..util.paths import resource
 
 if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
-    from .composed.definition import ComposedType
     from .definition import CustomType, Definition, Function
 
 
@@ -106,13 +106,27 @@ def registering(module: str, target: Registry) -> Iterator[None]:
         _file_target.reset(token)
 
 
-def _target(function: Function) -> Registry:
+def enter(made: Definition, replace: bool = False) -> None:
+    """Register what a decorator has made: for the network that loads its file, else for all.
+
+    Raises PluginError for a built-in type without ``override``.
+    """
+    if made.options.override is None and layers.find(made.type) is not None:
+        raise PluginError(
+            f"{made.place}: custom type {made.type!r}: chai has a type of that name, which would run instead",
+            hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+        )
     module, target = _file_target.get(("", REGISTRY))
-    return target if getattr(function, "__module__", None) == module else REGISTRY
+    target = target if getattr(made.function, "__module__", None) == module else REGISTRY
+    target.register(made, replace)
 
 
-class Decorator:
-    """``@chai.custom``: registers functions as layer types, one method for each form of them."""
+# Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
+FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
+
+
+class Custom:
+    """The decorator ``@chai.custom(type)``, and the other ways to define a type as its attributes (FORMS)."""
 
     def __call__(
         self,
@@ -162,7 +176,7 @@ class Decorator:
 
         Raises PluginError with the function's place for invalid options.
         """
-        from .definition import SAFE_MATH, CustomType, Options, place_of
+        from .definition import SAFE_MATH, CustomType, Options
 
         options = Options(
             dict(args or {}),
@@ -183,55 +197,16 @@ class Decorator:
         )
 
         def register(function: Function) -> CustomType:
-            _check_override(type, override, place_of(function))
             made = CustomType(type, function, jit, options)
-            _target(function).register(made, replace)
+            enter(made, replace)
             return made
 
         return register
 
-    def compose(
-        self,
-        type: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        override: bool | None = None,
-        version: str = "",
-        replace: bool = False,
-    ) -> Callable[[Function], ComposedType]:
-        """Register the decorated function as the composition of a layer of a prototxt ``type`` from other layers.
-
-        The function takes a Builder, the layer's bottoms, and named arguments; it returns the top, or a tuple of tops:
-
-        ``def cell(g, x, h): return g.tanh(g.inner_product(g.concat(x, h), num_output=7, blobs=(0, 1)))``
-
-        A network is expanded when it is read: its parts are plain layers, named ``layer/inner_product``, which are
-        folded, quantised and run on the overlay like all others.
-
-        ``args``, ``override``, ``version``, ``replace``   as for ``@chai.custom``; no sizes ("I.X") among ``args``
-
-        Raises PluginError with the function's place for invalid options.
-        """
-        from .composed.definition import ComposedType
-        from .definition import Options, place_of
-
-        options = Options(dict(args or {}), override=override, version=version)
-
-        def register(function: Function) -> ComposedType:
-            _check_override(type, override, place_of(function))
-            made = ComposedType(type, function, options)
-            _target(function).register(made, replace)
-            return made
-
-        return register
+    def __getattr__(self, name: str) -> Any:
+        if name not in FORMS:
+            raise AttributeError(f"chai.custom has no form {name!r}" + (f", only {', '.join(FORMS)}" if FORMS else ""))
+        return getattr(import_module(FORMS[name], __package__), name)
 
 
-def _check_override(type: object, override: bool | None, place: str) -> None:
-    if override is None and isinstance(type, str) and layers.find(type) is not None:
-        raise PluginError(
-            f"{place}: custom type {type!r}: chai has a type of that name, which would run instead",
-            hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
-        )
-
-
-custom = Decorator()
+custom = Custom()

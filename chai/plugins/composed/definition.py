@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from inspect import CO_VARARGS
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..arguments import is_size
 from ..definition import Definition, Function, Options, parameters
+from ..registry import enter
 
 
 class ComposedType(Definition):
@@ -45,3 +47,33 @@ class ComposedType(Definition):
         self.bottoms = [name for name in names[1:] if name not in options.args]
         optional = names[len(names) - len(function.__defaults__ or ()) :]
         self.least = len([name for name in self.bottoms if name not in optional])
+
+
+def compose(
+    type: str,
+    *,
+    args: Mapping[str, Any] | None = None,
+    override: bool | None = None,
+    version: str = "",
+    replace: bool = False,
+) -> Callable[[Function], ComposedType]:
+    """Register the decorated function as the composition of a layer of a prototxt ``type`` from other layers.
+
+    The function takes a Builder, the layer's bottoms, and named arguments; it returns the top, or a tuple of tops:
+
+    ``def cell(g, x, h): return g.tanh(g.inner_product(g.concat(x, h), num_output=7, blobs=(0, 1)))``
+
+    A network is expanded when it is read: its parts are plain layers, named ``layer/inner_product``, which are folded,
+    quantised and run on the overlay like all others.
+
+    ``args``, ``override``, ``version``, ``replace``   as for ``@chai.custom``; no sizes ("I.X") among ``args``
+
+    Raises PluginError with the function's place for invalid options.
+    """
+
+    def register(function: Function) -> ComposedType:
+        made = ComposedType(type, function, Options(dict(args or {}), override=override, version=version))
+        enter(made, replace)
+        return made
+
+    return register
