@@ -22,7 +22,7 @@ from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
 from .groups import Bits, Groups, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
-from .ranges import Histogram, best, candidates, fit
+from .ranges import best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
 from .writeback import bias_owner, folded_in
@@ -232,20 +232,18 @@ class Builder:
     def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
         bits = self.groups.bits[group]
         members = [b for b, g in self.groups.of.items() if g == group]
-        seen = Histogram()
-        for blob in self.groups.read.get(group, members):
-            if blob in observed.seen:
-                seen.merge(observed.seen[blob])
+        blobs = self.groups.read.get(group, members)
         own = {layer.name: layer for layer in graph.layers}
         readers = [own[layer.name] for layer in self._readers(group)]
         looks = method == "behind" or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
             key = id(observed), group  # observed values do not depend on the recipe
             if key not in self._behind_fits:
-                self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
+                largest = max(map(observed.greatest, blobs))
+                self._behind_fits[key] = self._behind(readers, observed, largest, bits)
             return self._behind_fits[key], f"error behind {readers[0].type}"
         method = "mse" if method == "behind" else method
-        return fit(seen, method, bits, self.scheme), method
+        return fit(observed.histogram(blobs), method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
         """Return the layers that compute with a group's blobs; none if the group holds an output."""
