@@ -10,9 +10,5 @@ half         half computed as float
 rendering    the text that is compiled
 plan         kernels, memory and copies for one layer and its sizes
 kernel       the function of a custom type
-memory       memory shared with the process of the kernels
-process      that process, from the network's side
-worker       that process itself
-engine       pyopencl
-processor    the processor's name, where PoCL does not know it
+worker       the process that runs kernels
 """
