@@ -151,6 +151,7 @@ class Net(Shared):
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
+                layer.end_with(self)
         self._keep = kept_blobs(self.graph, keep)
         sizes = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():

@@ -228,9 +228,8 @@ def _uncached(name: str, file: Path) -> Loader:
 
 def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
     """Take the types of a file unless it is unchanged, and return those that it registered in ``into``."""
-    stamp = file.stat().st_mtime_ns
     known = into.files.get(file)
-    if known is not None and known[0] == stamp:
+    if known is not None and known[0] == _stamp(file, into):
         return known[1]
     define = KINDS.get(file.suffix)
     if define is None:
@@ -242,8 +241,14 @@ def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
         custom = into.types.get(gone)
         if custom is not None and custom.place.startswith(f"{file}:"):
             into.unregister(gone)
-    into.files[file] = stamp, types
+    into.files[file] = _stamp(file, into), types
     return types
+
+
+def _stamp(file: Path, types: registry.Registry) -> int:
+    """Return a number that changes with a file, or with another that it names."""
+    files = (file, *types.named.get(file, ()))
+    return hash(tuple(f.stat().st_mtime_ns if f.exists() else 0 for f in files))
 
 
 def _run(file: Path, into: registry.Registry) -> None:
@@ -268,8 +273,15 @@ def _run(file: Path, into: registry.Registry) -> None:
         raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
 
 
+def _describe(file: Path, into: registry.Registry) -> None:
+    """Register the OpenCL layers that an XML file describes."""
+    from .opencl.types import register
+
+    register(file, into)
+
+
 # How the types of a file are registered, by the file's ending.
-KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run}
+KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run, ".xml": _describe}
 
 
 @lru_cache(maxsize=1)

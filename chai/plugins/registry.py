@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import layers
 from ..errors import PluginError
 from ..util.paths import resource
+from ..util.sharing import Resources
 
 if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
@@ -33,7 +34,9 @@ class Registry:
     ) -> None:
         self.types: dict[str, CustomType] = {}
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
+        self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.parent = parent
+        self.resources = Resources()  # of the layers of this network
         self.strict = strict
         if own:
             from .definition import plain_type
