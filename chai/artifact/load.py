@@ -9,7 +9,7 @@ from .. import overlay as overlays
 from ..blob import Shape
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
-from ..graph import Graph, Layer, check_shape
+from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
 from ..zoo.card import Card
@@ -100,10 +100,17 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         latest,
         path=reader.artifact.path,
         folded=folded,
+        composed=_composed(reader),
     )
     schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     return Compiled(graph, shapes, formats, schedule, _card(reader))
+
+
+def _composed(reader: Reader) -> dict[str, Composed]:
+    """Return the composed layers of the prototxt, for reports; a file without any has no entry."""
+    entries = reader.of(reader.header.get("composed", {}), {str: {"type": str, "parts": [str]}}, "composed")
+    return {name: Composed(entry["type"], tuple(entry["parts"])) for name, entry in entries.items()}
 
 
 def _shape(dims: list[int], blob: str) -> Shape:

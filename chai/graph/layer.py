@@ -81,6 +81,8 @@ class Layer:
         self.slope: float | None = None  # negative slope of a ReLU that a pass folded in: 0 if plain
         self.ceiling: float | None = None  # upper limit of that ReLU
         self.place: str | None = None  # path:line of its definition
+        # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
+        self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.turn = Turn()
 
     def __repr__(self) -> str:

@@ -248,6 +248,9 @@ def make(
     """
     custom = lookup(registry, type)
     if custom is not None:
+        if not isinstance(custom, CustomType):
+            what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
+            raise PluginError(what, layer=name, hint="compile the network again")
         values = fields() if custom.options.args else {}
         return CustomLayer(
             custom, values, network, registry.strict, registry.resources, name=name, type=type, params=params

@@ -282,7 +282,8 @@ class Execution:
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         macs, written = sum(s.macs for s in rows), sum(s.bytes for s in rows)
         device = None if None in own else fsum(ms for ms in own if ms is not None)
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device)]
+        layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device, layers)]
 
     def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
         """Dump the layers' tops; a part of a larger blob gets a view of its own, which other steps read."""
@@ -307,9 +308,10 @@ class Execution:
         written = prod(self.shapes[task.output])  # one byte per code
         joint = task.output in self.schedule.shapes  # several layers as one Task
         parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
-        together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
-        name = " & ".join(together) or task.origin[0]
-        return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
+        together = [layer for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
+        name = " & ".join(layer.name for layer in together) or task.origin[0]
+        layers = tuple(name for layer in together for name in layer.origin) or task.origin
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,), layers=layers)
 
     def _check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
