@@ -16,6 +16,7 @@ class Env:
 
     check: whether every Task is compared with its definition; dump: folder to write every blob to, or None.
     cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
+    kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best.
     """
 
     device: str
@@ -26,6 +27,7 @@ class Env:
     dump: Path | None
     cache: Path
     pynq_wait: str
+    kernels: str
 
 
 @lru_cache(maxsize=1)
@@ -47,6 +49,7 @@ def env() -> Env:
         dump=Path(os.environ["CHAI_DUMP"]) if os.environ.get("CHAI_DUMP") else None,
         cache=_cache(),
         pynq_wait=wait,
+        kernels=os.environ.get("CHAI_KERNELS", ""),
     )
 
 
