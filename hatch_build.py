@@ -41,7 +41,8 @@ def _build(root: Path) -> ModuleType:
     """Return build.py, without importing chai, whose dependencies are not installed yet."""
     path = root / "chai" / "kernels" / "native" / "build.py"
     spec = importlib.util.spec_from_file_location("chai_native_build", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

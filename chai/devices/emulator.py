@@ -67,7 +67,7 @@ class EmulatedProgram(Program):
     def __init__(self, work: Work) -> None:
         self.work = work
         used = library()
-        forms = [form(task) if used and self._maps(task) else None for task in work.tasks]
+        forms = [*self._forms()] if used else [None] * len(work.tasks)
         listed = [(task, found) for task, found in zip(work.tasks, forms)]
         runs = [[*group] for _, group in groupby(listed, lambda pair: pair[1] is not None)]
         self.parts: list[Native | InNumpy] = []
@@ -87,6 +87,16 @@ class EmulatedProgram(Program):
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         return Ran([*chain.from_iterable(part.run(blobs) for part in self.parts)])
+
+    def _forms(self) -> Iterator[Form | None]:
+        """Yield the form of each Task in C; a border can hold the padding of one zero point only."""
+        borders: dict[str, int] = {}
+        for task in self.work.tasks:
+            found = form(task) if self._maps(task) else None
+            if found is not None and any(found.border):
+                zero = borders.setdefault(self._whole(task.inputs[0]), found.zeros[0])
+                found = found if zero == found.zeros[0] else None
+            yield found
 
     def _read(self) -> Iterator[str]:
         """Yield the blobs that exist before a run: those named, or all that no Task has written before they are read."""

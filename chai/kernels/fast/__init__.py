@@ -1,4 +1,4 @@
-"""The emulator's kernels: a file named like one of ``chai/tasks`` has ``kernel(task)`` and ``form(task)``.
+"""The emulator's kernels: a file named like one of ``chai/tasks`` has ``kernel(task)``, ``form(task)`` or both.
 
 ``kernel`` is numpy, faster than ``define``; ``form`` describes the Task as an operation of the library in C
 (``chai/kernels/native``). Both give the codes of the Task's definition bit for bit. In numpy sums are exact in float32

@@ -8,12 +8,6 @@ from ..native.table import Form, Kind, fits
 
 if TYPE_CHECKING:
     from ...tasks.copy import Copy
-    from . import Kernel
-
-
-def kernel(task: Copy) -> Kernel | None:
-    """Return None: the definition is one pass over memory already."""
-    return None
 
 
 def form(task: Copy) -> Form | None:
@@ -24,4 +18,4 @@ def form(task: Copy) -> Form | None:
     if not fits(r) or r.multiplier.size != 1 or (r.negative is not None and r.negative.size != 1):
         return None
     negative = None if r.negative is None else (int(r.negative.flat[0]),)
-    return Form(Kind.SUM, r, factors=(int(r.multiplier.flat[0]),), negative=negative)
+    return Form(Kind.SUM, r, factors=(int(r.multiplier.flat[0]),), negative=negative, zeros=(task.zero,))

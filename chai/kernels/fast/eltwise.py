@@ -19,7 +19,8 @@ def kernel(task: Eltwise) -> Kernel | None:
     if len(task.factors) != 2 or task.negative is not None:
         return None
     factors = (task.factors[0], task.factors[1])
-    return lambda a, b, out, _: codes.add(a, b, factors, task.requantization, out)
+    addend = -sum(zero * m for zero, m in zip(task.zeros, factors))
+    return lambda a, b, out, _: codes.add(a, b, factors, addend, task.requantization, out)
 
 
 def form(task: Eltwise) -> Form | None:
@@ -29,4 +30,4 @@ def form(task: Eltwise) -> Form | None:
         return None
     if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
         return None
-    return Form(Kind.SUM, r, factors=task.factors, negative=task.negative)
+    return Form(Kind.SUM, r, factors=task.factors, zeros=task.plain().zeros, negative=task.negative)

@@ -25,4 +25,4 @@ def form(task: Pool) -> Form | None:
     r = task.requantization
     if not fits(r):
         return None
-    return Form(Kind.MAXIMUM if r is None else Kind.AVERAGE, r, task.window)
+    return Form(Kind.MAXIMUM if r is None else Kind.AVERAGE, r, task.window, zeros=(task.zero,))

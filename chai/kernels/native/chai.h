@@ -58,8 +58,8 @@ typedef struct {
     void (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
-    int64_t (*floats_to_codes)(const float *, int64_t, float, float, float, int8_t *);
-    void (*codes_to_floats)(const int8_t *, int64_t, float, float *);
+    int64_t (*floats_to_codes)(const float *, int64_t, float, int32_t low, int32_t high, int32_t zero, int8_t *);
+    void (*codes_to_floats)(const int8_t *, int64_t, float, int32_t zero, float *);
 } variant;
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -26,20 +26,19 @@ static void store_run(const operation *op, uint8_t *const *buffers, int64_t item
 
 /* Write the nearest codes of x / step, saturated; return whether no x is NaN. Adding the largest float32 below a half and
    truncating rounds half away from zero. The clamp comes first, where it cannot change a code. */
-static int64_t floats_to_codes(const float *x, int64_t count, float step, float low, float high, int8_t *out) {
-    const float half = 0.49999997f;
+static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+    const float half = 0.49999997f, least = low - zero - 0.4f, most = high - zero + 0.4f;
     int wrong = 0;
-    low -= 0.4f, high += 0.4f;
     for (int64_t i = 0; i < count; i++) {
         float near = x[i] / step;
         wrong |= near != near;
-        near = near > low ? near : low;
-        near = near < high ? near : high;
-        out[i] = (int8_t)(int32_t)(near + (near < 0 ? -half : half));
+        near = near > least ? near : least;
+        near = near < most ? near : most;
+        out[i] = (int8_t)((int32_t)(near + (near < 0 ? -half : half)) + zero);
     }
     return !wrong;
 }
 
-static void codes_to_floats(const int8_t *codes, int64_t count, float step, float *out) {
-    for (int64_t i = 0; i < count; i++) out[i] = (float)codes[i] * step;
+static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(codes[i] - zero) * step;
 }

@@ -28,19 +28,19 @@ class Library(NamedTuple):
     number: int
     calls: ctypes.CDLL
 
-    def floats_to_codes(self, x: Array, step: float, low: int, high: int, out: Array) -> bool:
+    def floats_to_codes(self, x: Array, step: float, low: int, high: int, zero: int, out: Array) -> bool:
         """Write the nearest codes of x / step, in float32 and saturated, to ``out``; return whether no x is NaN.
 
         Both are contiguous, float32 and int8.
         """
-        numbers = map(ctypes.c_float, (step, low, high))
-        done = self.calls.chai_floats_to_codes(self.number, pointer(x), ctypes.c_int64(x.size), *numbers, pointer(out))
+        count, factor = ctypes.c_int64(x.size), ctypes.c_float(step)
+        done = self.calls.chai_floats_to_codes(self.number, pointer(x), count, factor, low, high, zero, pointer(out))
         return bool(done)
 
-    def codes_to_floats(self, codes: Array, step: float, out: Array) -> None:
-        """Write codes * step in float32 to ``out``; both are contiguous, int8 and float32."""
+    def codes_to_floats(self, codes: Array, step: float, zero: int, out: Array) -> None:
+        """Write (codes - zero) * step in float32 to ``out``; both are contiguous, int8 and float32."""
         count, factor = ctypes.c_int64(codes.size), ctypes.c_float(step)
-        self.calls.chai_codes_to_floats(self.number, pointer(codes), count, factor, pointer(out))
+        self.calls.chai_codes_to_floats(self.number, pointer(codes), count, factor, zero, pointer(out))
 
 
 def pointer(array: Array) -> ctypes.c_void_p:

@@ -38,10 +38,11 @@ class Channels(NamedTuple):
 
 @dataclass
 class _Blob:
-    """An outermost blob: rows and columns of its border, and the operations (first, last) that use it."""
+    """An outermost blob: rows and columns of its border, the code of 0 there, and its offset in the arena."""
 
     shape: Shape
     border: tuple[int, int] = (0, 0)
+    zero: int = 0
     offset: int = 0
 
     @property
@@ -84,6 +85,7 @@ class Native:
                 self._blobs.setdefault(self._whole(blob).base, _Blob(shapes[self._whole(blob).base]))
             source = self._blobs[self._whole(task.inputs[0]).base]
             source.border = max(source.border[0], form.border[0]), max(source.border[1], form.border[1])
+            source.zero = form.zeros[0] if any(form.border) else source.zero
         steps = [*self._steps(tasks)]
         size = self._lay_out(steps)
         self._count = len(tasks)
@@ -172,6 +174,7 @@ class Native:
         own = self._blobs[whole].place(first + part.first)
         if kind == Kind.BORDER:
             values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
+            values["zero_out"] = self._blobs[whole].zero
         else:
             parts = self._loads if kind == Kind.LOAD else self._stores
             number = HOST + parts.index(part) + (0 if kind == Kind.LOAD else len(self._loads))

@@ -37,12 +37,13 @@ EXPORTED int64_t chai_check(int i, const operation *ops, int64_t count, const ex
     return first_invalid(ops, count, buffers, buffer_count, variants[i]);
 }
 
-EXPORTED int64_t chai_floats_to_codes(int i, const float *x, int64_t count, float step, float low, float high, int8_t *out) {
-    return variants[i]->floats_to_codes(x, count, step, low, high, out);
+EXPORTED int64_t chai_floats_to_codes(int i, const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero,
+                                      int8_t *out) {
+    return variants[i]->floats_to_codes(x, count, step, low, high, zero, out);
 }
 
-EXPORTED void chai_codes_to_floats(int i, const int8_t *codes, int64_t count, float step, float *out) {
-    variants[i]->codes_to_floats(codes, count, step, out);
+EXPORTED void chai_codes_to_floats(int i, const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+    variants[i]->codes_to_floats(codes, count, step, zero, out);
 }
 
 static double now(void) {

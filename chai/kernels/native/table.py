@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 AT = 128  # a stored code of 0, as a byte
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
+POINT = Window((1, 1), (1, 1), (0, 0))
 _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
 FIELDS = (
     *("kind", "task"),
@@ -76,15 +77,17 @@ class Form:
 
     ``weights``, ``bias``   int8 (M, C/group, kh, kw) and int64 (M,) of a convolution
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
+    ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0
     """
 
     kind: Kind
     requantization: Requantization | None = None
-    window: Window = Window((1, 1), (1, 1), (0, 0))
+    window: Window = POINT
     group: int = 1
     weights: Array | Packed | None = None
     bias: Array | None = None
+    zeros: tuple[int, ...] = (0,)
     factors: tuple[int, ...] = ()
     negative: tuple[int, ...] | None = None
 
@@ -97,8 +100,9 @@ class Form:
         """Return the fields that do not depend on places and sizes."""
         values = {f"{name}_{axis}": v for name, pair in self.window._asdict().items() for axis, v in zip("hw", pair)}
         values |= {"kind": self.kind, "group": self.group, "low": -AT, "high": AT - 1, "negative": -1}
-        if self.requantization is not None:
-            values |= {"low": self.requantization.low, "high": self.requantization.high}
+        values |= dict(zip(("zero_in", "zero_second"), self.zeros))
+        if (r := self.requantization) is not None:
+            values |= {"low": r.low, "high": r.high, "zero_out": r.zero}
         if self.kind == Kind.SUM:
             assert self.requantization is not None
             shift, below = self.requantization.shift, self.negative or (0,)
@@ -115,7 +119,7 @@ def fits(r: Requantization | None) -> bool:
     if r is None:
         return True
     most = max(int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None)
-    return most < 1 << 17 and 0 <= r.shift <= 40 and -AT <= r.low <= r.high < AT
+    return most < 1 << 17 and 0 <= r.shift <= 40 and -AT <= r.low <= r.high < AT and -AT <= r.zero < AT
 
 
 @dataclass

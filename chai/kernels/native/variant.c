@@ -18,7 +18,7 @@ static void pack(const operation *op, const int8_t *from, int64_t outputs, int64
         depthwise_pack(op, from, inputs, to, sums);
     else
         convolution_pack(op, from, outputs, inputs, to, sums);
-    for (int64_t o = 0; o < op->outputs; o++) sums[o] = bias[o] - (int32_t)(OFFSET + op->zero_in) * sums[o];
+    for (int64_t o = 0; o < op->outputs; o++) sums[o] = bias[o] - OFFSET * sums[o];
 }
 
 typedef struct {
