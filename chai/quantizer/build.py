@@ -168,8 +168,10 @@ class Builder:
         return built, by_batch, soft_by_batch
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
-        """Return the network with a precision_param on every layer that needs one, not yet fitted, the formats of its
-        blobs and the method that chose each."""
+        """Return the network with a precision_param on every layer that needs one, not yet fitted.
+
+        The other results are the formats of its blobs and the method that chose each.
+        """
         graph, observed, _ = self.equalised(recipe.equalise)
         graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
         formats, chosen = self._formats(recipe, graph, observed)
