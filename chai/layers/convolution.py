@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
 from ..util.lazy_numpy import np
-from ..util.rounding import round_up
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
@@ -41,13 +40,7 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
-        channels = round_up(bottoms[0][1], overlay.layout.channels_per_word)
-        need = window.extent(0) * bottoms[0][3] * channels
-        if need > overlay.buffers.input.bytes:
-            return (
-                f"{window.extent(0)} input rows take {need:,} bytes, the overlay stages {overlay.buffers.input.bytes:,}"
-            )
-        return self.beyond(
+        return window.staged(bottoms[0], overlay) or self.beyond(
             overlay,
             "conv",
             kernel=max(window.kernel),

@@ -7,7 +7,7 @@ side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..blob import View
@@ -19,12 +19,14 @@ from ..util import html
 from ..util.table import Table
 from ..util.text import visible
 from .merge_parallel import merge_parallel
+from .unfold_inputs import unfold_inputs, unfolded_name
 
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..codegen.chain import Chain
     from ..graph import Graph, Layer
     from ..tasks import Task
+    from ..tasks.unfold import Unfold
     from .partition import Partition
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
@@ -58,10 +60,16 @@ class Conversion:
         return visible(f"{self.type} {self.blob}")
 
 
+@dataclass(frozen=True)
 class Pack(Conversion):
-    """Conversion from float32 on the host to codes on the device."""
+    """Conversion from float32 on the host to codes on the device, unfolded by ``unfold`` if that is not None."""
 
     source, target = "host", "device"
+    unfold: Unfold | None = None
+
+    @property
+    def writes(self) -> Blobs:
+        return ((self.target, self.blob if self.unfold is None else unfolded_name(self.blob)),)
 
 
 class Unpack(Conversion):
@@ -124,7 +132,7 @@ Step = Pack | Unpack | HostStep | DeviceStep
 @dataclass
 class Schedule:
     """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` has the shapes of blobs that are no
-    layer's: the joint blobs of merged convolutions.
+    layer's: the joint blobs of merged convolutions, and unfolded inputs.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -216,7 +224,27 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
             codes.update(inputs, tops)
     result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats)
+    _unfold_inputs(result, graph.inputs, target)
     return result
+
+
+def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target) -> None:
+    """Unfold the inputs of a network that only one Task reads, where that is faster."""
+    shared = {view.base for view in scheduled.views.values()}
+    shared.update(
+        b for step in scheduled.steps if isinstance(step, HostStep) and step.codes for b in step.layer.bottoms
+    )
+    segments = {i: step for i, step in enumerate(scheduled.steps) if isinstance(step, DeviceStep)}
+    shapes = {**target.shapes, **scheduled.shapes}
+    tasks = [task for step in segments.values() for task in step.tasks]
+    found = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
+    scheduled.shapes.update(found.shapes)
+    for i, step in enumerate(scheduled.steps):
+        if isinstance(step, Pack) and step.blob in found.unfolds:
+            scheduled.steps[i] = replace(step, unfold=found.unfolds[step.blob])
+    for i, step in segments.items():
+        names = tuple(unfolded_name(blob) if blob in found.unfolds else blob for blob in step.inputs)
+        scheduled.steps[i] = replace(step, tasks=tuple(map(found.tasks.__getitem__, step.tasks)), inputs=names)
 
 
 def insert_pack_unpack(

@@ -38,9 +38,14 @@ class Placed:
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:
     """Return the bytes of a blob (N, C, ...) on the device: whole words of channels, rounded up to the alignment."""
-    n, c, *size = (*shape, 1, 1)
-    words = ceil_div(n, layout.images_per_word) * planes(c, layout) * prod(size)
-    return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
+    images = ceil_div(shape[0], layout.images_per_word)
+    return round_up(images * image_bytes(shape, layout) * layout.images_per_word, layout.alignment)
+
+
+def image_bytes(shape: Shape, layout: Layout) -> int:
+    """Return the bytes of one image of a blob (N, C, ...) on the device: whole words of channels."""
+    _, c, *size = (*shape, 1, 1)
+    return planes(c, layout) * prod(size) * layout.channels_per_word
 
 
 def planes(channels: int, layout: Layout) -> int:
