@@ -159,6 +159,7 @@ def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -
 
 def _cycles(task: Task, overlay: Overlay, shapes: dict[str, Shape]) -> int:
     """Return the modelled cycles; a layer with few channels is taken to read a network input, which may be unfolded."""
+    task = task.joined(overlay)
     unfold = task.unfolding(overlay, shapes["in"])
     if unfold is None:
         return task.cycles(overlay, shapes)

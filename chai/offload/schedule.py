@@ -218,7 +218,8 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
             outside = {*graph.output_blobs, *_read_outside(partition, index)}
             outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
             work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
-            merged = merge_parallel(work, result.views, target.shapes, target.overlay)
+            joined = [task.joined(target.overlay) for task in work]
+            merged = merge_parallel(joined, result.views, target.shapes, target.overlay)
             result.views.update(merged.views)
             result.shapes.update(merged.shapes)
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))

@@ -118,6 +118,10 @@ class Task:
 
     # -- rewriting
 
+    def joined(self, overlay: Overlay) -> Task:
+        """Return the Task with groups of channels as the overlay can read them."""
+        return self
+
     def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
         """Return how to unfold the input, a blob of shape ``source``, if the Task is then faster; else None."""
         return None

@@ -15,7 +15,7 @@ from ..errors import DeviceError
 from ..fixed import Requantization, quantize_bias, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
-from ..overlay.weights import Packed, Unpacked, weight_bytes
+from ..overlay.weights import Packed, Unpacked, block_diagonal, groups_to_join, weight_bytes
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from . import Task
@@ -163,6 +163,14 @@ class Conv(Task):
         weights = Packed(memory.constants.source, start, shape, group, array)
         bias, r = from_table(values, memory, (m, 1, 1))
         return cls((input,), output, (), weights, bias, window, group, r)
+
+    def joined(self, overlay: Overlay) -> Conv:
+        count = groups_to_join(self.weights.shape, self.group, overlay)
+        if count == 1:
+            return self
+        weights = block_diagonal(np.asarray(self.weights), self.group, count)
+        zeros = self.zeros + weights.size - self.weights.size
+        return replace(self, weights=weights, group=self.group // count, zeros=zeros)
 
     def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
         """Return the Unfold with the fewest passes, at equal passes that with the smaller blob; None if that is the plain one.
