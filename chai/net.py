@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
-    from .images.preprocess import Card
     from .offload.partition import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
     from .plugins.loading import Sources
     from .runtime.execution import Execution
+    from .zoo.card import Card
 
 
 class Pass(NamedTuple):
@@ -261,7 +261,7 @@ class Net(Shared):
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
         blob = self.inputs[0]
-        return prepared(pictures, self.card, self.graph.transforms.get(blob), shapes[blob])
+        return prepared(pictures, self.card.preprocess_after(self.graph.transforms.get(blob)), shapes[blob])
 
     def shapes_of(self, blob: str) -> Shape:
         """Return the shape of a blob by its id, for the current input sizes."""

@@ -10,14 +10,14 @@ from ..codegen.chain import chain, head_bytes
 from ..codegen.encoding import NOTES
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
-from ..images.preprocess import Card
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step
 from ..plugins import CustomLayer, Registry
+from ..util.data.dataclass_io import plain
 from ..util.files import complete
 from ..util.lazy_numpy import np
+from ..zoo.card import Card
 from . import container
 from .load import load
-from .values import plain
 
 if TYPE_CHECKING:
     from ..blob import Array

@@ -127,7 +127,7 @@ class Steps:
         """Return a segment's Tasks, decoded from its descriptors and constants."""
         shapes, overlay = self.shapes, self.overlay
         entries = [
-            self.reader.of(t, {"inputs": [str], "output": str, "origin": [str], "zeros": int}, "task")
+            self.reader.of(t, {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}, "task")
             for t in about["tasks"]
         ]
         moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
@@ -152,7 +152,7 @@ class Steps:
             blobs = *task.inputs, task.output
             if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
                 raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
-            notes = {"origin": tuple(entry["origin"]), "zeros": entry["zeros"]}
+            notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
             tasks.append(self._noted(tag, replace(task, inputs=ins, output=out, **notes)))
         for tag, (descriptor, link) in enumerate(zip(descriptors, tokens(tasks))):
             found = [value(overlay.descriptor, descriptor, name) for name in ("tag", "wait", "signal")]
@@ -162,8 +162,8 @@ class Steps:
 
     def _noted(self, tag: int, task: Task) -> Task:
         """Return a Task after checking that what its descriptor does not have is possible."""
-        if not 0 <= task.zeros <= (task.weights.size if isinstance(task, Conv) else 0):
-            raise self.reader.error(f"task {tag}: {task.zeros} of its weights are zeros of a rewrite")
+        if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
+            raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
                 raise self.reader.error(f"task {tag}: it does not read blob {blob!r} as it is unfolded")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from .params import NoParams, Precision
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..fixed import Format
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -111,6 +112,14 @@ class Layer:
         """Compute the float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
         raise NotImplementedError(self.type)
 
+    def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
+        """Return whether it should run on codes if all its bottoms, of these shapes, are codes on the device."""
+        return False
+
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        """Return its forward from codes to codes (int8), for shapes and formats by blob id. Needs ``takes_codes``."""
+        raise NotImplementedError(self.type)
+
     @property
     def relays(self) -> bool:
         """Return whether its tops have the values of its first bottom, in the same order."""
@@ -183,7 +192,6 @@ class Layer:
     merges_formats: ClassVar[bool] = False  # its top combines several bottoms, which should share one format
     per_channel: ClassVar[bool] = False  # on an overlay it runs as a factor and an addend per channel: ``affine``
     precision_expected: ClassVar[bool] = False  # needs a format of its own for its results, even without ``blobs``
-    probabilities: ClassVar[bool] = False  # its top holds probabilities that sum to 1 along ``params.axis``
     indices: ClassVar[bool] = False  # its top holds indices, not values
 
     @property

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..blob import Shape
     from .layer import Layer
+    from .transform import Transform
 
 
 def last_readers(layers: list[Layer]) -> list[list[str]]:
@@ -42,7 +43,7 @@ class Graph:
     outputs: list[str]
     latest: dict[str, str]  # Caffe name -> id of the last blob of that name
     path: str = "<network>"
-    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
+    transforms: dict[str, Transform] = field(default_factory=dict)  # by input blob, of its data layer
     notes: list[str] = field(default_factory=list)
     weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
     folded: dict[str, str] = field(default_factory=dict)

@@ -66,7 +66,8 @@ class Convolution(WindowLayer):
         weights, (bottom,), (top,) = self.evened(self.blobs[0]), self.bottoms, self.tops
         codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
-        return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
+        zero = target.formats[bottom].zero
+        return [Conv(self.bottoms, top, self.origin, codes, added, self.window, self.params.group, r, zero)]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:

@@ -10,6 +10,8 @@ from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..graph.source import Source
+from ..graph.transform import Transform
 from ..limits import limits
 from ..plugins.layer import make
 from ..plugins.registry import Registry
@@ -191,7 +193,6 @@ class _Wiring:
             self._inputs(message, layer)
 
     def _inputs(self, message: Message, layer: Layer) -> None:
-        from ..layers._source import Source, Transform
 
         assert isinstance(layer, Source)
         transform = message.get("transform_param")

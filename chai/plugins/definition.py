@@ -54,7 +54,9 @@ class Options:
 
 
 class CustomType:
-    """A registered layer type. In its module it can still be called as the function, and extended:
+    """A registered layer type.
+
+    In its module it can still be called as the function, and extended:
 
     ``@f.shape``         shapes of the tops, instead of top_dim
     ``@f.setup``         work done once per layer, in plain Python
@@ -101,8 +103,10 @@ class CustomType:
         return self if instance is None else MethodType(self.function, instance)
 
     def shape(self, function: Function) -> Function:
-        """Register ``f(x, **args)`` -> one shape per top: plain Python with access to shapes, arguments and
-        parameters."""
+        """Register ``f(x, **args)`` -> one shape per top.
+
+        It is plain Python with access to shapes, arguments and parameters.
+        """
         self.shape_rule = self._checked(function, "shape", scratch=False)
         return function
 

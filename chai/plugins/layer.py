@@ -153,7 +153,6 @@ class CustomLayer(Layer):
             return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Return whether an int8 implementation should run if the inputs are codes on the device."""
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
@@ -162,6 +161,11 @@ class CustomLayer(Layer):
         tops = self.shapes(*bottoms)
         fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
         return bool(fit) and fit[0].priority >= plain[0].priority
+
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        bottoms, tops = (tuple(formats[b] for b in side) for side in (self.bottoms, self.tops))
+        frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
+        return lambda *codes: frame.run(codes)
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Return the implementation for float32 inputs of these shapes, with the reason, as text."""
@@ -183,8 +187,10 @@ class CustomLayer(Layer):
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Return the fields of x that do not depend on sizes: trained parameters and the results of setup, which is run
-        once."""
+        """Return the fields of x that do not depend on sizes.
+
+        They are the trained parameters and the results of setup, which runs once.
+        """
         with self.turn:
             if self._constants is None:
                 found = {**constants(self.blobs), "data": {}}

@@ -207,12 +207,14 @@ def _existing(place: str | Path) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    return sorted(place.glob("*.py")) if place.is_dir() else [place]
+    return sorted(f for f in place.iterdir() if f.suffix in KINDS) if place.is_dir() else [place]
 
 
 def _uncached(name: str, file: Path) -> Loader:
-    """Return Python's loader without bytecode files, which would be used after an edit in the same second that keeps
-    the size."""
+    """Return Python's loader without bytecode files.
+
+    They would be used after an edit in the same second that keeps the size.
+    """
     from importlib.machinery import SourceFileLoader
 
     class Loader(SourceFileLoader):
@@ -225,21 +227,36 @@ def _uncached(name: str, file: Path) -> Loader:
 
 
 def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
-    """Run a file unless it is unchanged, and return the types that it registered in ``into``."""
-    import importlib.util
-
+    """Take the types of a file unless it is unchanged, and return those that it registered in ``into``."""
     stamp = file.stat().st_mtime_ns
     known = into.files.get(file)
     if known is not None and known[0] == stamp:
         return known[1]
+    define = KINDS.get(file.suffix)
+    if define is None:
+        raise PluginError(f"custom layers: {file} is not a Python file", hint=f"expected {' or '.join(KINDS)}")
+    before = dict(into.types)
+    define(file, into)
+    types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
+    for gone in set(known[1] if known else ()).difference(types):
+        custom = into.types.get(gone)
+        if custom is not None and custom.place.startswith(f"{file}:"):
+            into.unregister(gone)
+    into.files[file] = stamp, types
+    return types
+
+
+def _run(file: Path, into: registry.Registry) -> None:
+    """Run a Python file, which registers its types in ``into``."""
+    import importlib.util
+
     log.info("custom layers: running %s", file)
     name = f"chai_custom.{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file, loader=_uncached(name, file))
-    if file.suffix != ".py" or spec is None or spec.loader is None:
-        raise PluginError(f"custom layers: {file} is not a Python file")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    before = dict(into.types)
     try:
         with registry.registering(name, into):
             spec.loader.exec_module(module)
@@ -249,13 +266,10 @@ def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
         lines = [n for f, n in frames(error) if f == str(file)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else 1)
         raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
-    types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
-    for gone in set(known[1] if known else ()).difference(types):
-        custom = into.types.get(gone)
-        if custom is not None and custom.place.startswith(f"{file}:"):
-            into.unregister(gone)
-    into.files[file] = stamp, types
-    return types
+
+
+# How the types of a file are registered, by the file's ending.
+KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run}
 
 
 @lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,81 +111,97 @@ def _target(function: Function) -> Registry:
     return target if getattr(function, "__module__", None) == module else REGISTRY
 
 
-def custom(
-    type: str,
-    *,
-    jit: bool = True,
-    args: Mapping[str, Any] | None = None,
-    layout: str = "NCHW",
-    dtype: str = "float32",
-    inplace: bool = False,
-    fuse: tuple[str, ...] = (),
-    override: bool | None = None,
-    parallel: bool = False,
-    fastmath: Any = None,
-    boundscheck: bool = True,
-    max_threads: int | None = None,
-    per_image: bool = False,
-    scratch: Mapping[str, Any] | None = None,
-    ports: int = 1,
-    version: str = "",
-    output: OutputKind | None = None,
-    replace: bool = False,
-) -> Callable[[Function], CustomType]:
-    """Register the decorated function as the custom layer of a prototxt ``type``.
+# Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
+FORMS: Mapping[str, str] = {}
 
-    The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
-    be a method, with self before x.
 
-    ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
-                   is a numba dispatcher already keeps its own options
-    ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
-    ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
-    ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
-    ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
-    ``inplace``    tops are copies of the bottoms before the call
-    ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
-    ``override``   required for a built-in type: True computes all its layers, False only those flagged
-                   user_defined_layer
-    ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
-                   allows vectorised sums and keeps the meaning of NaN and infinity
-    ``max_threads``   maximum number of threads of a parallel kernel
-    ``per_image``  called once per image, with a batch of one
-    ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
-    ``version``    of the layer; shown by ``chai layers``
-    ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
-    ``replace``    replace a definition in another file
+class Custom:
+    """The decorator ``@chai.custom(type)``, and the other ways to define a type as its attributes (FORMS)."""
 
-    Raises PluginError with the function's place for invalid options.
-    """
-    from .definition import SAFE_MATH, CustomType, Options, place_of
+    def __call__(
+        self,
+        type: str,
+        *,
+        jit: bool = True,
+        args: Mapping[str, Any] | None = None,
+        layout: str = "NCHW",
+        dtype: str = "float32",
+        inplace: bool = False,
+        fuse: tuple[str, ...] = (),
+        override: bool | None = None,
+        parallel: bool = False,
+        fastmath: Any = None,
+        boundscheck: bool = True,
+        max_threads: int | None = None,
+        per_image: bool = False,
+        scratch: Mapping[str, Any] | None = None,
+        ports: int = 1,
+        version: str = "",
+        output: OutputKind | None = None,
+        replace: bool = False,
+    ) -> Callable[[Function], CustomType]:
+        """Register the decorated function as the custom layer of a prototxt ``type``.
 
-    options = Options(
-        dict(args or {}),
-        layout,
-        dtype,
-        inplace,
-        tuple(fuse),
-        override,
-        parallel,
-        SAFE_MATH if fastmath is None else fastmath,
-        boundscheck,
-        max_threads,
-        per_image,
-        dict(scratch or {}),
-        ports,
-        version,
-        output,
-    )
+        The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
+        be a method, with self before x.
 
-    def register(function: Function) -> CustomType:
-        if override is None and isinstance(type, str) and layers.find(type) is not None:
-            raise PluginError(
-                f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
-                hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
-            )
-        made = CustomType(type, function, jit, options)
-        _target(function).register(made, replace)
-        return made
+        ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
+                       is a numba dispatcher already keeps its own options
+        ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
+        ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
+        ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
+        ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
+        ``inplace``    tops are copies of the bottoms before the call
+        ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
+        ``override``   required for a built-in type: True computes all its layers, False only those flagged
+                       user_defined_layer
+        ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
+                       allows vectorised sums and keeps the meaning of NaN and infinity
+        ``max_threads``   maximum number of threads of a parallel kernel
+        ``per_image``  called once per image, with a batch of one
+        ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
+        ``version``    of the layer; shown by ``chai layers``
+        ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
+        ``replace``    replace a definition in another file
 
-    return register
+        Raises PluginError with the function's place for invalid options.
+        """
+        from .definition import SAFE_MATH, CustomType, Options, place_of
+
+        options = Options(
+            dict(args or {}),
+            layout,
+            dtype,
+            inplace,
+            tuple(fuse),
+            override,
+            parallel,
+            SAFE_MATH if fastmath is None else fastmath,
+            boundscheck,
+            max_threads,
+            per_image,
+            dict(scratch or {}),
+            ports,
+            version,
+            output,
+        )
+
+        def register(function: Function) -> CustomType:
+            if override is None and isinstance(type, str) and layers.find(type) is not None:
+                raise PluginError(
+                    f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
+                    hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+                )
+            made = CustomType(type, function, jit, options)
+            _target(function).register(made, replace)
+            return made
+
+        return register
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FORMS:
+            raise AttributeError(f"chai.custom has no form {name!r}" + (f", only {', '.join(FORMS)}" if FORMS else ""))
+        return getattr(import_module(FORMS[name], __package__), name)
+
+
+custom = Custom()

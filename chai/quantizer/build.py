@@ -255,8 +255,10 @@ class Builder:
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """Return the format of a blob that gives the outputs of ``layers`` the least squared error, relative to the
-        energy of each."""
+        """Return the format of a blob with the least squared error at the outputs of ``layers``.
+
+        The errors are relative to the energy of each output.
+        """
         inputs = []
         for layer in layers:
             run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]

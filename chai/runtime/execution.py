@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,12 +17,10 @@ from ..codegen.chain import codes_of
 from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
-from ..graph import Layer
 from ..kernels.codes import pack, unpack
 from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Unpack
-from ..plugins import CustomLayer
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
 from .dump import dump
@@ -98,7 +96,7 @@ class Execution:
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, ())
             elif isinstance(step, HostStep) and step.codes:
-                self._on_codes(step.layer)  # compiled now, not at the first image
+                step.layer.on_codes(self.shapes, self.formats)  # compiled now, not at the first image
 
     def close(self) -> None:
         """Release the Programs' resources on the device as soon as no batch is running."""
@@ -259,17 +257,10 @@ class Execution:
 
     def _host(self, step: HostStep, slot: Slot) -> StepTime:
         layer, side = step.layer, slot.side(step.side)
-        compute = self._on_codes(layer) if step.codes else None
+        compute = layer.on_codes(self.shapes, self.formats) if step.codes else None
         tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
         side.update(zip(layer.tops, tops))
         return timed
-
-    def _on_codes(self, layer: Layer) -> Callable[..., tuple[Array, ...]]:
-        """Return a custom layer's forward from codes to codes."""
-        assert isinstance(layer, CustomLayer)
-        formats = tuple(tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
-        frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))
-        return lambda *bottoms: frame.run(bottoms)
 
     def _device(self, i: int, step: DeviceStep, programs: list[Program], slot: Slot) -> list[StepTime]:
         ran = []

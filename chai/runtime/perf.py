@@ -187,8 +187,10 @@ class PerfInfo:
         return 100 * ms / (fsum((self.steps_ms, self.feed_ms, self.between_ms)) or 1.0)
 
     def throughput(self) -> str:
-        """Return one line: time of the pass, images, images per second. If an accelerator measured its own time, its
-        share of the overlay's steps follows: the rest is moving blobs and waiting."""
+        """Return one line: time of the pass, images, images per second.
+
+        If an accelerator measured its own time, its share of the overlay's steps follows: the rest is moving blobs and waiting.
+        """
         line = f"wall {self.wall_ms:.3f} ms"
         if self.passes:
             _, least, p90 = spread([p.wall_ms for p in self.passes])

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Device
     from ..fixed import Format
-    from ..images.preprocess import Card
     from ..overlay import Overlay
+    from ..zoo.card import Card
     from .execution import Execution
 
 log = logger("chai")
@@ -148,7 +148,7 @@ class PrototxtSource:
 
     @cached_property
     def card(self) -> Card:
-        from ..images.preprocess import read_card
+        from ..zoo.card import read_card
 
         return read_card(self.graph.path)
 

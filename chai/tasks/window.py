@@ -30,7 +30,7 @@ class Window(NamedTuple):
 
     def staged(self, source: Shape, overlay: Overlay) -> str | None:
         """Return why the overlay cannot hold the rows of an input (N, C, H, W) that a window reads; None if it can."""
-        channels = round_up(source[1], overlay.layout.channels_per_word)
+        channels = round_up(source[1], overlay.array.inputs)
         need = self.extent(0) * source[3] * channels
         if need <= overlay.buffers.input.bytes:
             return None

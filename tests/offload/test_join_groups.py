@@ -81,7 +81,7 @@ CHOICES = {
     "no whole words": ((20, 6, 3, 3), 2, 2),
     "three of four": ((12, 4, 3, 3), 3, 3),
     "depthwise": ((96, 1, 3, 3), 96, 1),
-    "two outputs per input": ((64, 1, 3, 3), 32, 16),
+    "two outputs per input": ((64, 1, 3, 3), 32, 8),
     "one group": ((5, 3, 3, 3), 1, 1),
 }
 

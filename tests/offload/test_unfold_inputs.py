@@ -253,5 +253,5 @@ def test_another_geometry_in_a_compiled_file_is_refused(tmp_path: Path) -> None:
     refused("no layer writes blob 'data unfolded'")
     step["unfold"] = good
     for zeros in (-1, 5 * 42 * 4 + 1):
-        task["zeros"] = zeros
+        task["zero_weights"] = zeros
         refused(f"task 0: {zeros} of its weights are zeros")

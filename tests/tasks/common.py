@@ -36,6 +36,7 @@ FORMS = [
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
 shifts = st.integers(0, 40)
+zeros = st.sampled_from([0, 0, -128])  # zero points
 
 
 def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
@@ -69,9 +70,11 @@ def factors(rng: np.random.Generator, shape: tuple[int, ...], shift: int, least:
     return rng.integers(-most if least else 0, most + 1, shape)
 
 
-def clamps(rng: np.random.Generator) -> tuple[int, int]:
-    largest = int(rng.choice([127, 31]))
-    return int(rng.choice([0, -largest - 1])), largest
+def clamps(rng: np.random.Generator, zero: int = 0) -> tuple[int, int]:
+    """The ends of signed codes, of those behind a ReLU, and of unsigned codes."""
+    if zero:
+        return zero, int(rng.choice([127, 31]))
+    return tuple(map(int, rng.choice([(0, 127), (-128, 127), (0, 31), (-32, 31), (0, 63)])))
 
 
 def requantized(sums: Array, r: Requantization) -> Array:
@@ -79,33 +82,37 @@ def requantized(sums: Array, r: Requantization) -> Array:
     m = np.broadcast_to(r.multiplier, sums.shape)
     negative = m if r.negative is None else np.broadcast_to(r.negative, sums.shape)
     flat = zip(sums.ravel().tolist(), m.ravel().tolist(), negative.ravel().tolist())
-    found = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n) for a, p, n in flat]
+    found = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n, r.zero) for a, p, n in flat]
     return np.array(found, np.int64).reshape(sums.shape)
 
 
 def defined(task: Task, *given: Array) -> Array:
     """What a Task writes, by the reference."""
     if isinstance(task, Conv):
-        w = task.window
+        w, weights = task.window, np.asarray(task.weights).astype(np.int64)
+        bias = task.bias + task.zero * weights.sum((1, 2, 3))  # of the true sum
+        values = given[0].astype(np.int64) - task.zero
         return requantized(
-            reference.convolution(given[0], task.weights, task.bias.tolist(), w.stride, w.pad, w.dilation, task.group),
+            reference.convolution(values, weights, bias.tolist(), w.stride, w.pad, w.dilation, task.group),
             task.requantization,
         )
     if isinstance(task, Pool):
-        w = task.window
-        sums = reference.pooled(given[0], w.kernel, w.stride, w.pad, task.out, task.requantization is None)
+        w, maximum = task.window, task.requantization is None
+        values = given[0].astype(np.int64) - (0 if maximum else task.zero)
+        sums = reference.pooled(values, w.kernel, w.stride, w.pad, task.out, maximum)
         return sums if task.requantization is None else requantized(sums, task.requantization)
     if isinstance(task, Eltwise):
         r = task.requantization
+        zeros = task.zeros or (0,) * len(given)
         found = []
-        for values in zip(*(x.ravel().tolist() for x in given)):
+        for values in zip(*((x.astype(np.int64) - zero).ravel().tolist() for x, zero in zip(given, zeros))):
             total = sum(v * m for v, m in zip(values, task.factors))
             if task.negative is not None and total < 0:
                 total = sum(v * m for v, m in zip(values, task.negative))
-            found.append(reference.requantize(total, 1, r.shift, r.low, r.high))
+            found.append(reference.requantize(total, 1, r.shift, r.low, r.high, zero=r.zero))
         return np.array(found, np.int64).reshape(given[0].shape)
     assert isinstance(task, Copy)
-    whole = given[0].astype(np.int64)
+    whole = given[0].astype(np.int64) - (0 if task.requantization is None else task.zero)
     return whole if task.requantization is None else requantized(whole, task.requantization)
 
 

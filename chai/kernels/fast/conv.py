@@ -30,7 +30,7 @@ def kernel(task: Conv) -> Kernel | None:
     def run(x: Array, out: Array, scratch: Scratch) -> None:
         wide = matrices(task.weights, task.group, scratch.take)
         for image, result in zip(x, out):
-            for rows, band in columns(image, task.window, task.group, COLUMNS, scratch):
+            for rows, band in columns(image, task.window, task.group, COLUMNS, scratch, task.zero):
                 sums = scratch.take("sums", task.group, m // task.group, band.shape[2])
                 np.matmul(wide, band, out=sums)
                 _requantize(sums.reshape(1, m, rows.stop - rows.start, -1), task, result[np.newaxis, :, rows])
@@ -41,7 +41,7 @@ def kernel(task: Conv) -> Kernel | None:
 def _taps(x: Array, task: Conv) -> Array:
     """Return the sums of a depthwise convolution, without a matrix product."""
     weights = np.asarray(task.weights).astype(np.float32)
-    return conv2d(x.astype(np.float32), weights, None, task.window, task.group)
+    return conv2d(x.astype(np.float32), weights, None, task.window, task.group, task.zero)
 
 
 def _requantize(sums: Array, task: Conv, out: Array) -> None:

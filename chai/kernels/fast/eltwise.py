@@ -16,4 +16,5 @@ def kernel(task: Eltwise) -> Kernel | None:
     if len(task.factors) != 2 or task.negative is not None:
         return None
     factors = (task.factors[0], task.factors[1])
-    return lambda a, b, out, _: codes.add(a, b, factors, task.requantization, out)
+    addend = -sum(zero * m for zero, m in zip(task.zeros, factors))
+    return lambda a, b, out, _: codes.add(a, b, factors, addend, task.requantization, out)
