@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -196,11 +195,11 @@ def _search(
     """
     tried: dict[Recipe, float] = {}
 
-    def attempt(recipe: Recipe) -> Built:
+    def attempt(recipe: Recipe, best: Built | None = None) -> Built:
         progress.begin(str(recipe))
         costs = journal.costs(recipe)
         if costs is None:
-            built = builder.judged(recipe)
+            built = builder.judged(recipe, best)
             journal.add(built)
         else:
             built = Built(recipe, builder.graph, {}, *costs)
@@ -216,7 +215,7 @@ def _search(
         base = best.recipe
         for recipe in changed(base, stage):
             if recipe not in tried:
-                built = attempt(recipe)
+                built = attempt(recipe, best)
                 # among many recipes one always looks better on a few images: require more than chance
                 kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
                 best = built if kept else best
@@ -236,12 +235,10 @@ class _Progress:
         self.total = networks * layers
         self.done = 0
         self.what = ""
-        self._lock = Lock()
 
     def begin(self, what: str) -> None:
         self.what = what
 
     def tick(self) -> None:
-        with self._lock:
-            self.done += 1
-            self.watch(self.what, min(0.99, self.done / self.total))
+        self.done += 1
+        self.watch(self.what, min(0.99, self.done / self.total))
