@@ -109,6 +109,13 @@ class Planner:
 
     def add(self, stage: Stage) -> None:
         """Plan one kernel more."""
+        source, sizes, local = self.source(stage)
+        arguments = tuple(self._argument(binding, stage) for binding in stage.bindings)
+        launch = Launch(stage.entry, source, stage.options, arguments, sizes, local, stage.threads, stage.place)
+        self.plan.launches.append(launch)
+
+    def source(self, stage: Stage) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Return the whole text of a kernel, and its global and local work sizes."""
         for binding in stage.bindings:
             if isinstance(binding, (Tensor, Size, Buffer)):
                 self._check_port(binding.port, stage.place)
@@ -119,15 +126,8 @@ class Planner:
                 line, what, hint = found
                 raise self.wrong(f"{name}:{line}: {what}; half is computed as float here", stage.place, hint)
         sizes, local = work(stage.work, self.dims[stage.work.port], lambda m: self.wrong(m, stage.place))
-        arguments = tuple(self._argument(binding, stage) for binding in stage.bindings)
-        source = self.source(stage, sizes, local)
-        launch = Launch(stage.entry, source, stage.options, arguments, sizes, local, stage.threads, stage.place)
-        self.plan.launches.append(launch)
-
-    def source(self, stage: Stage, sizes: Sequence[int], local: Sequence[int]) -> str:
-        """Return the whole text of a kernel."""
         try:
-            return rendering.text(stage, self.dims, self.values, sizes, local)
+            return rendering.text(stage, self.dims, self.values, sizes, local), sizes, local
         except PluginError as error:
             raise self.wrong(error.message, stage.place) from None
 
