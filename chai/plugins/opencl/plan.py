@@ -156,17 +156,26 @@ class Planner:
             return {"type": "int32", "value": self.dims[binding.port][binding.dim]}
         if isinstance(binding, Given):
             return scalar(binding.kind, self.values[binding.name])
-        if binding not in self._buffers:
-            self._buffers[binding] = self._added(binding, stage)
-        return {"region": self._buffers[binding]}
+        key = binding.number if isinstance(binding, Buffer) else binding
+        if key not in self._buffers:
+            self._buffers[key] = self._added(binding, stage)
+        elif isinstance(binding, Buffer):
+            sizes = self.plan.sizes[self._buffers[key]], self._bytes(binding, stage)
+            if sizes[0] != sizes[1]:
+                raise self.wrong(f"buffer {key} has {sizes[1]} bytes here and {sizes[0]} before", stage.place)
+        return {"region": self._buffers[key]}
+
+    def _bytes(self, buffer: Buffer, stage: Stage) -> int:
+        """Return the size of a buffer."""
+        size = _evaluated(buffer.size, self.dims[buffer.port], lambda m: self.wrong(m, stage.place))
+        if not 0 < size <= limits().activation_bytes:
+            raise self.wrong(f"a buffer of {size} bytes ({buffer.size.text})", stage.place)
+        return size
 
     def _added(self, binding: Tensor | Trained | Buffer, stage: Stage) -> int:
         plan = self.plan
         if isinstance(binding, Buffer):
-            size = _evaluated(binding.size, self.dims[binding.port], lambda m: self.wrong(m, stage.place))
-            if not 0 < size <= limits().activation_bytes:
-                raise self.wrong(f"a buffer of {size} bytes ({binding.size.text})", stage.place)
-            return plan.buffer(size)
+            return plan.buffer(self._bytes(binding, stage))
         if isinstance(binding, Trained):
             blobs = self.layer.constants()["custom_float_params"]
             if binding.blob >= len(blobs):
