@@ -223,17 +223,17 @@ class Native:
             )
         return memory
 
+    def _extents(self) -> ctypes.Array[Extent]:
+        """Return the sizes of the buffers."""
+        hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
+        writable = [0] * len(self._loads) + hosts[len(self._loads) :]
+        pairs = [(self._size, self._size), (self._constants.size, 0), *zip(hosts, writable)]
+        return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
+
     def _check(self) -> None:
         """Let the library check the table: every byte that an operation can touch lies in its buffer."""
-        sizes = [(self._size, self._size), (self._constants.size, 0)]
-        for i, part in enumerate((*self._loads, *self._stores)):
-            bytes = prod(self._shape(part))
-            sizes.append((bytes, 0 if i < len(self._loads) else bytes))
-        extents = (Extent * len(sizes))(*(Extent(*size) for size in sizes))
-        calls, number = self._library.calls, self._library.number
-        wrong = calls.chai_check(
-            number, self._table, ctypes.c_int64(len(self._table)), extents, ctypes.c_int64(len(sizes))
-        )
+        extents, calls, count = self._extents(), self._library.calls, ctypes.c_int64(len(self._table))
+        wrong = calls.chai_check(self._library.number, self._table, count, extents, ctypes.c_int64(len(extents)))
         if wrong >= 0:
             kind = Kind(self._table[wrong].kind).name.lower()
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
