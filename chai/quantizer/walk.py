@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import devices
 from ..blob import Shape
-from ..devices.base import Work
+from ..devices.base import Program, Work
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
@@ -120,9 +120,15 @@ class Emulation:
     def step(self, layer: Layer, states: Sequence[State]) -> None:
         """Run one layer on all batches."""
         tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
+        programs: dict[tuple[Shape, ...], Program] = {}  # batches differ in size at most at the end
         for state in states:
             if tasks is not None:
-                self._on_device(layer, tasks, state)
+                shapes = tuple(state.shapes[b] for b in layer.bottoms)
+                if shapes not in programs:
+                    programs[shapes] = self.device.compile(Work(self.overlay, tasks, state.shapes))
+                blobs = {b: state.code(b) for b in layer.bottoms}
+                programs[shapes].run(blobs)
+                state.codes.update((t, blobs[t]) for t in layer.tops)
             else:
                 self._on_host(layer, state)
 
@@ -132,11 +138,6 @@ class Emulation:
         except Unsupported as reason:
             self.refused[layer.name] = str(reason)
             return None
-
-    def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
-        blobs = {b: state.code(b) for b in layer.bottoms}
-        self.device.compile(Work(self.overlay, tasks, state.shapes)).run(blobs)
-        state.codes.update((t, blobs[t]) for t in layer.tops)
 
     def _on_host(self, layer: Layer, state: State) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
