@@ -146,6 +146,7 @@ class Net(Shared):
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
+                layer.end_with(self)
         self._losses = Losses(self.graph)
         self._keep = kept_blobs(self.graph, keep) | self._losses.reads
         sizes = dict(self.graph.inputs)

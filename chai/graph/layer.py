@@ -109,6 +109,9 @@ class Layer:
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
 
+    def close(self) -> None:
+        """Release what it holds besides arrays, when its network is closed."""
+
     def changed(self) -> None:
         """Discard everything derived from the trained parameters, which may have changed."""
 

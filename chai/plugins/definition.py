@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any, ClassVar
@@ -34,7 +35,7 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of the decorator except type and jit; see ``custom``."""
+    """The arguments of the decorator except type and jit, see ``custom``; and what kernels in OpenCL need."""
 
     args: Mapping[str, Any] = field(default_factory=dict)
     layout: str = "NCHW"
@@ -51,6 +52,7 @@ class Options:
     ports: int = 1
     version: str = ""
     output: OutputKind | None = None
+    first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
 
 
 class Definition:
@@ -124,6 +126,12 @@ class CustomType(Definition):
         """
         self.shape_rule = self._checked(function, "shape", scratch=False)
         return function
+
+    def with_shape(self, function: Function) -> CustomType:
+        """Return the same type with this shape function."""
+        made = copy(self)
+        made.shape(function)
+        return made
 
     def setup(self, function: Function) -> Function:
         """Register ``f(x, **args)``: plain Python, run once per layer, and again after its parameters change.
@@ -250,7 +258,10 @@ def takes_self(function: Function) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Return path:line of a function."""
+    """Return path:line of a function, or of the description of kernels."""
+    place: str | None = getattr(function, "place", None)
+    if place is not None:
+        return place
     python = getattr(function, "py_func", function)
     code = getattr(getattr(python, "__wrapped__", python), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -126,6 +126,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     if env().custom:
         load_named()
     own: dict[str, Definition] = {}
+    shapes: dict[str, Callable[..., Any]] = {}
     for source in _listed(custom):
         for type, definition in _types_of(source).items():
             before = own.setdefault(type, definition)
@@ -134,7 +135,11 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    return registry.Registry(own, registry.REGISTRY, strict)
+        if isinstance(source, (str, Path)):
+            shapes |= _own_types[_existing(source)].shapes
+    made = registry.Registry(own, registry.REGISTRY, strict)
+    made.shapes = shapes
+    return made
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:
@@ -239,9 +244,8 @@ def _uncached(name: str, file: Path) -> Loader:
 
 def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
     """Take the types of a file unless it is unchanged, and return those that it registered in ``into``."""
-    stamp = file.stat().st_mtime_ns
     known = into.files.get(file)
-    if known is not None and known[0] == stamp:
+    if known is not None and known[0] == _stamp(file, into):
         return known[1]
     define = KINDS.get(file.suffix)
     if define is None:
@@ -253,8 +257,14 @@ def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
         custom = into.types.get(gone)
         if custom is not None and custom.place.startswith(f"{file}:"):
             into.unregister(gone)
-    into.files[file] = stamp, types
+    into.files[file] = _stamp(file, into), types
     return types
+
+
+def _stamp(file: Path, types: registry.Registry) -> int:
+    """Return a number that changes with a file, or with another that it names."""
+    files = (file, *types.named.get(file, ()))
+    return hash(tuple(f.stat().st_mtime_ns if f.exists() else 0 for f in files))
 
 
 def _run(file: Path, into: registry.Registry) -> None:
@@ -279,8 +289,15 @@ def _run(file: Path, into: registry.Registry) -> None:
         raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
 
 
+def _describe(file: Path, into: registry.Registry) -> None:
+    """Register the OpenCL layers that an XML file describes."""
+    from .opencl.types import register
+
+    register(file, into)
+
+
 # How the types of a file are registered, by the file's ending.
-KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run}
+KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run, ".xml": _describe}
 
 
 @lru_cache(maxsize=1)

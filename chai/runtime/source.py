@@ -277,6 +277,7 @@ class PrototxtSource:
         self._forget()
         for layer in self.graph.layers:
             layer.blobs = []
+            layer.close()
 
 
 def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
