@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
+from ..util.sharing import Turn
 from ..util.text import visible
 from .arguments import check_default
 
@@ -51,6 +52,8 @@ class Options:
     ports: int = 1
     version: str = ""
     output: OutputKind | None = None
+    dynamic: bool = False  # the sizes of its tops depend on data: the function returns them
+    bottoms: tuple[int, int | None] = (1, None)  # minimum, maximum
 
 
 class CustomType:
@@ -68,6 +71,7 @@ class CustomType:
         self.options = options
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
+        self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
         self.place = place_of(function)
@@ -238,7 +242,9 @@ def takes_self(function: Function) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Return path:line of a function."""
+    """Return path:line of a function; its attribute ``place`` if it calls the code of a class."""
+    if isinstance(place := getattr(function, "place", None), str):
+        return place
     python = getattr(function, "py_func", function)
     code = getattr(getattr(python, "__wrapped__", python), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import layers
@@ -33,6 +34,8 @@ class Registry:
     ) -> None:
         self.types: dict[str, CustomType] = {}
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
+        self.folders: list[Path] = []  # where Python layers are looked for, by the module that they name
+        self.modules: Mapping[str, ModuleType] = {}  # likewise, modules that are imported
         self.parent = parent
         self.strict = strict
         if own:
