@@ -47,13 +47,13 @@ class Layer:
 
     message: ClassVar[str | None] = None  # name of its *_param message
     Params: ClassVar[type] = NoParams
-    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, 1)  # minimum, maximum (None: no maximum)
+    bottoms_allowed: tuple[int, int | None] = (1, 1)  # minimum, maximum (None: no maximum)
     tops_allowed: ClassVar[tuple[int, int | None]] = (1, 1)
     source: ClassVar[bool] = False  # its tops are the inputs of the network
     training_only: ClassVar[bool] = False  # dropped in phase TEST: losses and metrics
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
-    dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
+    dynamic: bool = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     clamps: bool = False  # whether its forward applies ``slope`` itself

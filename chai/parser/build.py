@@ -18,6 +18,9 @@ from .fill import fill
 from .message import Message, parameters
 
 PHASES = ("TRAIN", "TEST")
+_NAMED = (
+    "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); no other place is searched"
+)
 
 
 class State:
@@ -67,7 +70,7 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
     wiring = _Wiring(graph, state)
     for message in messages:
         if state.includes(message):
-            wiring.add(message, _make(message, custom, graph.name or Path(source.path).stem))
+            wiring.add(message, _make(message, custom, graph.name or Path(source.path).stem, state.phase))
         else:
             wiring.left_out.update(dict.fromkeys(message.all("top"), message.get("name", "")))
     wiring.finish()
@@ -81,7 +84,7 @@ def _not_a_network(net: Message) -> str | None:
     return None
 
 
-def _make(message: Message, custom: Registry, network: str) -> Layer:
+def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer:
     name = message.get("name", "")
     where = message.values.get("name", message.values.get("type"))
     start, end = (where[0].start, where[0].end) if where else (message.start, message.start + 1)
@@ -101,14 +104,15 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
             from ..plugins.fields import CustomParams
 
             params = fill(CustomParams, message.get("xcustom_param"))
-            # Caffe's own Python layers say which class to import: no registered type is that class unless the user says so
-            named = message.has("python_param") and not flagged
-            layer = None if named else make(custom, name, type, params, flagged, partial(parameters, message), network)
+            code = None if flagged else message.get("python_param")
+            key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
+            phase_number = PHASES.index(message.get("phase", phase))
+            fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
+            layer = make(custom, name, type, params, flagged, fields, network, key)
             if layer is None:
+                hint = _near(type) if code is None else _NAMED
                 raise UnknownLayer(
-                    f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
-                    layer=name,
-                    hint=_near(type),
+                    f"layer {name!r}: type {type!r} has no definition here{_code(code)}", layer=name, hint=hint
                 )
         else:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
@@ -126,12 +130,11 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
     return layer
 
 
-def _code(message: Message) -> str:
+def _code(code: Message | None) -> str:
     """Return class and module of a Python layer for an error message; "" for other layers."""
-    code = message.get("python_param")
-    return (
-        f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""
-    )
+    if code is None:
+        return ""
+    return f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}"
 
 
 def _near(type: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
+from ..util.sharing import Turn
 from ..util.text import visible
 from .arguments import check_default
 
@@ -53,6 +54,8 @@ class Options:
     version: str = ""
     output: OutputKind | None = None
     first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
+    dynamic: bool = False  # the sizes of its tops depend on data: the function returns them
+    bottoms: tuple[int, int | None] = (1, None)  # minimum, maximum
 
 
 class CustomType:
@@ -70,6 +73,7 @@ class CustomType:
         self.options = options
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
+        self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
         self.place = place_of(function)
@@ -246,9 +250,8 @@ def takes_self(function: Function) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Return path:line of a function, or of the description of kernels."""
-    place: str | None = getattr(function, "place", None)
-    if place is not None:
+    """Return path:line of a function; its attribute ``place`` if its code is elsewhere: a class, the XML of kernels."""
+    if isinstance(place := getattr(function, "place", None), str):
         return place
     python = getattr(function, "py_func", function)
     code = getattr(getattr(python, "__wrapped__", python), "__code__", None)

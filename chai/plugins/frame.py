@@ -232,14 +232,16 @@ class Frame:
             for n in range(self._batch):
                 self._call(self._image(inputs, n), self._image(outputs, n), compiled)
         else:
-            self._call(inputs, outputs, compiled)
+            for top, array in zip(guarded, self._call(inputs, outputs, compiled) or ()):
+                top.array = array
         return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
         """Return image n of blobs that have one per image, and other blobs whole."""
         return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
 
-    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> None:
+    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> Any:
+        """Call the function on these buffers; return the tops if their sizes are ``dynamic``."""
         x = xChangeLayer(self.static)
         self._fill(x, inputs, outputs)
         given = self._given(x)
@@ -250,9 +252,12 @@ class Frame:
         else:
             python = self._python
             result = failure.run(self.layer.where, lambda: python(*given), function)
+        x.__dict__["endclk"] = perf_counter()
+        if self.options.dynamic:
+            return result
         if result is not None:
             self._take(result, outputs)
-        x.__dict__["endclk"] = perf_counter()
+        return None
 
     def _take(self, result: Any, outputs: Sequence[Array]) -> None:
         """Copy the arrays that the function returned into the tops: one per top, of its shape or flat."""
