@@ -83,9 +83,8 @@ class CustomLayer(Layer):
 
     def opencl_source(self, *bottoms: Shape) -> str | None:
         """Return the source that is compiled for inputs of these shapes, if OpenCL computes this layer."""
-        of = getattr(self.custom.function, "source", None)
-        text: str | None = None if of is None else of(self, bottoms, self.shapes(*bottoms))
-        return text
+        write: Callable[[], str] | None = getattr(self.frame(bottoms).python, "opencl_source", None)
+        return None if write is None else write()
 
     @property
     def clamps(self) -> bool:  # type: ignore[override]
