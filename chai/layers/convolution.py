@@ -41,7 +41,7 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
-        channels = round_up(bottoms[0][1], overlay.layout.channels_per_word)
+        channels = round_up(bottoms[0][1], overlay.array.inputs)
         need = window.extent(0) * bottoms[0][3] * channels
         if need > overlay.buffers.input.bytes:
             return (
@@ -66,7 +66,8 @@ class Convolution(WindowLayer):
         weights, (bottom,), (top,) = self.evened(self.blobs[0]), self.bottoms, self.tops
         codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
-        return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
+        zero = target.formats[bottom].zero
+        return [Conv(self.bottoms, top, self.origin, codes, added, self.window, self.params.group, r, zero)]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:
