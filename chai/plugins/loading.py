@@ -175,11 +175,12 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    found = registry.Registry(own, registry.REGISTRY, strict)
-    paths = [_existing(source) for source in sources if isinstance(source, (str, Path))]
-    found.folders = [path for path in paths if path.is_dir()]
-    found.modules = sys.modules if len(sources) < len(given) else {}
-    return found
+    made = registry.Registry(own, registry.REGISTRY, strict)
+    made.modules = sys.modules if len(sources) < len(given) else {}
+    for place in [_existing(source) for source in sources if isinstance(source, (str, Path))]:
+        made.shapes |= _own_types[place].shapes
+        made.folders += [place] if place.is_dir() else []
+    return made
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:
