@@ -142,8 +142,8 @@ class Frame:
         return x
 
     def _given(self, x: xChangeLayer) -> tuple[Any, ...]:
-        before, behind = self.around
-        return (*before, x, *behind)
+        before, after = self.around
+        return (*before, x, *after)
 
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the function's arguments before x (self) and after it (named arguments)."""

@@ -176,7 +176,6 @@ class CustomLayer(Layer):
             return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Return whether an int8 implementation should run if the inputs are codes on the device."""
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
@@ -185,6 +184,11 @@ class CustomLayer(Layer):
         tops = self.shapes(*bottoms)
         fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
         return bool(fit) and fit[0].priority >= plain[0].priority
+
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        bottoms, tops = (tuple(formats[b] for b in side) for side in (self.bottoms, self.tops))
+        frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
+        return lambda *codes: frame.run(codes)
 
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Return the implementation for float32 inputs of these shapes, with the reason, as text."""
@@ -213,8 +217,10 @@ class CustomLayer(Layer):
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Return the fields of x that do not depend on sizes: trained parameters and the results of setup, which is run
-        once."""
+        """Return the fields of x that do not depend on sizes.
+
+        They are the trained parameters and the results of setup, which runs once.
+        """
         with self.turn:
             if self._constants is None:
                 found = {**constants(self.blobs), "data": self._data}
@@ -260,11 +266,15 @@ def make(
     """
     custom = lookup(registry, key or type)
     if custom is not None:
+        if not isinstance(custom, CustomType):
+            what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
+            raise PluginError(what, layer=name, hint="compile the network again")
         rule = registry.shape_rule(type)
         custom = custom if rule is None else custom.with_shape(rule)
         values = fields() if custom.options.args else {}
-        names = {"name": name, "type": type, "params": params}
-        return CustomLayer(custom, values, network, registry.strict, key, registry.resources, **names)
+        return CustomLayer(
+            custom, values, network, registry.strict, key, registry.resources, name=name, type=type, params=params
+        )
     if flagged:
         near = did_you_mean(key or type, registry.known(), listed="registered" if registry.known() else None)
         module, _, cls = (key or type).rpartition(".")

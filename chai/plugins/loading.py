@@ -17,13 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import layers
 from ..env import env
 from ..errors import PluginError
 from ..util.files import content
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from . import registry
-from .definition import CustomType, plain_type
+from .definition import Definition, plain_type
 from .python import caffe, modules
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def load_shipped() -> None:
     load_custom(resource("custom"))
 
 
-def lookup(types: registry.Registry, key: str) -> CustomType | None:
+def lookup(types: registry.Registry, key: str) -> Definition | None:
     """Return the definition of a type, or of a Python layer by module.class of its python_param.
 
     A class is looked for in the modules and folders that the registry has; an unknown type loads chai's own examples and
@@ -96,13 +97,23 @@ def lookup(types: registry.Registry, key: str) -> CustomType | None:
     return definition
 
 
-def _found(types: registry.Registry | None, key: str) -> CustomType | None:
+def chosen(types: registry.Registry, type: str, flagged: bool) -> Definition | None:
+    """Return the definition for a layer of this type; None if a built-in type computes it, or none is known.
+
+    ``flagged``: whether it is marked user_defined_layer.
+    """
+    if not flagged and not types.overrides(type) and layers.find(type) is not None:
+        return None
+    return lookup(types, type)
+
+
+def _found(types: registry.Registry | None, key: str) -> Definition | None:
     if types is None:
         return None
     return _class(types, key) or types.types.get(key) or _found(types.parent, key)
 
 
-def _class(types: registry.Registry, key: str) -> CustomType | None:
+def _class(types: registry.Registry, key: str) -> Definition | None:
     """Return the type of a Python layer's class; its module is run if that is new or changed."""
     module, _, name = key.rpartition(".")
     imported: Any = getattr(types.modules.get(module), name, None)
@@ -153,7 +164,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     """
     if env().custom:
         load_named()
-    own: dict[str, CustomType] = {}
+    own: dict[str, Definition] = {}
     given: Sequence[Any] = _listed(custom)
     sources = [source for source in given if source is not sys.modules]
     for source in sources:
@@ -164,13 +175,12 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    found = registry.Registry(own, registry.REGISTRY, strict)
-    paths = [_existing(source) for source in sources if isinstance(source, (str, Path))]
-    for path in paths:
-        found.shapes |= _own_types[path].shapes
-    found.folders = [path for path in paths if path.is_dir()]
-    found.modules = sys.modules if len(sources) < len(given) else {}
-    return found
+    made = registry.Registry(own, registry.REGISTRY, strict)
+    made.modules = sys.modules if len(sources) < len(given) else {}
+    for place in [_existing(source) for source in sources if isinstance(source, (str, Path))]:
+        made.shapes |= _own_types[place].shapes
+        made.folders += [place] if place.is_dir() else []
+    return made
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:
@@ -179,7 +189,7 @@ def _listed(custom: Sources | None) -> Sequence[Source]:
     return custom if isinstance(custom, (list, tuple)) else (custom,)
 
 
-def _types_of(source: Any) -> Mapping[str, CustomType]:
+def _types_of(source: Any) -> Mapping[str, Definition]:
     if isinstance(source, (str, Path)):
         return _types_in(_existing(source))
     if isinstance(source, ModuleType):
@@ -188,7 +198,7 @@ def _types_of(source: Any) -> Mapping[str, CustomType]:
         return _types_of_class(source)
     if isinstance(source, Mapping):
         return {_type_name(type): plain_type(type, function) for type, function in source.items()}
-    if isinstance(source, CustomType):
+    if isinstance(source, Definition):
         return {source.type: source}
     if callable(source):
         return _type_of_function(source)
@@ -204,20 +214,20 @@ def _type_name(type: Any) -> str:
     return type
 
 
-def _type_of_function(function: Callable[..., Any]) -> Mapping[str, CustomType]:
+def _type_of_function(function: Callable[..., Any]) -> Mapping[str, Definition]:
     type = getattr(function, "__name__", "")
     if not type.isidentifier():  # a lambda, or an object without a name
         raise PluginError(f"custom={function!r}: it has no name to be its type", hint="custom={type: function}")
     return {type: plain_type(type, function)}
 
 
-def _types_in(place: Path) -> Mapping[str, CustomType]:
+def _types_in(place: Path) -> Mapping[str, Definition]:
     """Run the new and changed files of a place, and return the types that they define."""
     own = _own_types.setdefault(place, registry.Registry())
     return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
 
 
-def _types_of_module(module: ModuleType) -> Mapping[str, CustomType]:
+def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
     def inside(name: object) -> bool:
         return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
 
@@ -230,8 +240,8 @@ def _types_of_module(module: ModuleType) -> Mapping[str, CustomType]:
     return types
 
 
-def _types_of_class(owner: type) -> Mapping[str, CustomType]:
-    types = {custom.type: custom for custom in vars(owner).values() if isinstance(custom, CustomType)}
+def _types_of_class(owner: type) -> Mapping[str, Definition]:
+    types = {custom.type: custom for custom in vars(owner).values() if isinstance(custom, Definition)}
     if not types:
         raise PluginError(
             f"custom: class {owner.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a method'
@@ -239,11 +249,11 @@ def _types_of_class(owner: type) -> Mapping[str, CustomType]:
     return types
 
 
-def _members(module: ModuleType) -> Iterator[CustomType]:
+def _members(module: ModuleType) -> Iterator[Definition]:
     """Yield the types that are attributes of a module or of its classes."""
     for value in vars(module).values():
         inner = vars(value).values() if isinstance(value, type) else (value,)
-        yield from (v for v in inner if isinstance(v, CustomType))
+        yield from (v for v in inner if isinstance(v, Definition))
 
 
 def _existing(place: str | Path) -> Path:
@@ -262,14 +272,14 @@ def _files(place: Path) -> list[Path]:
 
 
 @lru_cache(maxsize=1024)
-def _imports_chai(file: Path, _stamp: int) -> bool:
+def _imports_chai(file: Path, _time: int) -> bool:
     return _IMPORTS.search(content(file, "text_bytes")) is not None
 
 
 def _load_file(file: Path, into: registry.Registry, root: Path | None = None) -> tuple[str, ...]:
     """Take the types of a file unless it is unchanged, and return those that it registered in ``into``.
 
-    ``root``: the folder of its modules, if that is not its own.
+    ``root``: the folder of a Python file's modules, if that is not its own.
     """
     known = into.files.get(file)
     if known is not None and known[0] == _stamp(file, into):
@@ -278,7 +288,10 @@ def _load_file(file: Path, into: registry.Registry, root: Path | None = None) ->
     if define is None:
         raise PluginError(f"custom layers: {file} is not a Python file", hint=f"expected {' or '.join(KINDS)}")
     before = dict(into.types)
-    define(file, root or file.parent, into)
+    if root is None:
+        define(file, into)
+    else:
+        _run(file, into, root)
     types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
     for gone in set(known[1] if known else ()).difference(types):
         custom = into.types.get(gone)
@@ -294,8 +307,9 @@ def _stamp(file: Path, types: registry.Registry) -> int:
     return hash(tuple(f.stat().st_mtime_ns if f.exists() else 0 for f in files))
 
 
-def _run(file: Path, root: Path, into: registry.Registry) -> None:
+def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
     """Run a Python file: what it decorates registers itself in ``into``, and its classes of Python layers are added."""
+    root = root or file.parent
     name = modules.name_of(file, root)
     with registry.registering(name, into):
         module = modules.run(file, root)
@@ -306,16 +320,15 @@ def _run(file: Path, root: Path, into: registry.Registry) -> None:
         into.register(made)
 
 
-def _describe(file: Path, _root: Path, into: registry.Registry) -> None:
+def _describe(file: Path, into: registry.Registry) -> None:
     """Register the OpenCL layers that an XML file describes."""
     from .opencl.types import register
 
     register(file, into)
 
 
-# How the types of a file are registered, by the file's ending: a function of the file, the folder of its modules, and the
-# registry.
-KINDS: Mapping[str, Callable[[Path, Path, registry.Registry], None]] = {".py": _run, ".xml": _describe}
+# How the types of a file are registered, by the file's ending.
+KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run, ".xml": _describe}
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,7 @@ from ..util.sharing import Resources
 
 if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
-    from .definition import CustomType, Function
+    from .definition import CustomType, Definition, Function
 
 
 class Registry:
@@ -29,16 +29,16 @@ class Registry:
 
     def __init__(
         self,
-        own: Mapping[str, Function | CustomType] | None = None,
+        own: Mapping[str, Function | Definition] | None = None,
         parent: Registry | None = None,
         strict: bool = False,
     ) -> None:
-        self.types: dict[str, CustomType] = {}
+        self.types: dict[str, Definition] = {}
         self.shapes: dict[str, Function] = {}  # shape functions of types that are not defined in Python
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
-        self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.folders: list[Path] = []  # where Python layers are looked for, by the module that they name
         self.modules: Mapping[str, ModuleType] = {}  # likewise, modules that are imported
+        self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.parent = parent
         self.resources = Resources()  # of the layers of this network
         self.strict = strict
@@ -47,7 +47,7 @@ class Registry:
 
             self.types.update((type, plain_type(type, function)) for type, function in own.items())
 
-    def register(self, custom: CustomType, replace: bool = False) -> None:
+    def register(self, custom: Definition, replace: bool = False) -> None:
         """Add a type.
 
         A second definition is refused, unless it comes from the same file or an interactive session (a reload),
@@ -69,7 +69,7 @@ class Registry:
         if self.types.pop(type, None) is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
 
-    def find(self, type: str) -> CustomType | None:
+    def find(self, type: str) -> Definition | None:
         """Return the definition of a type, the network's own first."""
         found = self.types.get(type)
         return found if found or self.parent is None else self.parent.find(type)
@@ -95,7 +95,7 @@ class Registry:
         return own if custom.options.override is None else custom.options.override
 
 
-def _reloads(before: CustomType, now: CustomType) -> bool:
+def _reloads(before: Definition, now: Definition) -> bool:
     first, second = (place.rpartition(":")[0] for place in (before.place, now.place))
     return first == second or all("ipykernel" in p or p.startswith("<") for p in (first, second))
 
@@ -118,6 +118,19 @@ def registering(module: str, target: Registry) -> Iterator[None]:
         _file_target.reset(token)
 
 
+def enter(made: Definition, replace: bool = False) -> None:
+    """Register what a decorator has made: for the network that loads its file, else for all.
+
+    Raises PluginError for a built-in type without ``override``.
+    """
+    if made.options.override is None and layers.find(made.type) is not None:
+        raise PluginError(
+            f"{made.place}: custom type {made.type!r}: chai has a type of that name, which would run instead",
+            hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+        )
+    _target(made.function).register(made, replace)
+
+
 def _target(function: Function) -> Registry:
     module, target = _file_target.get(("", REGISTRY))
     return target if getattr(function, "__module__", None) == module else REGISTRY
@@ -138,7 +151,7 @@ def shape(type: str) -> Callable[[Function], Function]:
 
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {}
+FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
 
 
 class Custom:
@@ -192,7 +205,7 @@ class Custom:
 
         Raises PluginError with the function's place for invalid options.
         """
-        from .definition import SAFE_MATH, CustomType, Options, place_of
+        from .definition import SAFE_MATH, CustomType, Options
 
         options = Options(
             dict(args or {}),
@@ -213,13 +226,8 @@ class Custom:
         )
 
         def register(function: Function) -> CustomType:
-            if override is None and isinstance(type, str) and layers.find(type) is not None:
-                raise PluginError(
-                    f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
-                    hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
-                )
             made = CustomType(type, function, jit, options)
-            _target(function).register(made, replace)
+            enter(made, replace)
             return made
 
         return register

@@ -118,8 +118,10 @@ class _Finder:
 
 
 class _Loader(SourceFileLoader):
-    """Python's loader with the imports of its root folder, and without bytecode files, which would be used after an edit
-    in the same second that keeps the size."""
+    """Python's loader with the imports of its root folder, and without bytecode files.
+
+    These would be used after an edit in the same second that keeps the size.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
