@@ -150,7 +150,8 @@ class _Case:
                     yield self._row(implementation)
 
     def _row(self, implementation: Implementation) -> Row:
-        way = f"{implementation.name} ({'compiled' if implementation.jit and available() else 'python'})"
+        kind = "compiled" if implementation.jit and available() else getattr(implementation.function, "way", "python")
+        way = f"{implementation.name} ({kind})"
         try:
             difference, bound, found, frame, data = self._compared(implementation)
             again = [_timed(frame, data) for _ in range(ROUNDS)]

@@ -128,7 +128,7 @@ class CustomType(Definition):
 
         It is plain Python with access to shapes, arguments and parameters.
         """
-        self.shape_rule = self._checked(function, "shape", scratch=False)
+        self.shape_rule = self.check(function, "shape", scratch=False)
         return function
 
     def with_shape(self, function: Function) -> CustomType:
@@ -142,7 +142,7 @@ class CustomType(Definition):
 
         Entries of ``x.data`` (a dict) and the value of ``x.custom_float_params`` that it sets are available in every call.
         """
-        self.setup_rule = self._checked(function, "setup", scratch=False)
+        self.setup_rule = self.check(function, "setup", scratch=False)
         return function
 
     def impl(
@@ -194,9 +194,10 @@ class CustomType(Definition):
             )
         if dtype == "float16" and jit:
             raise self._bad(f"implementation {name!r}: compiled code has no float16", "jit=False, with numpy")
-        return Implementation(name, self._checked(function, name), jit, dtype, layout, when, priority)
+        return Implementation(name, self.check(function, name), jit, dtype, layout, when, priority)
 
-    def _checked(self, function: Function, what: str, scratch: bool = True) -> Function:
+    def check(self, function: Function, what: str, scratch: bool = True) -> Function:
+        """Return a function that is called with x and named arguments. Raises PluginError for one that cannot be."""
         python = getattr(function, "py_func", function)
         if not callable(python):
             raise self._bad(f"{function!r} is not a function")

@@ -151,7 +151,7 @@ def shape(type: str) -> Callable[[Function], Function]:
 
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
+FORMS: Mapping[str, str] = {"compose": ".composed.definition", "opencl": ".opencl.functions"}
 
 
 class Custom:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...blob import show
@@ -20,6 +21,7 @@ from . import half, plan
 from .description import Description
 from .plan import Copy, Launch
 from .planner import Planner
+from .rendering import TEXT
 from .worker.engine import EngineError
 from .worker.memory import Memory
 from .worker.process import Died, Runner, runner
@@ -151,7 +153,10 @@ class Bound:
         found = _ERROR.search(first)
         if found is not None:
             file, line, what = found.groups()
-            place, what = f"{self._place.rpartition('/')[0]}/{file}:{line}", f"error: {what}"
+            what = f"error: {what}"
+            place, what = (
+                (place, f"line {line}: {what}") if file == TEXT else (f"{Path(self._place).parent / file}:{line}", what)
+            )
             hint = "chai show NET --source LAYER prints what was compiled"
         raise report(self._layer.where, place, f"kernel {launch.entry!r}: {what}", hint) from None
 
