@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import ParseError, UsageError
-from ..images import preprocess as images
+from ..images import files as images
 from ..images.resized import resized, views
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
 from ..util.files import complete
 from ..util.text import visible
+from ..zoo import card as cards
 from ..zoo.locate import locate
 from . import inputs, options, output, schema_parts, schemas, worst
 from .parsing import refuse, section
@@ -201,19 +202,16 @@ class _Card:
 
     def __init__(self, args: argparse.Namespace, prototxt: Path, job: inputs.Job) -> None:
         own, self.path = prototxt.with_suffix(".toml"), args.output.with_suffix(".toml")
-        self.present = images.card_text(self.path)
+        self.present = cards.card_text(self.path)
         base = self.path if self.path.is_file() else own
-        self.text, how, comment = images.card_text(base), job.preprocess, ""
+        self.text, how, comment = cards.card_text(base), job.preprocess, ""
         self.news = self.mean_option = ""
         if args.mean_file:
             self.mean_option = f" --mean-file {quote(str(args.mean_file))}"
             how, comment = replace(how, mean=()), f"mean: an image, to be named each time:{self.mean_option}"
-        carried = images.parse_card(self.text, base).preprocess
         transform = job.net.graph.transforms.get(job.blob)
-        if transform is not None and not carried.given:
-            carried = images.from_transform(transform)
-        if how != carried:
-            self.text = images.with_preprocess(self.text, how, base, visible(comment))
+        if how != cards.parse_card(self.text, base).preprocess_after(transform):
+            self.text = cards.with_preprocess(self.text, how, base, visible(comment))
             self.news = f"wrote {self.path}: its [preprocess] is what was used here"
 
     def write(self) -> None:

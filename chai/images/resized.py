@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import ParseError
 from ..util.lazy_numpy import np
-from .preprocess import FORMATS, Preprocess, bilinear, read
+from .files import FORMATS, read
+from .preprocess import Preprocess, bilinear
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -40,8 +41,10 @@ def resized(files: Iterable[Path], how: Preprocess) -> list[Path]:
 
 
 def views(image: Image, how: Preprocess, shape: Shape) -> list[Array]:
-    """Return two items (C, H, W) for an input blob of ``shape``: the centre of the image, a little larger than the input,
-    resized to it without and with smoothing."""
+    """Return two items (C, H, W) of an image, its centre resized to the input without and with smoothing.
+
+    The centre is a little larger than the input; ``shape`` is that of the input blob.
+    """
     pixels = how.pixels(image, shape)
     _, crop = how.sizes(shape)
     height, width = (min(have, round(need * LARGER)) for have, need in zip(pixels.shape, crop))

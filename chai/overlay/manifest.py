@@ -82,6 +82,14 @@ class Requant:
 
 
 @dataclass(frozen=True)
+class WindowRate:
+    """Bytes that the window engine reads and writes in each cycle."""
+
+    read_bytes: int
+    write_bytes: int
+
+
+@dataclass(frozen=True)
 class Overhead:
     """Cycles that are spent without computing."""
 
@@ -257,7 +265,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Overlay:
-    """One manifest. ``assumed`` names figures that were never measured; times derived from them must be marked."""
+    """One manifest. ``assumed`` names figures that were never measured; times derived from them must be marked.
+
+    ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats.
+    """
 
     path: Path
     name: str
@@ -277,6 +288,7 @@ class Overlay:
     schemes: tuple[str, ...]
     accumulator_bits: int
     requant: Requant
+    window: WindowRate
     batch_max: int
     overhead: Overhead
     buffers: Buffers
@@ -287,6 +299,7 @@ class Overlay:
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     host: Host | None = None  # None: unknown, so no layer is moved because of its cost
+    unsigned: bool = False
 
     @property
     def build(self) -> int:

@@ -33,12 +33,12 @@ def of_layers(builder: Builder, built: Built) -> dict[str, float]:
 
 
 def widened(narrow: Builder, wide: Builder, budget: float, fixed: AbstractSet[str]) -> dict[str, float]:
-    """Return the convolutions that are worth 8 bits in a network of 6, by name in the prototxt, each with its share of the
-    multiply-accumulates of all convolutions on the overlay.
+    """Return the convolutions that are worth 8 bits in a network of 6, with their shares of the multiply-accumulates.
 
-    The convolutions that read one blob are widened together, since it has one format. Those with the highest cost in 6
-    bits per multiply-accumulate come first, as long as the sum of shares stays within ``budget``. ``narrow`` and
-    ``wide`` build the network in 6 and 8 bits; the widths of the layers ``fixed`` were chosen by the user.
+    Keys are names in the prototxt; shares are of all convolutions on the overlay. The convolutions that read one blob are
+    widened together, since it has one format. Those with the highest cost in 6 bits per multiply-accumulate come first, as
+    long as the sum of shares stays within ``budget``. ``narrow`` and ``wide`` build the network in 6 and 8 bits; the widths
+    of the layers ``fixed`` were chosen by the user.
     """
     graph, of = narrow.graph, narrow.groups.of
     readers: dict[str, list[Layer]] = {}

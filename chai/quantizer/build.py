@@ -184,8 +184,10 @@ class Builder:
         return built, by_batch, soft_by_batch
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
-        """Return the network with a precision_param on every layer that needs one, not yet fitted, the formats of its
-        blobs and the method that chose each."""
+        """Return the network with a precision_param on every layer that needs one, not yet fitted.
+
+        The other results are the formats of its blobs and the method that chose each.
+        """
         graph, observed, _ = self.equalised(recipe.equalise)
         graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
         formats, chosen = self._formats(recipe, graph, observed)
@@ -255,8 +257,10 @@ class Builder:
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """Return the format of a blob that gives the outputs of ``layers`` the least squared error, relative to the
-        energy of each."""
+        """Return the format of a blob with the least squared error at the outputs of ``layers``.
+
+        The errors are relative to the energy of each output.
+        """
         inputs = []
         for layer in layers:
             run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]

@@ -90,7 +90,7 @@ def scores(graph: Graph, placed: Collection[str]) -> set[str]:
         for layer in graph.layers
         if layer.name in placed
         and layer.averages
-        and all(reader.probabilities for reader in read.get(layer.tops[0], []))
+        and all(reader.decision == "softmax" for reader in read.get(layer.tops[0], []))
     }
 
 

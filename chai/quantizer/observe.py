@@ -29,7 +29,9 @@ BEHIND_IMAGES = 8  # images for which the whole input of an LRN or average pool 
 
 @dataclass
 class Observed:
-    """``seen``      histogram of each blob's values; of those without, ``count`` returns one
+    """Statistics of the blobs of a calibration run.
+
+    ``seen``      histogram of each blob's values; of those without, ``count`` returns one
     ``count``     count the blobs that ``seen`` does not have, on first use
     ``peaks``     largest magnitude per channel (C,), per kept batch, of each blob with four axes
     ``batches``   the kept inputs, up to KEPT images
@@ -224,7 +226,7 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(exact) if exact.ndim else 1
     a, b = exact.astype(np.float64), quantised.astype(np.float64)
-    if writer.probabilities:
+    if writer.decision == "softmax":
         axis = writer.axis(writer.params.axis, exact.shape)
         p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
         nats = (np.exp(p) * (p - q)).sum(axis)

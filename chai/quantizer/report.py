@@ -17,7 +17,9 @@ DEAR = 5  # number of most expensive layers named
 
 @dataclass(frozen=True)
 class Verdict:
-    """``check``    comparison of the written files with float, on the calibration images
+    """Errors of a quantised network.
+
+    ``check``    comparison of the written files with float, on the calibration images
     ``methods``  method by which each layer's output format was chosen
     """
 

@@ -179,7 +179,7 @@ def _check(
     if effort not in EFFORTS:
         raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
     if output.suffix != ".prototxt":
-        raise UsageError(f"{str(output)!r}: the output is a .prototxt, its weights go beside it")
+        raise UsageError(f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder")
     if not output.resolve().parent.is_dir():
         raise UsageError(f"there is no folder {str(output.parent)!r} to write into")
     for source in (prototxt, caffemodel or prototxt):

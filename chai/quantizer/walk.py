@@ -22,7 +22,6 @@ from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
 from ..passes.infer_shapes import infer_shapes
-from ..plugins import CustomLayer
 from ..runtime.host import run_layer
 from ..tasks.target import Target, Unsupported
 from ..util.lazy_numpy import np
@@ -134,12 +133,7 @@ class Emulation:
                 pass
             return
         for state in states:
-            if self._takes_codes(layer, state):
-                self._on_codes(layer, state)
-            else:
-                with np.errstate(all="ignore"):
-                    tops, _ = run_layer(layer, [state.value(b) for b in layer.bottoms], state.shapes, 0.0)
-                state.host.update(zip(layer.tops, tops))
+            self._on_host(layer, state)
 
     def _programs(self, layer: Layer, tasks: list[Task], states: Sequence[State]) -> dict[tuple[Shape, ...], Program]:
         """Return a program for each size of the layer's inputs: batches differ at most at the end."""
@@ -158,17 +152,11 @@ class Emulation:
             self.refused[layer.name] = str(reason)
             return None
 
-    def _takes_codes(self, layer: Layer, state: State) -> bool:
-        shapes = tuple(state.shapes[b] for b in layer.bottoms)
-        there = all(b in state.codes for b in layer.bottoms)
-        return there and isinstance(layer, CustomLayer) and layer.takes_codes(shapes)
-
-    def _on_codes(self, layer: Layer, state: State) -> None:
-        assert isinstance(layer, CustomLayer)
-        bottoms, tops = (tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
-        frame = layer.frame(tuple(state.shapes[b] for b in layer.bottoms), (bottoms, tops))
+    def _on_host(self, layer: Layer, state: State) -> None:
+        coded = all(b in state.codes for b in layer.bottoms)
+        coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
+        bottoms = [state.codes[b] if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
-            results, _ = run_layer(
-                layer, [state.codes[b] for b in layer.bottoms], state.shapes, 0.0, lambda *b: frame.run(b)
-            )
-        state.codes.update(zip(layer.tops, results))
+            compute = layer.on_codes(state.shapes, self.formats) if coded else None
+            tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
+        (state.codes if coded else state.host).update(zip(layer.tops, tops))

@@ -131,8 +131,9 @@ def _spread(scaled: Array, moments: Array, high: int) -> Array:
 
 
 def _learned(scaled: Array, moments: Array, high: int) -> Array:
-    """Round up or down by AdaRound on the quadratic form: Adam optimises the argument of a sigmoid per weight, and a
-    growing penalty drives undecided weights to 0 or 1.
+    """Round up or down by AdaRound on the quadratic form.
+
+    Adam optimises the argument of a sigmoid per weight, and a growing penalty drives undecided weights to 0 or 1.
     """
     below = np.clip(np.floor(scaled), -high, high).astype(np.float32)
     exact = scaled.astype(np.float32)

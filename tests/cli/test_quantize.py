@@ -15,7 +15,8 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.graph.params import Precision
-from chai.images.preprocess import Preprocess, read
+from chai.images.files import read
+from chai.images.preprocess import Preprocess
 from chai.images.resized import views
 from chai.parser.caffemodel import write_caffemodel
 from chai.quantizer import quantize
