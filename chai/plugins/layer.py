@@ -75,6 +75,10 @@ class CustomLayer(Layer):
     def output_kind(self, top: Shape) -> OutputKind | None:
         return self.custom.options.output or super().output_kind(top)
 
+    @property
+    def needs_signed(self) -> bool:
+        return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
+
     # -- shapes
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
