@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ..codegen.chain import chain, head_bytes
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
-from ..images.preprocess import Card
 from ..offload.schedule import DeviceStep, HostStep, Schedule, Step
 from ..plugins import CustomLayer, Registry
+from ..util.data.dataclass_io import plain
 from ..util.files import complete
 from ..util.lazy_numpy import np
+from ..zoo.card import Card
 from . import container
 from .load import load
-from .values import plain
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -65,6 +65,8 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
+    if graph.composed:
+        header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:
         container.write(part, header, {**chains.sections, "weights": weights.bytes()})
         _check(part, net)

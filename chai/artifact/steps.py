@@ -10,7 +10,6 @@ from ..blob import Shape, View, outermost
 from ..codegen.chain import Chain, head_bytes, tokens, wanted
 from ..codegen.encoding import decode
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
-from ..errors import PluginError
 from ..fixed import Format
 from ..graph import Layer
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
@@ -76,14 +75,6 @@ class Steps:
                     isinstance(layer, CustomLayer) and {*layer.bottoms, *layer.tops} <= set(self.formats)
                 ):
                     raise self.reader.error(f"header: layer {layer.name!r} cannot work on codes")
-                coded = (*layer.bottoms, *layer.tops) if codes else ()
-                if layer.needs_signed and any(self.formats[blob].unsigned for blob in coded):
-                    raise PluginError(
-                        f"{self.reader.artifact.path}: layer {layer.name!r} was compiled for unsigned codes, but type "
-                        f"{layer.type!r} has an int8 implementation without zero_points=True",
-                        layer=layer.name,
-                        hint="load the layer's file that it was compiled with, or compile the network again",
-                    )
                 yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
             else:
                 about = self.reader.of(

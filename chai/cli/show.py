@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..report import network_page, page
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..util.table import Table, quantity
 from ..util.text import visible
@@ -321,6 +320,8 @@ def _count(value: int | None) -> str:
 
 
 def _save_page(path: Path, view: View) -> None:
+    from ..report import network_page, page  # only for --html
+
     content = view.content
     title = f"{content.network} on {content.overlay}" if content.overlay else content.network
     picture = network_page.picture(view.graph, content.layers, view.net)

@@ -18,7 +18,7 @@ from ..errors import PluginError, UsageError
 from ..fixed import Format
 from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
 from ..plugins.compiling import available
-from ..plugins.definition import Implementation, plain_type
+from ..plugins.definition import Definition, Implementation, plain_type
 from ..plugins.frame import Frame, candidates
 from ..util.lazy_numpy import np
 from ..util.table import plain
@@ -91,11 +91,14 @@ def check_custom(
     """
     if isinstance(type, str):
         load_shipped()
-        custom = REGISTRY.find(type)
+        custom: Definition | None = REGISTRY.find(type)
         if custom is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(REGISTRY.known()))
     else:
         custom = plain_type("function", type)
+    if not isinstance(custom, CustomType):
+        what = f"custom type {custom.type!r} ({custom.place}) is composed of layers"
+        raise PluginError(what, hint="check a network that has it: chai check NET WEIGHTS -i IMG")
     rng = np.random.default_rng(seed)
     layer = CustomLayer(
         custom,

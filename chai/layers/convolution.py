@@ -41,7 +41,7 @@ class Convolution(WindowLayer):
         if len(bottoms) != 1:
             return "more than one bottom"
         window = self.window
-        channels = round_up(bottoms[0][1], overlay.layout.channels_per_word)
+        channels = round_up(bottoms[0][1], overlay.array.inputs)
         need = window.extent(0) * bottoms[0][3] * channels
         if need > overlay.buffers.input.bytes:
             return (

@@ -110,7 +110,7 @@ class Pooling(Layer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         window = self.window(bottoms[0])
         if self.slope is not None:
-            return "a ReLU behind a pooling"
+            return "a ReLU after a pooling"
         if len(self.tops) > 1:
             return "the overlay does not say where a maximum was"
         if self.params.pool == "STOCHASTIC":
@@ -120,7 +120,7 @@ class Pooling(Layer):
             return f"an average over {area} pixels could leave the accumulator"
         out = self.shapes(*bottoms)[0][2:]
         if any((out[i] - 1) * window.stride[i] - window.pad[i] >= bottoms[0][2 + i] for i in range(2)):
-            return "its last window lies behind the image"
+            return "its last window is outside the image"
         whole = window.kernel == bottoms[0][2:] and not any(window.pad)
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
         return self.beyond(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})

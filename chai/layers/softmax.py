@@ -27,7 +27,6 @@ class Softmax(Layer):
 
     message = "softmax_param"
     Params = SoftmaxParams
-    probabilities = True
 
     @property
     def decision(self) -> str | None:

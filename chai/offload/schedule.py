@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from ..blob import View
 from ..errors import ModelError
 from ..fixed import Format
-from ..plugins import CustomLayer
 from ..tasks.target import Target, Unsupported
 from ..util import html
 from ..util.table import Table
@@ -123,8 +122,10 @@ Step = Pack | Unpack | HostStep | DeviceStep
 
 @dataclass
 class Schedule:
-    """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` has the shapes of blobs that are no
-    layer's: the joint blobs of merged convolutions.
+    """Steps in order.
+
+    ``views``   the blobs that are parts of others
+    ``shapes``  shapes of blobs that no layer writes: the joint blobs of merged convolutions
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -200,7 +201,8 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
                 step = HostStep(
                     layer,
                     partition.reasons[layer.name],
-                    _takes_codes(layer, target) and codes.issuperset(layer.bottoms),
+                    layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
+                    and codes.issuperset(layer.bottoms),
                 )
                 steps.append(step)
                 codes.update(layer.tops if step.codes else ())
@@ -268,10 +270,6 @@ def _some(blobs: Sequence[str]) -> str:
     return ", ".join(blobs[:3]) + (f" and {len(blobs) - 3} more" if len(blobs) > 3 else "")
 
 
-def _takes_codes(layer: Layer, target: Target) -> bool:
-    return isinstance(layer, CustomLayer) and layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
-
-
 def _is_view(task: Task, views: Mapping[str, View]) -> bool:
     """Return whether a Task is a no-op because its input is a part of its output."""
     view = task.as_view()
@@ -279,8 +277,10 @@ def _is_view(task: Task, views: Mapping[str, View]) -> bool:
 
 
 def _views(tasks: Mapping[str, list[Task]], inputs: Collection[str]) -> dict[str, View]:
-    """Return the bottoms that can be written directly into their concat: same format, written by a Task, and bottom of
-    one concat only."""
+    """Return the bottoms that can be written directly into their concat.
+
+    They have its format, are written by a Task, and are bottoms of one concat only.
+    """
     every = [task for listed in tasks.values() for task in listed]
     written = {task.output for task in every if not task.in_parts}
     views: dict[str, View] = {}

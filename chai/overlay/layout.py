@@ -1,7 +1,8 @@
 """Layout of blobs in an overlay's memory: their sizes, the sharing of memory, and the position of each code.
 
 Layout ``planes``: a word is ``channels_per_word`` codes of one pixel; a plane is such a group of channels, row by row; an
-image is its planes, a blob its images. Channels after the last are zero. Only devices depend on this.
+image is its planes, and begins at a multiple of the alignment; a blob is its images. Channels after the last are zero.
+Only devices depend on this.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Placed:
     """Location of a blob, in bytes.
 
     ``offset``         of the blob from the start of the buffer; a view has the offset of its parent
-    ``bytes``          of all its images, rounded up to the alignment; for a view, the size of its own planes
+    ``bytes``          of all its images; for a view, the size of its own planes
     ``parent``         the outermost blob that it is a view of, or None
     ``first_channel``  of a view in its parent; its planes are not contiguous, but one run per image
     """
@@ -37,10 +38,21 @@ class Placed:
 
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:
-    """Return the bytes of a blob (N, C, ...) on the device: whole words of channels, rounded up to the alignment."""
-    n, c, *size = (*shape, 1, 1)
-    words = ceil_div(n, layout.images_per_word) * planes(c, layout) * prod(size)
-    return round_up(words * layout.channels_per_word * layout.images_per_word, layout.alignment)
+    """Return the bytes of a blob (N, C, ...) on the device."""
+    return ceil_div(shape[0], layout.images_per_word) * image_bytes(shape, layout)
+
+
+def image_bytes(shape: Shape, layout: Layout) -> int:
+    """Return the bytes from an image of a blob (N, C, ...) to the next: whole words, rounded up to the alignment."""
+    _, c, *size = (*shape, 1, 1)
+    word = layout.channels_per_word * layout.images_per_word
+    return round_up(planes(c, layout) * prod(size) * word, layout.alignment)
+
+
+def word_bytes(shape: Shape, layout: Layout) -> int:
+    """Return the bytes of the words of a blob (N, C, ...), without the gaps between images."""
+    n, c, *size = shape
+    return n * planes(c, layout) * prod(size) * layout.channels_per_word
 
 
 def planes(channels: int, layout: Layout) -> int:
@@ -123,6 +135,7 @@ def _words(memory: Array, shape: Shape, layout: Layout) -> Array:
     if layout.images_per_word != 1:
         raise DeviceError(f"layout of {layout.images_per_word} images per word: none but 1 is known here")
     n, c, h, w = shape
-    sizes = n, planes(c, layout), h, w, layout.channels_per_word
-    view: Array = memory[: prod(sizes)].view(np.int8).reshape(sizes)
+    sizes = planes(c, layout), h, w, layout.channels_per_word
+    images = memory[: blob_bytes(shape, layout)].view(np.int8).reshape(n, -1)[:, : prod(sizes)]
+    view: Array = images.reshape(n, *sizes)  # splits one axis, so it is no copy
     return view

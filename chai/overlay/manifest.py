@@ -82,6 +82,14 @@ class Requant:
 
 
 @dataclass(frozen=True)
+class WindowRate:
+    """Bytes that the window engine reads and writes in each cycle."""
+
+    read_bytes: int
+    write_bytes: int
+
+
+@dataclass(frozen=True)
 class Overhead:
     """Cycles that are spent without computing."""
 
@@ -280,6 +288,7 @@ class Overlay:
     schemes: tuple[str, ...]
     accumulator_bits: int
     requant: Requant
+    window: WindowRate
     batch_max: int
     overhead: Overhead
     buffers: Buffers

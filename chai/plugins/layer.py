@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer, OutputKind
+from ..util.sharing import Resources
 from ..util.suggest import did_you_mean
 from . import arguments, failure
 from .definition import CustomType, takes_self
@@ -30,7 +32,8 @@ class CustomLayer(Layer):
     """A layer that a registered function computes on the host.
 
     ``top_dim`` is the shape of every top, unless the type has a shape function; its first number is replaced by the batch
-    of the run. Errors have CHaiDNN's error numbers (EP071 ...) where it has one.
+    of the run. ``resources`` are shared by the layers of a network. Errors have CHaiDNN's error numbers (EP071 ...)
+    where it has one.
     """
 
     message = "xcustom_param"
@@ -47,12 +50,14 @@ class CustomLayer(Layer):
         fields: Mapping[str, tuple[Any, ...]] | None = None,
         network: str = "",
         strict: bool = False,
+        resources: Resources | None = None,
         **given: Any,
     ) -> None:
         super().__init__(**given)
         self.custom = custom
         self.network = network
         self.strict = strict
+        self.resources = resources or Resources()
         self.autotune = False  # True: prepare times all implementations and takes the fastest
         self.jit = True  # False: plain Python, even if the decorator has jit=True
         try:
@@ -98,6 +103,8 @@ class CustomLayer(Layer):
         given = self.params.top_dim
         batch = bottoms[0][0] if bottoms[0] else 1
         if self.custom.shape_rule is None:
+            if not given and self.custom.options.first_shape:
+                return bottoms[:1] * count
             if not given:
                 raise self.wrong(
                     "EP071: top_dim is missing",
@@ -157,7 +164,6 @@ class CustomLayer(Layer):
             return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Return whether an int8 implementation should run if the inputs are codes on the device."""
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
@@ -167,12 +173,31 @@ class CustomLayer(Layer):
         fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
         return bool(fit) and fit[0].priority >= plain[0].priority
 
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        bottoms, tops = (tuple(formats[b] for b in side) for side in (self.bottoms, self.tops))
+        if self.needs_signed and any(f.unsigned for f in (*bottoms, *tops)):  # of a file compiled with another function
+            raise PluginError(
+                f"layer {self.name!r}: its blobs have unsigned codes, but custom type {self.type!r} has an int8 "
+                "implementation without zero_points=True",
+                layer=self.name,
+                hint="load the function that the network was compiled with, or compile it again",
+            )
+        frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
+        return lambda *codes: frame.run(codes)
+
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Return the implementation for float32 inputs of these shapes, with the reason, as text."""
         from .frame import candidates
         from .selection import reason
 
         return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
+
+    def end_with(self, owner: object) -> None:
+        """Release the resources as soon as the owner is dropped; ``close`` does so before."""
+        weakref.finalize(owner, self.resources.close)
+
+    def close(self) -> None:
+        self.resources.close()
 
     def changed(self) -> None:
         with self.turn:
@@ -187,8 +212,10 @@ class CustomLayer(Layer):
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Return the fields of x that do not depend on sizes: trained parameters and the results of setup, which is run
-        once."""
+        """Return the fields of x that do not depend on sizes.
+
+        They are the trained parameters and the results of setup, which runs once.
+        """
         with self.turn:
             if self._constants is None:
                 found = {**constants(self.blobs), "data": {}}
@@ -232,8 +259,13 @@ def make(
     """
     custom = lookup(registry, type)
     if custom is not None:
+        if not isinstance(custom, CustomType):
+            what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
+            raise PluginError(what, layer=name, hint="compile the network again")
         values = fields() if custom.options.args else {}
-        return CustomLayer(custom, values, network, registry.strict, name=name, type=type, params=params)
+        return CustomLayer(
+            custom, values, network, registry.strict, registry.resources, name=name, type=type, params=params
+        )
     if flagged:
         near = did_you_mean(type, registry.known(), listed="registered" if registry.known() else None)
         raise PluginError(

@@ -22,7 +22,7 @@ from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
 from .groups import Bits, Groups, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
-from .ranges import Histogram, best, candidates, fit
+from .ranges import best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
 from .writeback import bias_owner, folded_in
@@ -154,45 +154,33 @@ class Builder:
 
     def _built(self, recipe: Recipe) -> tuple[Built, list[Array], list[Array]]:
         """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
-        graph, observed, factors = self._equalise(recipe.equalise)
-        graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
-        formats, chosen = self._formats(recipe, graph, observed)
-        for layer in graph.layers:
-            layer.precision = self._precision(graph, layer, formats, recipe)
-        formats = from_precision(graph)
+        graph, formats, chosen = self.formatted(recipe)
+        _, observed, factors = self.equalised(recipe.equalise)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
-        by_batch, soft_by_batch = self._judge(states, reference), self._judge(states, reference, SOFT)
+        by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
         return built, by_batch, soft_by_batch
 
-    def alone(self, built: Built, images: int = 2) -> dict[str, float]:
-        """Return by layer the cost on a few images if only that layer ran on the overlay."""
-        feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
-        graph, _, _ = self._equalise(built.recipe.equalise)
-        exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
-        reference = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
-        costs: dict[str, float] = {}
-        emulation = Emulation(graph, built.formats, self.overlay, ())
-        for i, layer in enumerate(graph.layers):
-            if layer.source:
-                continue
-            if layer.name in self.placed:
-                state = State(exact.shapes, exact.formats, dict(exact.host))
-                one = Emulation(graph, built.formats, self.overlay, {layer.name})
-                one.step(built.graph.layers[i], [state])
-                for later in graph.layers[i + 1 :]:
-                    emulation.step(later, [state])
-                costs[layer.name] = float(self._judge([state], reference)[0].mean())
-            emulation.step(layer, [exact])
-        return costs
+    def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
+        """Return the network with a precision_param on every layer that needs one, not yet fitted.
 
-    def _judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+        The other results are the formats of its blobs and the method that chose each.
+        """
+        graph, observed, _ = self.equalised(recipe.equalise)
+        graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
+        formats, chosen = self._formats(recipe, graph, observed)
+        for layer in graph.layers:
+            layer.precision = self._precision(graph, layer, formats, recipe)
+        return graph, from_precision(graph), chosen
+
+    def judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+        """Return the cost of each image (N,), batch by batch."""
         costs = []
         for w, s in zip(reference, states):
             each = [cost(self.graph, b, w[b], s.value(b), temperature) for b in self.observed.measured]
@@ -200,7 +188,7 @@ class Builder:
             costs.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
         return costs
 
-    def _equalise(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
+    def equalised(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
         """Return the network equalised by this share, what would be observed in it, and the factors."""
         if share not in self._equalised:
             r = equalise.factors(self.graph, self.observed.largest, self.shapes, share, self.placed)
@@ -232,20 +220,18 @@ class Builder:
     def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
         bits = self.groups.bits[group]
         members = [b for b, g in self.groups.of.items() if g == group]
-        seen = Histogram()
-        for blob in self.groups.read.get(group, members):
-            if blob in observed.seen:
-                seen.merge(observed.seen[blob])
+        blobs = self.groups.read.get(group, members)
         own = {layer.name: layer for layer in graph.layers}
         readers = [own[layer.name] for layer in self._readers(group)]
         looks = method == "behind" or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
             key = id(observed), group  # observed values do not depend on the recipe
             if key not in self._behind_fits:
-                self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
+                largest = max(map(observed.greatest, blobs))
+                self._behind_fits[key] = self._behind(readers, observed, largest, bits)
             return self._behind_fits[key], f"error behind {readers[0].type}"
         method = "mse" if method == "behind" else method
-        return fit(seen, method, bits, self.scheme), method
+        return fit(observed.histogram(blobs), method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
         """Return the layers that compute with a group's blobs; none if the group holds an output."""
@@ -255,8 +241,10 @@ class Builder:
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """Return the format of a blob that gives the outputs of ``layers`` the least squared error, relative to the
-        energy of each."""
+        """Return the format of a blob with the least squared error at the outputs of ``layers``.
+
+        The errors are relative to the energy of each output.
+        """
         inputs = []
         for layer in layers:
             run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -28,7 +29,10 @@ BEHIND_IMAGES = 8  # images for which the whole input of an LRN or average pool 
 
 @dataclass
 class Observed:
-    """``seen``      histogram of each blob's values
+    """Statistics of the blobs of a calibration run.
+
+    ``seen``      histogram of each blob's values; of those without, ``count`` returns one
+    ``count``     count the blobs that ``seen`` does not have, on first use
     ``peaks``     largest magnitude per channel (C,), per kept batch, of each blob with four axes
     ``batches``   the kept inputs, up to KEPT images
     ``numbers``   index of each of these among all kept batches
@@ -43,6 +47,7 @@ class Observed:
     measured: list[str]
     images: int = 0
     seen: dict[str, Histogram] = field(default_factory=dict)
+    count: Callable[[], dict[str, Histogram]] = dict
     peaks: dict[str, list[Array]] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -55,6 +60,22 @@ class Observed:
     def largest(self) -> dict[str, Array]:
         """Return the largest magnitude of each channel (C,), for every blob with four axes."""
         return {blob: np.max(each, axis=0) for blob, each in self.peaks.items()}
+
+    def greatest(self, blob: str) -> float:
+        """Return the largest magnitude of a blob, 0 for one without values."""
+        if blob in self.seen:
+            return self.seen[blob].largest
+        return float(np.max(self.peaks[blob], initial=0)) if blob in self.peaks else 0.0
+
+    def histogram(self, blobs: Iterable[str]) -> Histogram:
+        """Return the histogram of the values of several blobs."""
+        merged = Histogram()
+        for blob in blobs:
+            if blob not in self.seen and blob in self.peaks:
+                self.seen.update(self.count())
+            if blob in self.seen:
+                merged.merge(self.seen[blob])
+        return merged
 
     @property
     def fitted(self) -> int:
@@ -115,9 +136,12 @@ def folded(observed: Observed) -> list[Observed]:
 def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) -> Observed:
     """Return the observations that result if the channels of some blobs are divided by factors (C,).
 
-    Runs a float pass over the fitting batches. Blobs without a factor keep their statistics.
+    Blobs without a factor keep their statistics. The histograms of the others take a float pass over the fitting batches,
+    which is run on first use.
     """
-    rows, in_front = dict(observed.rows), dict(observed.in_front)
+    rows, in_front, peaks = dict(observed.rows), dict(observed.in_front), dict(observed.peaks)
+    for blob, r in by_blob.items():
+        peaks[blob] = [each / r.astype(np.float32) for each in peaks[blob]]
     for layer in graph.layers:
         if layer.name in rows and layer.tops[0] in by_blob:
             rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
@@ -128,13 +152,21 @@ def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) ->
                 r = np.repeat(r, prod(window.kernel)).reshape(group, 1, -1)
             in_front[layer.name] = [x / r for x in in_front[layer.name]]
     seen = {blob: h for blob, h in observed.seen.items() if blob not in by_blob}
-    for feeds in observed.batches[: observed.fitted]:
+    batches = observed.batches[: observed.fitted]
+    count = partial(_divided, graph, batches, by_blob)
+    return replace(observed, seen=seen, count=count, rows=rows, in_front=in_front, peaks=peaks)
+
+
+def _divided(graph: Graph, batches: Iterable[Batch], by_blob: Mapping[str, Array]) -> dict[str, Histogram]:
+    """Return the histograms of blobs whose channels are divided by factors (C,)."""
+    scales = {blob: (1 / r).astype(np.float32)[:, None, None] for blob, r in by_blob.items()}
+    seen: dict[str, Histogram] = {}
+    for feeds in batches:
         for layer, _, tops in in_float(graph, feeds):
             for blob, array in zip(layer.tops, tops):
-                if blob in by_blob:
-                    scale = (1 / by_blob[blob]).astype(np.float32)
-                    seen.setdefault(blob, Histogram()).add(array * scale[:, None, None])
-    return replace(observed, seen=seen, rows=rows, in_front=in_front)
+                if blob in scales:
+                    seen.setdefault(blob, Histogram()).add(array * scales[blob])
+    return seen
 
 
 def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph, keep: bool) -> None:
@@ -179,7 +211,7 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(exact) if exact.ndim else 1
     a, b = exact.astype(np.float64), quantised.astype(np.float64)
-    if writer.probabilities:
+    if writer.decision == "softmax":
         axis = writer.axis(writer.params.axis, exact.shape)
         p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
         nats = (np.exp(p) * (p - q)).sum(axis)

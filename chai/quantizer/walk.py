@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from .. import devices
 from ..blob import Shape
-from ..devices.base import Work
+from ..devices.base import Program, Work
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
 from ..passes.infer_shapes import infer_shapes
-from ..plugins import CustomLayer
 from ..runtime.host import run_layer
 from ..tasks.target import Target, Unsupported
 from ..util.lazy_numpy import np
@@ -121,15 +120,17 @@ class Emulation:
     def step(self, layer: Layer, states: Sequence[State]) -> None:
         """Run one layer on all batches."""
         tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
+        programs: dict[tuple[Shape, ...], Program] = {}  # batches differ in size at most at the end
         for state in states:
             if tasks is not None:
-                self._on_device(layer, tasks, state)
-            elif self._takes_codes(layer, state):
-                self._on_codes(layer, state)
+                shapes = tuple(state.shapes[b] for b in layer.bottoms)
+                if shapes not in programs:
+                    programs[shapes] = self.device.compile(Work(self.overlay, tasks, state.shapes))
+                blobs = {b: state.code(b) for b in layer.bottoms}
+                programs[shapes].run(blobs)
+                state.codes.update((t, blobs[t]) for t in layer.tops)
             else:
-                with np.errstate(all="ignore"):
-                    tops, _ = run_layer(layer, [state.value(b) for b in layer.bottoms], state.shapes, 0.0)
-                state.host.update(zip(layer.tops, tops))
+                self._on_host(layer, state)
 
     def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
         try:
@@ -138,22 +139,11 @@ class Emulation:
             self.refused[layer.name] = str(reason)
             return None
 
-    def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
-        blobs = {b: state.code(b) for b in layer.bottoms}
-        self.device.compile(Work(self.overlay, tasks, state.shapes)).run(blobs)
-        state.codes.update((t, blobs[t]) for t in layer.tops)
-
-    def _takes_codes(self, layer: Layer, state: State) -> bool:
-        shapes = tuple(state.shapes[b] for b in layer.bottoms)
-        there = all(b in state.codes for b in layer.bottoms)
-        return there and isinstance(layer, CustomLayer) and layer.takes_codes(shapes)
-
-    def _on_codes(self, layer: Layer, state: State) -> None:
-        assert isinstance(layer, CustomLayer)
-        bottoms, tops = (tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
-        frame = layer.frame(tuple(state.shapes[b] for b in layer.bottoms), (bottoms, tops))
+    def _on_host(self, layer: Layer, state: State) -> None:
+        coded = all(b in state.codes for b in layer.bottoms)
+        coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
+        bottoms = [state.codes[b] if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
-            results, _ = run_layer(
-                layer, [state.codes[b] for b in layer.bottoms], state.shapes, 0.0, lambda *b: frame.run(b)
-            )
-        state.codes.update(zip(layer.tops, results))
+            compute = layer.on_codes(state.shapes, self.formats) if coded else None
+            tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
+        (state.codes if coded else state.host).update(zip(layer.tops, tops))

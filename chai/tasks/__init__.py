@@ -10,9 +10,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from math import ceil, prod
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
+
+from ..overlay.layout import word_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,8 +37,8 @@ class Task:
        to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
     3. ``fields`` and ``from_fields`` write and read its descriptor; fields that kinds share are in ``tasks/fields.py``. Add
        new fields to the manifests, with a new version.
-    4. ``working_cycles`` estimates its time on the engine if it does not stream one word of channels per cycle; ``probes``
-       yields the Tasks that ``chai devices --test`` runs.
+    4. ``working_cycles`` estimates its time if the window engine's rate does not; ``probes`` yields the Tasks that
+       ``chai devices --test`` runs.
     5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in
        ``chai/kernels/fast``; without one the emulator runs ``define``.
     """
@@ -81,22 +83,25 @@ class Task:
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         """Estimate clock cycles for blobs of these shapes: the larger of computing and moving bytes."""
-        elements = self._elements(shapes)
-        moved = (elements + self.constant_bytes) / (overlay.memory_mb_per_s * 1e6) * overlay.clock_mhz * 1e6
+        moved = (sum(self.moved(overlay, shapes)) + self.constant_bytes) * overlay.clock_mhz / overlay.memory_mb_per_s
         return ceil(max(self.working_cycles(overlay, shapes), moved)) + overlay.overhead.task_cycles
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate cycles on the engine without memory traffic: by default one word of channels per cycle."""
-        return self._elements(shapes) / overlay.layout.channels_per_word
+        """Estimate cycles on the engine without memory traffic: by default at the rate of the window engine."""
+        read, written = self.moved(overlay, shapes)
+        return max(read / overlay.window.read_bytes, written / overlay.window.write_bytes)
 
     @property
     def constant_bytes(self) -> int:
         """Return the bytes of constants that the cycle model counts."""
         return 0
 
-    def _elements(self, shapes: Mapping[str, Shape]) -> int:
+    def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
+        """Return the bytes of blobs that it reads and writes: whole words of channels."""
         n, _, *size = shapes[self.output]
-        return sum(prod(shapes[b]) for b in self.inputs) + prod((n, self.channels(shapes)[1], *size))
+        written = (n, self.channels(shapes)[1], *size)
+        read = sum(word_bytes(shapes[blob], overlay.layout) for blob in self.inputs)
+        return read, word_bytes(written, overlay.layout)
 
     # -- as a descriptor
 

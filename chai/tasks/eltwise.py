@@ -67,7 +67,7 @@ class Eltwise(Task):
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
         r = self.requantization
         if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
-            raise DeviceError("factor: an eltwise has no multiplier behind its sum")
+            raise DeviceError("factor: an eltwise has no multiplier after its sum")
         source, second = (memory.view(blob) for blob in self.inputs)
         shape = memory.shape(self.inputs[0])
         if memory.shape(self.inputs[1]) != shape:

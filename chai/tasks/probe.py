@@ -1,7 +1,7 @@
 """Probes: single Tasks with random numbers like a network's, which each kind of Task defines to test a device.
 
-Sizes are odd, so that no plane, tile or batch is full; codes reach both ends of their range. Seeds are fixed, so that a
-failure can be reproduced.
+Sizes are odd, so that no plane, tile or batch is full, and channels exceed a block of the array's inputs. Codes reach
+both ends of their range. Seeds are fixed, so that a failure can be reproduced.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Maker:
     def __post_init__(self) -> None:
         self.random = np.random.default_rng([self.bits, len(self.scheme), crc32(self.kind.encode())])
         self.batch = min(3, self.overlay.batch_max)
-        self.step = self.overlay.layout.channels_per_word
+        self.step = self.overlay.array.inputs
 
     @property
     def unsigned(self) -> tuple[str, ...]:
@@ -64,8 +64,9 @@ class Maker:
         return ("x", "y") if self.overlay.unsigned else ()
 
     def target(self, shapes: Mapping[str, Shape], largest: float, unsigned: Collection[str] = ()) -> Target:
-        """Return a Target with formats for inputs up to 1 and an output "y" up to ``largest``; ``unsigned`` blobs have
-        unsigned ones.
+        """Return a Target with formats for inputs up to 1 and an output "y" up to ``largest``.
+
+        The formats of the ``unsigned`` blobs are unsigned.
         """
         formats = {name: self.format(largest if name == "y" else 1.0, name in unsigned) for name in shapes}
         return Target(self.overlay, formats, shapes)

@@ -39,13 +39,13 @@ def pool(source: str, target: str, size: tuple[int, int] = (5, 7)) -> Pool:
 @RANDOM
 @given(
     st.integers(1, 3), st.integers(1, 40), st.integers(1, 5), st.integers(1, 7), st.integers(0, 2), st.integers(0, 20),
-    st.sampled_from([16, 4]), st.integers(0, 2**32),
+    st.sampled_from([8, 4]), st.integers(0, 2**32),
 )  # fmt: skip
 def test_every_code_lies_where_the_words_say(
     n: int, c: int, h: int, w: int, planes: int, more: int, word: int, seed: int
 ) -> None:
     """Against a loop over README's sentence: a word is so many channels of one pixel, a plane is row by row, an image
-    its planes in order, a blob its images; channels beyond the last are zero."""
+    its planes in order and begins at a multiple of 64 bytes; channels beyond the last are zero."""
     layout = replace(Z2.layout, channels_per_word=word)
     first, channels = word * planes, word * planes + c + more
     random = np.random.default_rng(seed)
@@ -55,7 +55,8 @@ def test_every_code_lies_where_the_words_say(
     per_image = -(-channels // word)
     for i, k, y, x in np.ndindex(n, -(-c // word) * word, h, w):
         plane = (first + k) // word
-        byte = (((i * per_image + plane) * h + y) * w + x) * word + k % word
+        image = -(-per_image * h * w * word // 64) * 64
+        byte = i * image + ((plane * h + y) * w + x) * word + k % word
         wanted[byte] = int(codes[i, k, y, x]) & 255 if k < c else 0
     store(codes, memory, layout, first, channels)
     assert np.array_equal(memory, wanted)  # and no byte beside

@@ -99,7 +99,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         shapes[blob] = shape
         offset = 64 * (8 * draw(st.integers(0, (1 << 55) - 1)) + len(shapes))  # no two at one place
         if draw(st.booleans()):
-            first = 16 * draw(st.integers(0, 5))
+            first = 8 * draw(st.integers(0, 5))
             whole = f"around {blob}"
             address[whole] = Placed(offset, 64)
             shapes[whole] = (shape[0], first + shape[1] + draw(st.integers(1, 40)), *shape[2:])
@@ -147,7 +147,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         zeros = draw(st.just(()) | st.tuples(ZEROS, ZEROS))
         task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r, zeros)
     else:
-        c, first = draw(st.integers(1, 40)), 16 * draw(st.integers(0, 3))
+        c, first = draw(st.integers(1, 40)), 8 * draw(st.integers(0, 3))
         place("in", n, c, h, w)
         place("out", n, first + c + draw(st.sampled_from([0, 0, 1, 40])), h, w)
         r = draw(st.none() | requantizations(()))
@@ -300,9 +300,9 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
         assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
         read[name] = unpack(Z2.descriptor, descriptor)
     planes = {name: (v["input_plane"], v["input_planes"], v["input_channels"]) for name, v in read.items()}
-    assert planes["pool"] == (0, 5, 16)
-    assert planes["conv"] == (1, 5, 32)
-    assert (planes["sum"], read["sum"]["second_plane"]) == ((1, 5, 16), 0)
+    assert planes["pool"] == (0, 9, 16)
+    assert planes["conv"] == (2, 9, 32)
+    assert (planes["sum"], read["sum"]["second_plane"]) == ((2, 9, 16), 0)
     assert read["conv"]["input"] == read["pool"]["input"] == read["wide"]["output"]
 
 
@@ -344,7 +344,7 @@ def test_the_fields_of_a_convolution() -> None:
     wanted = {"opcode": 1, "tag": 3, "signal": 1, "shift": 7, "low": -32, "high": 31, "batch": 2, "group": 1}
     wanted |= {"input": 0x1000, "input_plane": 0, "input_planes": 1, "input_channels": 3}
     wanted |= {"input_height": 5, "input_width": 7, "output_height": 4, "output_width": 4}
-    wanted |= {"output": 0x2000, "output_plane": 2, "output_planes": 3, "output_channels": 2}
+    wanted |= {"output": 0x2000, "output_plane": 4, "output_planes": 5, "output_channels": 2}
     wanted |= {"kernel_h": 2, "kernel_w": 1, "stride_h": 1, "stride_w": 2}
     wanted |= {"pad_h": 1, "pad_w": 0, "dilation_h": 3, "dilation_w": 1}
     wanted |= {"weights": WHERE, "table": WHERE + 2 * 16 * 24}
@@ -356,7 +356,7 @@ def test_the_fields_of_the_other_kinds() -> None:
     assert (found["second"], found["factor"], found["second_factor"]) == (0x2000, 1 << 16, -3)
     assert (found["leaky"], found["negative"], found["second_negative"]) == (1, 4, -5)
     found = copy().values()
-    assert (found["input_channels"], found["output_channels"], found["output_plane"]) == (20, 20, 1)
+    assert (found["input_channels"], found["output_channels"], found["output_plane"]) == (20, 20, 2)
     assert (found["factor"], found["shift"], found["low"], found["high"]) == (1, 0, -128, 127)
     found = average().values()
     assert (found["average"], found["table"], found["weights"]) == (1, WHERE, 0)
@@ -562,7 +562,7 @@ def test_one_multiplier_stands_for_all_channels() -> None:
         (eltwise(negative=(0, -(1 << 17) - 1)), "second_negative = -131073 is outside"),
         (eltwise(inputs=("a", "b", "a"), factors=(1, 2, 3)), "second: expected 2 inputs"),
         (eltwise(requantization=Requantization(np.array(2), 0, 0, 1)), "factor: an eltwise has no multiplier"),
-        (copy(first=8), "output_plane: channel 8 is not the first of a plane of 16"),
+        (copy(first=12), "output_plane: channel 12 is not the first of a plane of 8"),
         (copy(first=32), "output_plane: 20 channels from 32 on, blob 'c' has 40"),
         (average(window=Window((256, 2), (2, 2), (0, 0))), "kernel_h = 256 is outside 0..255"),
         (average(window=Window((2, 2), (2, 2), (0, -1))), "pad_w = -1 is outside 0..255"),
@@ -579,7 +579,7 @@ def test_values_that_do_not_fit_name_the_task_and_the_field(case: Case, message:
 def test_places_that_do_not_fit() -> None:
     case = conv()
     for address, message in [
-        ({**case.address, "out": Placed(0x2000, 64, "concat", 8)}, "blob 'out' begins at channel 8"),
+        ({**case.address, "out": Placed(0x2000, 64, "concat", 12)}, "blob 'out' begins at channel 12"),
         ({**case.address, "in": Placed(0x1001, 64)}, "input = 0x1001 is not a multiple of 64"),
         ({**case.address, "in": Placed(1 << 64, 64)}, "input = 18446744073709551616 is outside"),
     ]:

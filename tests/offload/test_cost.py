@@ -53,7 +53,7 @@ def test_the_figures_of_each_segment(tmp_path: Path) -> None:
     assert first.fpga_ms * 1000 == pytest.approx(drained / 100 + 200 + 4 * (data + s) / 200)
     assert first.host_ms * 1000 == pytest.approx(s * 27 + s / 0.5)  # its ReLU writes every element once more
     computed = 2 * (7 * 70 + 8) + 64  # two blocks of 24 channels, 100 taps in 7 passes
-    pooled = (large + p) // 16 + 64
+    pooled = large // 8 + 64
     assert second.fpga_ms * 1000 == pytest.approx((computed + pooled) / 100 + 200 + 4 * (a + p) / 200)
     assert second.host_ms * 1000 == pytest.approx(large * 100 + large / 0.5)
 

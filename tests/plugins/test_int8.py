@@ -305,7 +305,7 @@ def test_a_compiled_network_with_unsigned_codes_needs_an_implementation_that_tak
     again = chai.Net(tmp_path / "net.chai", device="emulator", custom=define_scaled())
     assert np.array_equal(again.forward(DATA)["y"], wanted)
     assert again.formats is not None and again.formats["a@relu"].unsigned
-    with pytest.raises(chai.PluginError, match="layer 'mine' was compiled for unsigned codes"):
+    with pytest.raises(chai.PluginError, match="layer 'mine': its blobs have unsigned codes, but custom type 'mine'"):
         chai.Net(tmp_path / "net.chai", device="emulator", custom=define_scaled(zero_points=False))
 
 

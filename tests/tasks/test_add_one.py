@@ -137,7 +137,7 @@ def emulated(overlay: Overlay, task: Task, x: np.ndarray) -> np.ndarray:
 def test_it_is_listed_and_its_limits_are_read(mirror: type[Task], extended: Overlay) -> None:
     assert "mirror" in tasks.kinds() and "mirror" in extended.kinds
     limits = mirror.limits(extended)
-    assert limits is not None and (limits.opcode, limits.channel_step) == (6, 16)
+    assert limits is not None and (limits.opcode, limits.channel_step) == (6, 8)
     assert mirror.limits(overlays.load()) is None
     assert [p.name for p in selftest.probes(extended) if p.name.startswith("mirror")] == [
         f"mirror, {bits} bit {scheme}" for scheme in extended.schemes for bits in extended.bits
@@ -172,11 +172,11 @@ def test_it_is_encoded_and_decoded(mirror: type[Task], extended: Overlay) -> Non
 
 
 def test_it_has_cycles_and_an_engine(mirror: type[Task], extended: Overlay) -> None:
-    """Two words of 16 channels a cycle, as its limits say, where the memory is fast enough."""
+    """Two words a cycle, as its limits say, where the memory is fast enough: 2 images of 3 words for 20 channels."""
     task = mirror(("a",), "b", ("m",))
-    elements = 2 * 2 * 20 * 3 * 7
+    words = 2 * 3 * 3 * 7
     fast = replace(extended, memory_mb_per_s=1e6)
-    assert task.cycles(fast, SHAPES) == -(-elements // 32) + extended.overhead.task_cycles
+    assert task.cycles(fast, SHAPES) == words // 2 + extended.overhead.task_cycles
     assert task.cycles(extended, SHAPES) > task.cycles(fast, SHAPES)
     assert list(tokens([task, task])) == [(False, False), (False, False)]
 
