@@ -12,6 +12,7 @@ from ..fixed import SCHEMES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
+from ..offload.unfold_inputs import unfolded_name
 from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
@@ -80,6 +81,8 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
     views = steps.views(reader, shapes)
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
+    unfolds = steps.unfolds(reader, overlay, shapes, inputs)
+    joint.update((name, shapes[name]) for name in map(unfolded_name, unfolds))
     latest = reader.get("latest", {str: str})
     outputs = reader.get("outputs", [str])
     folded = reader.get("folded", {str: str})
@@ -102,7 +105,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         folded=folded,
         composed=_composed(reader),
     )
-    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views).all()), views, joint)
+    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     return Compiled(graph, shapes, formats, schedule, _card(reader))
 

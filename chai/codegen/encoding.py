@@ -2,7 +2,7 @@
 
 A Task becomes one record of ``overlay.descriptor`` and its constants: weights, then the table of requantisation, each
 aligned by the layout's alignment. The fields of a kind are in its file of ``chai/tasks``, those of blobs, windows and
-tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``origin`` is not encoded. Descriptors of an
+tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``NOTES`` are not encoded. Descriptors of an
 overlay without unsigned codes have no fields for zero points.
 """
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..tasks import Task
     from ..tasks.fields import Place
 
+NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
 _ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
@@ -69,7 +70,7 @@ def decode(
     """Return the Task of a descriptor. Its weights stay in ``constants``, the memory from ``where`` of one or more Tasks.
 
     Blobs are named by location and size in ``address``, so no two blobs in it may share both (such blobs are never in use
-    at once). The Task has no origin. Raises DeviceError for anything that ``encode`` does not write.
+    at once). The Task has no ``NOTES``. Raises DeviceError for anything that ``encode`` does not write.
     """
     values = {**dict.fromkeys(_ZEROS, 0), **unpack(overlay.descriptor, descriptor)}
     area = Constants(constants, where)
@@ -91,14 +92,14 @@ def decode(
 
 
 def equal(a: Task, b: Task) -> bool:
-    """Return whether two Tasks are equal in all fields but ``origin``, arrays by value.
+    """Return whether two Tasks are equal in all fields that a descriptor has, arrays by value.
 
     A Copy whose requantisation changes no code equals one without requantisation.
     """
     a, b = a.plain(), b.plain()
     if type(a) is not type(b):
         return False
-    return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name != "origin")
+    return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
 
 
 def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:

@@ -18,6 +18,7 @@ from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
 from ..kernels.codes import pack, unpack
+from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Unpack
 from ..util.lazy_numpy import np
@@ -236,16 +237,19 @@ class Execution:
 
     def _convert(self, step: Pack | Unpack, slot: Slot) -> StepTime:
         begin = perf_counter()
-        values = slot.side(step.source)[step.blob]
+        ((_, source),), ((_, target),) = step.reads, step.writes
+        values = slot.side(step.source)[source]
         result = self._pack(step, values) if isinstance(step, Pack) else unpack(values, step.format)
-        slot.side(step.target)[step.blob] = result
+        slot.side(step.target)[target] = result
         ms, at = (perf_counter() - begin) * 1000, (begin - slot.started) * 1000
         name = f"{step.type} {self.graph.caffe_name(step.blob)}"
         return StepTime(name, step.type, "host", ms, 0, result.nbytes, (step.blob,), (step.blob,), at)
 
     def _pack(self, step: Pack, values: Array) -> Array:
         try:
-            return pack(values, step.format)
+            codes = pack(values, step.format)
+            zero = int(pack(np.zeros(1, np.float32), step.format)[0])
+            return codes if step.unfold is None else unfolded(codes, step.unfold, zero)
         except ModelError as error:
             writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
@@ -311,7 +315,14 @@ class Execution:
         together = [layer for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
         name = " & ".join(layer.name for layer in together) or task.origin[0]
         layers = tuple(name for layer in together for name in layer.origin) or task.origin
-        return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,), layers=layers)
+        reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
+
+    @cached_property
+    def _packed(self) -> dict[str, str]:
+        """Network blobs by the names of their codes, which differ if they are unfolded."""
+        packs = (step for step in self.schedule.steps if isinstance(step, Pack))
+        return {coded: step.blob for step in packs for _, coded in step.writes}
 
     def _check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..fixed import Requantization, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
-from ..overlay.weights import Packed, Unpacked, weight_bytes
+from ..overlay.layout import image_bytes
+from ..overlay.weights import Packed, Unpacked, block_diagonal, groups_to_join, weight_bytes
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from . import Task
 from .fields import clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
 from .probe import SIZE, SLOPE
+from .unfold import Unfold
 from .window import Window
 
 if TYPE_CHECKING:
@@ -92,7 +95,7 @@ class Conv(Task):
 
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
-        return int(shapes[0][0] * self.weights.size * oh * ow)
+        return int(shapes[0][0] * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
     def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
@@ -111,12 +114,10 @@ class Conv(Task):
         source, out = shapes[self.inputs[0]], shapes[self.output]
         array = overlay.array
         m, c = self.weights.shape[:2]
-        kh, kw = self.window.kernel
-        # with few channels, kernel taps fill the array's inputs: the host unfolds such a layer when it packs
-        taps = ceil(kh * kw * c / array.inputs) if c < array.inputs else kh * kw * ceil(c / array.inputs)
+        taps = prod(self.window.kernel) * ceil_div(c, array.inputs)
         blocks = ceil(m / self.group / array.outputs) * self.group
         if c == 1 and self.group == source[1] > 1:  # depthwise: a diagonal of the array, one output per input
-            taps, blocks = kh * kw, ceil(m / min(array.inputs, array.outputs))
+            taps, blocks = prod(self.window.kernel), ceil(m / min(array.inputs, array.outputs))
         pixels = ceil(out[0] * out[2] * out[3] / array.lanes)
         tiles = ceil(pixels / overlay.buffers.accumulators.depth)
         per_tile = ceil(pixels / tiles)
@@ -168,6 +169,39 @@ class Conv(Task):
         bias, r = from_table(values, memory, (m, 1, 1))
         return cls((input,), output, (), weights, bias, window, group, r, zero_point(values, "input"))
 
+    def joined(self, overlay: Overlay) -> Conv:
+        count = groups_to_join(self.weights.shape, self.group, overlay)
+        if count == 1:
+            return self
+        weights = block_diagonal(np.asarray(self.weights), self.group, count)
+        zeros = self.zero_weights + weights.size - self.weights.size
+        return replace(self, weights=weights, group=self.group // count, zero_weights=zeros)
+
+    def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
+        """Return the Unfold with the fewest passes, at equal passes that with the smaller blob; None if that is the plain one.
+
+        A blob of more than 1.1 times the image at full words of the array's inputs is not considered.
+        """
+        window, inputs, layout = self.window, overlay.array.inputs, overlay.layout
+        limits = self.limits(overlay)
+        if self.group > 1 or source[1] >= inputs or window.dilation != (1, 1):
+            return None
+        found: dict[tuple[int, int], Unfold | None] = {}
+        found[prod(window.kernel), image_bytes(source, layout)] = None
+        for rows in Unfold.choices(window):
+            unfold = Unfold(window, rows)
+            shape = unfold.shape(source)
+            size = image_bytes(shape, layout)
+            fits = limits is not None and shape[1] <= limits.channels_max and max(shape[2:]) <= limits.size_max
+            if fits and size <= 1.1 * prod(source[2:]) * inputs and unfold.kernel.staged(shape, overlay) is None:
+                found.setdefault((unfold.kernel.kernel[0] * ceil_div(shape[1], inputs), size), unfold)
+        return found[min(found)]
+
+    def unfolded(self, unfold: Unfold, blob: str) -> Conv:
+        weights = unfold.weights(np.asarray(self.weights))
+        zeros = self.zero_weights + weights.size - self.weights.size
+        return replace(self, inputs=(blob,), weights=weights, window=unfold.kernel, zero_weights=zeros)
+
     def merge_key(self) -> Hashable | None:
         r = self.requantization
         alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None
@@ -188,6 +222,7 @@ class Conv(Task):
             first,
             output=output,
             origin=tuple(name for part in parts for name in part.origin),
+            zero_weights=sum(part.zero_weights + gap * prod(part.weights.shape[1:]) for part, gap in zip(parts, gaps)),
             weights=padded(np.asarray(part.weights) for part in parts),
             bias=padded(part.bias for part in parts),
             requantization=replace(first.requantization, multiplier=above, negative=negative),

@@ -67,9 +67,9 @@ def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
 
 
 def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
-    error = refused(assembled(*parts(file), version=4))
-    assert "format version 4, this chai reads 3" in str(error) and error.hint == "update chai"
-    assert refused(assembled(*parts(file), version=2)).hint == "compile it again: chai compile"
+    error = refused(assembled(*parts(file), version=5))
+    assert "format version 5, this chai reads 4" in str(error) and error.hint == "update chai"
+    assert refused(assembled(*parts(file), version=3)).hint == "compile it again: chai compile"
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_bytes_between_sections_are_zero(refused: Callable[..., ChaiError], file
 
 @pytest.mark.parametrize("length", [(2 << 20) + 1, 1 << 40, (1 << 64) - 1])
 def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
-    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 3, 0, length) + b"{}")
+    error = refused(PREFIX.pack(b"\x89chai\r\n\x1a", 4, 0, length) + b"{}")
     assert f"exceeds the limit header_bytes={limits().header_bytes:,}" in str(error)
 
 

@@ -509,7 +509,7 @@ def test_tasks_that_do_not_differ() -> None:
     assert equal(average(requantization=None).task, average(requantization=None, zero=-128).task)
     task = conv().task
     assert isinstance(task, Conv)
-    affine = Affine(*(getattr(task, field.name) for field in fields(task)))
+    affine = Affine(**{field.name: getattr(task, field.name) for field in fields(task)})
     assert not equal(task, affine)
 
 

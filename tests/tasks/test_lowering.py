@@ -14,7 +14,7 @@ import chai
 from chai import overlay
 from chai.fixed import Format
 from chai.layers.pooling import Pooling, PoolingParams
-from chai.offload.schedule import DeviceStep, HostStep
+from chai.offload.schedule import DeviceStep, HostStep, Pack
 from chai.tasks import Task
 from chai.tasks.target import Target
 from chai.tasks.window import Window
@@ -281,8 +281,8 @@ def test_uneven_padding_is_a_kernel_with_zeros(tmp_path: Path) -> None:
     wider = np.zeros((2, 3, 6, 7), np.int64)
     wider[:, :, :5, :6] = codes
     found.equals(forms[1], convolved(wider, w, b, Window((3, 3), (2, 2), (0, 0)), 1, forms, None))
-    (task,) = found.tasks
-    assert task.window == Window((4, 4), (2, 2), (1, 1))  # type: ignore[attr-defined]
+    (pack,) = (step for step in found.net.schedule.steps if isinstance(step, Pack))
+    assert pack.unfold is not None and pack.unfold.window == Window((4, 4), (2, 2), (1, 1))
 
 
 POOLS = [
