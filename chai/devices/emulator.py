@@ -15,7 +15,7 @@ from ..blob import codes_of, outermost
 from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
-from ..kernels.native.program import Channels, Native
+from ..kernels.native.program import Part, Native
 from ..kernels.scratch import Scratch
 from .base import Device, Program, Ran, Work
 
@@ -54,6 +54,9 @@ class InNumpy:
             begin = end
         return times
 
+    def close(self) -> None:
+        """Release nothing: it holds nothing between runs."""
+
     def _whole(self, blob: str) -> str:
         return outermost(blob, self.views).base
 
@@ -71,7 +74,7 @@ class EmulatedProgram(Program):
         listed = [(task, found) for task, found in zip(work.tasks, forms)]
         runs = [[*group] for _, group in groupby(listed, lambda pair: pair[1] is not None)]
         self.parts: list[Native | InNumpy] = []
-        before = [Channels(blob, 0, work.shapes[blob][1]) for blob in self._read() if len(work.shapes[blob]) == 4]
+        before = [Part(blob, 0, work.shapes[blob][1]) for blob in self._read() if len(work.shapes[blob]) == 4]
         for i, run in enumerate(runs):
             later = [task for group in runs[i + 1 :] for task, _ in group]
             native = [(task, found) for task, found in run if found is not None]
@@ -86,7 +89,14 @@ class EmulatedProgram(Program):
             before += [self._written(task) for task, _ in run if self._maps(task)]
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        return Ran([*chain.from_iterable(part.run(blobs) for part in self.parts)])
+        times = [*chain.from_iterable(part.run(blobs) for part in self.parts)]
+        for blob in () if self.work.writes else (b for task in self.work.tasks for b in task.inputs):
+            codes_of(blob, blobs, self.work.shapes, self.work.views)  # a view of what a Task wrote
+        return Ran(times)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
 
     def _forms(self) -> Iterator[Form | None]:
         """Yield the form of each Task in C; a border can hold the padding of one zero point only."""
@@ -112,10 +122,10 @@ class EmulatedProgram(Program):
     def _maps(self, task: Task) -> bool:
         return all(len(self.work.shapes[self._whole(blob)]) == 4 for blob in (*task.inputs, task.output))
 
-    def _written(self, task: Task) -> Channels:
-        return Channels(task.output, *task.channels(self.work.shapes))
+    def _written(self, task: Task) -> Part:
+        return Part(task.output, *task.channels(self.work.shapes))
 
-    def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[Channels]:
+    def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[Part]:
         """Yield the channels that these Tasks write, and later ones or the host read."""
         written = [self._written(task) for task, _ in forms]
         read = {self._whole(b) for task in later for b in task.inputs}
@@ -126,11 +136,11 @@ class EmulatedProgram(Program):
         filled: dict[str, list[tuple[int, int]]] = {}
         for part in written:
             whole, first = outermost(part.blob, self.work.views)
-            filled.setdefault(whole, []).append((first + part.first, part.count))
+            filled.setdefault(whole, []).append((first + part.first, part.channels))
         for blob in self.work.writes:
             whole, first = outermost(blob, self.work.views)
             for start, end in inside(filled.get(whole, []), first, first + self.work.shapes[blob][1]):
-                yield Channels(blob, start, end - start)
+                yield Part(blob, start, end - start)
 
 
 class Emulator(Device):

@@ -142,7 +142,8 @@ class _Case:
         frame = Frame(self.python, self.shapes, self.tops, None, reference)
         self.wanted, ms = _timed(frame, self.data)
         same = _same(self.wanted, _timed(frame, self.data)[0])
-        yield Row(self.layer.name, self.label, "python", 0.0, ms, same, "the reference" if same else DIFFER)
+        way = getattr(reference.function, "way", "python")
+        yield Row(self.layer.name, self.label, way, 0.0, ms, same, "the reference" if same else DIFFER)
         for codes in (False, True):
             for implementation in candidates(self.layer, self.shapes, self.tops, codes):
                 if implementation is not reference or (implementation.jit and available()):

@@ -41,9 +41,9 @@ def resized(files: Iterable[Path], how: Preprocess) -> list[Path]:
 
 
 def views(image: Image, how: Preprocess, shape: Shape) -> list[Array]:
-    """Return two items (C, H, W) of an image, its centre resized to the input without and with smoothing.
+    """Return two items (C, H, W) for an input blob of ``shape``.
 
-    The centre is a little larger than the input; ``shape`` is that of the input blob.
+    Both are the centre of the image, a little larger than the input, resized to it without and with smoothing.
     """
     pixels = how.pixels(image, shape)
     _, crop = how.sizes(shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import Any, ClassVar
@@ -129,6 +130,12 @@ class CustomType(Definition):
         """
         self.shape_rule = self._checked(function, "shape", scratch=False)
         return function
+
+    def with_shape(self, function: Function) -> CustomType:
+        """Return the same type with this shape function."""
+        made = copy(self)
+        made.shape(function)
+        return made
 
     def setup(self, function: Function) -> Function:
         """Register ``f(x, **args)``: plain Python, run once per layer, and again after its parameters change.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from .. import layers
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer, OutputKind
@@ -70,7 +71,14 @@ class CustomLayer(Layer):
         self._constants: dict[str, Any] | None = None
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        return "a custom layer"
+        built_in = layers.find(self.type) is not None
+        return f"a custom layer in place of the built-in {self.type}" if built_in else "a custom layer"
+
+    def opencl_source(self, *bottoms: Shape) -> str | None:
+        """Return the source that is compiled for inputs of these shapes, if OpenCL computes this layer."""
+        of = getattr(self.custom.function, "source", None)
+        text: str | None = None if of is None else of(self, bottoms, self.shapes(*bottoms))
+        return text
 
     @property
     def clamps(self) -> bool:  # type: ignore[override]
@@ -262,6 +270,8 @@ def make(
         if not isinstance(custom, CustomType):
             what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
             raise PluginError(what, layer=name, hint="compile the network again")
+        rule = registry.shape_rule(type)
+        custom = custom if rule is None else custom.with_shape(rule)
         values = fields() if custom.options.args else {}
         return CustomLayer(
             custom, values, network, registry.strict, registry.resources, name=name, type=type, params=params

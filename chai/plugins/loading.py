@@ -126,6 +126,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     if env().custom:
         load_named()
     own: dict[str, Definition] = {}
+    shapes: dict[str, Callable[..., Any]] = {}
     for source in _listed(custom):
         for type, definition in _types_of(source).items():
             before = own.setdefault(type, definition)
@@ -134,7 +135,11 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    return registry.Registry(own, registry.REGISTRY, strict)
+        if isinstance(source, (str, Path)):
+            shapes |= _own_types[_existing(source)].shapes
+    made = registry.Registry(own, registry.REGISTRY, strict)
+    made.shapes = shapes
+    return made
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:

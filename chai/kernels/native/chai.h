@@ -60,6 +60,7 @@ typedef struct {
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
     int64_t (*floats_to_codes)(const float *, int64_t, float, int32_t low, int32_t high, int32_t zero, int8_t *);
     void (*codes_to_floats)(const int8_t *, int64_t, float, int32_t zero, float *);
+    void (*lrn)(const float *, float *, int64_t channels, int64_t pixels, int64_t half, float alpha, float k);
 } variant;
 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

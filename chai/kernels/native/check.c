@@ -118,7 +118,7 @@ static int valid(const table *t, const variant *v) {
         total bytes = {1, 0};
         add(&bytes, op->channels - 1, across.channel);
         one.bytes = bytes.value;
-        if (bytes.wrong || across.channel < 0) return 0;
+        if (bytes.wrong || across.channel < 0 || across.pixel != 1) return 0;
         return inside(t, output, op->kind == LOAD ? all : one, 1) && inside(t, input, op->kind == LOAD ? one : all, 0);
     }
     }

@@ -42,6 +42,14 @@ class Library(NamedTuple):
         count, factor = ctypes.c_int64(codes.size), ctypes.c_float(step)
         self.calls.chai_codes_to_floats(self.number, pointer(codes), count, factor, zero, pointer(out))
 
+    def lrn(self, x: Array, y: Array, half: int, alpha: float, k: float) -> None:
+        """Write x / (k + alpha * sum of squares of ``half`` channels on each side and its own) ^ 0.75 to ``y``.
+
+        Both are contiguous float32 images (C, H, W).
+        """
+        sizes = map(ctypes.c_int64, (len(x), x[0].size, half))
+        self.calls.chai_lrn(self.number, pointer(x), pointer(y), *sizes, ctypes.c_float(alpha), ctypes.c_float(k))
+
 
 def pointer(array: Array) -> ctypes.c_void_p:
     """Return the address of an array's first byte."""

@@ -7,8 +7,10 @@ parent. The host's blobs (int8, NCHW) are loaded before the first Task and store
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,12 +30,12 @@ ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the
 ALIGNMENT = 64
 
 
-class Channels(NamedTuple):
+class Part(NamedTuple):
     """Some channels of a blob, which may be a view."""
 
     blob: str
     first: int
-    count: int
+    channels: int
 
 
 @dataclass
@@ -63,6 +65,15 @@ class _Blob:
         return Place(ARENA, start, image, channel, row, pixel)
 
 
+class _Step(NamedTuple):
+    """An operation to be: a Task with its form, or a part of a blob to move; its time counts as that of Task ``task``."""
+
+    task: int
+    kind: Kind
+    what: Task | Part
+    form: Form | None = None
+
+
 class Native:
     """Some Tasks with their forms. ``loads`` and ``stores`` are the channels that come from and go to the host."""
 
@@ -72,8 +83,8 @@ class Native:
         tasks: Sequence[tuple[Task, Form]],
         shapes: Mapping[str, Shape],
         views: Mapping[str, View],
-        loads: Collection[Channels],
-        stores: Collection[Channels],
+        loads: Collection[Part],
+        stores: Collection[Part],
     ) -> None:
         self._library, self._shapes = library, shapes
         self._loads, self._stores = [*loads], [*stores]
@@ -89,10 +100,13 @@ class Native:
         steps = [*self._steps(tasks)]
         size = self._lay_out(steps)
         self._count = len(tasks)
-        self._table = (Operation * len(steps))(*(self._operation(i, *step) for i, *step in steps))
-        self._memory = self._filled(tasks, steps)
+        self._table = (Operation * len(steps))(*map(self._operation, steps))
+        self._weights = [
+            (o, step.form) for o, step in zip(self._table, steps) if step.form and step.form.bias is not None
+        ]
         self._arenas: list[Array] = []
         self._size = size
+        self._packing = threading.Lock()
         self._check()
 
     # -- before the first run
@@ -100,17 +114,17 @@ class Native:
     def _whole(self, blob: str) -> View:
         return outermost(blob, self._views)
 
-    def _shape(self, part: Channels) -> Shape:
+    def _shape(self, part: Part) -> Shape:
         n, _, *size = self._shapes[part.blob]
-        return (n, part.count, *size)
+        return (n, part.channels, *size)
 
-    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[tuple[int, Kind, Task | Channels, Form | None]]:
+    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[_Step]:
         """Yield the operations in order, with the index of the Task whose time each counts as."""
         bordered: set[str] = set()
 
-        def border(i: int, whole: str) -> Iterator[tuple[int, Kind, Channels, None]]:
+        def border(i: int, whole: str) -> Iterator[_Step]:
             if whole not in bordered and any(self._blobs[whole].border):
-                yield i, Kind.BORDER, Channels(whole, 0, self._blobs[whole].shape[1]), None
+                yield _Step(i, Kind.BORDER, Part(whole, 0, self._blobs[whole].shape[1]))
             bordered.add(whole)
 
         last = {}  # Task that writes a blob last
@@ -118,21 +132,20 @@ class Native:
             last[self._whole(task.output).base] = i
         for part in self._loads:
             yield from border(0, self._whole(part.blob).base)
-            yield 0, Kind.LOAD, part, None
+            yield _Step(0, Kind.LOAD, part)
         for i, (task, form) in enumerate(tasks):
             whole = self._whole(task.output).base
             yield from border(i, whole)
-            yield i, form.kind, task, form
+            yield _Step(i, form.kind, task, form)
             if last[whole] == i:
-                yield from (
-                    (i, Kind.STORE, part, None) for part in self._stores if self._whole(part.blob).base == whole
-                )
+                stored = (part for part in self._stores if self._whole(part.blob).base == whole)
+                yield from (_Step(i, Kind.STORE, part) for part in stored)
 
-    def _lay_out(self, steps: Sequence[tuple[int, Kind, Task | Channels, Form | None]]) -> int:
+    def _lay_out(self, steps: Sequence[_Step]) -> int:
         """Give each blob an offset, shared by blobs that are never used at the same time; return the size of all."""
         lives: dict[str, tuple[int, int]] = {}
         for moment, (_, _, what, _) in enumerate(steps):
-            for blob in (what.blob,) if isinstance(what, Channels) else (*what.inputs, what.output):
+            for blob in (what.blob,) if isinstance(what, Part) else (*what.inputs, what.output):
                 whole = self._whole(blob).base
                 lives[whole] = lives.get(whole, (moment,))[0], moment
         offsets, size = share(lives, {whole: self._blobs[whole].bytes for whole in lives})
@@ -140,8 +153,9 @@ class Native:
             self._blobs[whole].offset = offset
         return size
 
-    def _operation(self, task: int, kind: Kind, what: Task | Channels, form: Form | None) -> Operation:
-        if isinstance(what, Channels):
+    def _operation(self, step: _Step) -> Operation:
+        task, kind, what, form = step
+        if isinstance(what, Part):
             return self._moving(task, kind, what)
         assert form is not None
         shape, out = self._shapes[what.inputs[0]], self._shapes[what.output]
@@ -166,7 +180,7 @@ class Native:
             operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
         return operation
 
-    def _moving(self, task: int, kind: Kind, part: Channels) -> Operation:
+    def _moving(self, task: int, kind: Kind, part: Part) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
         whole, first = self._whole(part.blob)
         shape = self._shape(part)
@@ -183,16 +197,15 @@ class Native:
             values |= (own if kind == Kind.LOAD else host).fields("output")
         return Operation(**values)
 
-    def _filled(self, tasks: Sequence[tuple[Task, Form]], steps: Sequence[tuple[int, Kind, object, object]]) -> Array:
-        """Return the constants: tables, and weights in the order of the kernels."""
+    @cached_property
+    def _memory(self) -> Array:
+        """The constants: tables, and weights in the order of the kernels. They are packed at the first run."""
         memory = _aligned(self._constants.size)
         for offset, part in self._constants.parts:
             memory[offset : offset + part.nbytes] = part.view(np.uint8)
-        for operation, (i, kind, _, _) in zip(self._table, steps):
-            form = tasks[i][1]
-            if kind != form.kind or form.weights is None:
-                continue
+        for operation, form in self._weights:
             weights, bias = form.weights, form.bias
+            assert weights is not None
             assert bias is not None
             if isinstance(weights, Packed):
                 data = weights.blocks(np.empty(weights.bytes, np.int8))
@@ -210,31 +223,39 @@ class Native:
             )
         return memory
 
+    def _extents(self) -> ctypes.Array[Extent]:
+        """Return the sizes of the buffers."""
+        hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
+        writable = [0] * len(self._loads) + hosts[len(self._loads) :]
+        pairs = [(self._size, self._size), (self._constants.size, 0), *zip(hosts, writable)]
+        return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
+
     def _check(self) -> None:
         """Let the library check the table: every byte that an operation can touch lies in its buffer."""
-        sizes = [(self._size, self._size), (self._constants.size, 0)]
-        for i, part in enumerate((*self._loads, *self._stores)):
-            bytes = prod(self._shape(part))
-            sizes.append((bytes, 0 if i < len(self._loads) else bytes))
-        extents = (Extent * len(sizes))(*sizes)
-        calls, number = self._library.calls, self._library.number
-        wrong = calls.chai_check(
-            number, self._table, ctypes.c_int64(len(self._table)), extents, ctypes.c_int64(len(sizes))
-        )
+        extents, calls, count = self._extents(), self._library.calls, ctypes.c_int64(len(self._table))
+        wrong = calls.chai_check(self._library.number, self._table, count, extents, ctypes.c_int64(len(extents)))
         if wrong >= 0:
             kind = Kind(self._table[wrong].kind).name.lower()
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
 
     # -- each run
 
+    def close(self) -> None:
+        """Release what runs have allocated; a later run allocates it again."""
+        with self._packing:
+            self._arenas.clear()
+            vars(self).pop("_memory", None)
+
     def run(self, blobs: dict[str, Array]) -> list[float]:
         """Run all Tasks on the codes of ``loads``, add those of ``stores``, and return the milliseconds of each Task."""
-        arena = self._arenas.pop() if self._arenas else _aligned(self._size)
+        with self._packing:
+            memory = self._memory
+            arena = self._arenas.pop() if self._arenas else _aligned(self._size)
         given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
         buffers = (ctypes.c_void_p * (HOST + len(given) + len(made)))(
-            arena.ctypes.data, self._memory.ctypes.data, *(array.ctypes.data for array in (*given, *made))
+            arena.ctypes.data, memory.ctypes.data, *(array.ctypes.data for array in (*given, *made))
         )
         ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int64 * 2)()
         calls, number, count = self._library.calls, self._library.number, ctypes.c_int64(len(self._table))
@@ -246,13 +267,13 @@ class Native:
         self._arenas.append(arena)
         return list(ms)
 
-    def _array(self, part: Channels, blobs: dict[str, Array]) -> Array:
+    def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
         codes = codes_of(part.blob, blobs, self._shapes, self._views)
         if codes.shape != self._shapes[part.blob] or codes.dtype != np.int8:
             raise DeviceError(
                 f"blob {part.blob!r}: expected int8 {self._shapes[part.blob]}, found {codes.dtype} {codes.shape}"
             )
-        return codes[:, part.first : part.first + part.count]
+        return codes[:, part.first : part.first + part.channels]
 
 
 def _sizes(shape: Shape, out: Shape) -> dict[str, int]:

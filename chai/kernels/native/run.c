@@ -46,6 +46,10 @@ EXPORTED void chai_codes_to_floats(int i, const int8_t *codes, int64_t count, fl
     variants[i]->codes_to_floats(codes, count, step, zero, out);
 }
 
+EXPORTED void chai_lrn(int i, const float *x, float *y, int64_t channels, int64_t pixels, int64_t half, float alpha, float k) {
+    variants[i]->lrn(x, y, channels, pixels, half, alpha, k);
+}
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -7,6 +7,7 @@
 #include "convolution.h"
 #include "maps.h"
 #include "convert.h"
+#include "lrn.h"
 
 static int64_t packed(const operation *op) { return op->kind == DEPTHWISE ? depthwise_bytes(op) : convolution_bytes(op); }
 
@@ -47,4 +48,4 @@ static void run(const operation *op, uint8_t *const *buffers, int64_t item) { ke
 #define QUOTED(name) TEXT(name)
 int NAMED(usable_, VARIANT)(void);
 const variant NAMED(variant_, VARIANT) = {
-    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run, floats_to_codes, codes_to_floats};
+    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run, floats_to_codes, codes_to_floats, lrn};

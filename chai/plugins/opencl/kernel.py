@@ -56,6 +56,11 @@ class Kernels:
         """Return the function for a layer with inputs of these shapes; what does not fit is an error when it is called."""
         return Bound(layer, self.place, lambda: self.plan(layer, bottoms, tops))
 
+    def source(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> str:
+        """Return what is compiled for these sizes, all kernels. Raises PluginError."""
+        planner = Planner(layer, bottoms, tops, self.place)
+        return "\n".join(planner.source(stage)[0] for stage in self.description.stages)
+
     def plan(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Plan:
         """Return the kernels with sources, arguments and work sizes. Raises PluginError."""
         planner = Planner(layer, bottoms, tops, self.place)

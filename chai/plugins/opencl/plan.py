@@ -109,6 +109,13 @@ class Planner:
 
     def add(self, stage: Stage) -> None:
         """Plan one kernel more."""
+        source, sizes, local = self.source(stage)
+        arguments = tuple(self._argument(binding, stage) for binding in stage.bindings)
+        launch = Launch(stage.entry, source, stage.options, arguments, sizes, local, stage.threads, stage.place)
+        self.plan.launches.append(launch)
+
+    def source(self, stage: Stage) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+        """Return the whole text of a kernel, and its global and local work sizes."""
         for binding in stage.bindings:
             if isinstance(binding, (Tensor, Size, Buffer)):
                 self._check_port(binding.port, stage.place)
@@ -119,15 +126,8 @@ class Planner:
                 line, what, hint = found
                 raise self.wrong(f"{name}:{line}: {what}; half is computed as float here", stage.place, hint)
         sizes, local = work(stage.work, self.dims[stage.work.port], lambda m: self.wrong(m, stage.place))
-        arguments = tuple(self._argument(binding, stage) for binding in stage.bindings)
-        source = self.source(stage, sizes, local)
-        launch = Launch(stage.entry, source, stage.options, arguments, sizes, local, stage.threads, stage.place)
-        self.plan.launches.append(launch)
-
-    def source(self, stage: Stage, sizes: Sequence[int], local: Sequence[int]) -> str:
-        """Return the whole text of a kernel."""
         try:
-            return rendering.text(stage, self.dims, self.values, sizes, local)
+            return rendering.text(stage, self.dims, self.values, sizes, local), sizes, local
         except PluginError as error:
             raise self.wrong(error.message, stage.place) from None
 
@@ -156,17 +156,26 @@ class Planner:
             return {"type": "int32", "value": self.dims[binding.port][binding.dim]}
         if isinstance(binding, Given):
             return scalar(binding.kind, self.values[binding.name])
-        if binding not in self._buffers:
-            self._buffers[binding] = self._added(binding, stage)
-        return {"region": self._buffers[binding]}
+        key = binding.number if isinstance(binding, Buffer) else binding
+        if key not in self._buffers:
+            self._buffers[key] = self._added(binding, stage)
+        elif isinstance(binding, Buffer):
+            sizes = self.plan.sizes[self._buffers[key]], self._bytes(binding, stage)
+            if sizes[0] != sizes[1]:
+                raise self.wrong(f"buffer {key} has {sizes[1]} bytes here and {sizes[0]} before", stage.place)
+        return {"region": self._buffers[key]}
+
+    def _bytes(self, buffer: Buffer, stage: Stage) -> int:
+        """Return the size of a buffer."""
+        size = _evaluated(buffer.size, self.dims[buffer.port], lambda m: self.wrong(m, stage.place))
+        if not 0 < size <= limits().activation_bytes:
+            raise self.wrong(f"a buffer of {size} bytes ({buffer.size.text})", stage.place)
+        return size
 
     def _added(self, binding: Tensor | Trained | Buffer, stage: Stage) -> int:
         plan = self.plan
         if isinstance(binding, Buffer):
-            size = _evaluated(binding.size, self.dims[binding.port], lambda m: self.wrong(m, stage.place))
-            if not 0 < size <= limits().activation_bytes:
-                raise self.wrong(f"a buffer of {size} bytes ({binding.size.text})", stage.place)
-            return plan.buffer(size)
+            return plan.buffer(self._bytes(binding, stage))
         if isinstance(binding, Trained):
             blobs = self.layer.constants()["custom_float_params"]
             if binding.blob >= len(blobs):

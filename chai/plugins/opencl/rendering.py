@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +85,8 @@ def literal(define: Define, value: Any) -> str:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     kind = define.kind.removesuffix("[]")
-    if not kind:
-        return {True: "1", False: "0", "True": "1", "False": "0"}.get(value, str(value))
+    if not kind:  # a number or truth value of the prototxt as OpenVINO would write it
+        return {"true": "1", "false": "0"}.get(str(value).lower(), re.sub(r"^(-?\d+)\.0$", r"\1", str(value)))
     several = value if isinstance(value, (list, tuple)) else str(value).split(",")
     if not define.kind.endswith("[]"):
         return _number(define, value, kind)
