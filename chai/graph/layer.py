@@ -209,6 +209,15 @@ class Layer:
         """Return whether its tops only copy values of its bottoms, in the same format."""
         return self.keeps_format or self.merges_formats
 
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        """Return whether its tops cannot be negative, given for each bottom whether it cannot."""
+        return self.slope == 0 or ((self.same_values or self.relays) and all(bottoms))
+
+    @property
+    def needs_signed(self) -> bool:
+        """Return whether it may read and write codes without knowing their zero points."""
+        return False
+
     @property
     def averages(self) -> bool:
         """Return whether its tops are averages over pixels."""
