@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .compose import Share
 
 PHASES = ("TRAIN", "TEST")
+_NAMED = (
+    "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); no other place is searched"
+)
 
 
 class State:
@@ -80,7 +83,7 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
             for part, shares in _parts(graph, message, custom):
                 if part is not message:
                     wiring.claim(part)
-                layer = _make(part, custom, graph.name or Path(source.path).stem)
+                layer = _make(part, custom, graph.name or Path(source.path).stem, state.phase)
                 layer.shares = shares
                 wiring.add(part, layer)
         else:
@@ -138,7 +141,7 @@ def _position(message: Message) -> tuple[int, int]:
     return (where[0].start, where[0].end) if where else (message.start, message.start + 1)
 
 
-def _make(message: Message, custom: Registry, network: str) -> Layer:
+def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer:
     name = message.get("name", "")
     start, end = _position(message)
     source = message.source
@@ -157,14 +160,15 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
             from ..plugins.fields import CustomParams
 
             params = fill(CustomParams, message.get("xcustom_param"))
-            # Caffe's own Python layers say which class to import: no registered type is that class unless the user says so
-            named = message.has("python_param") and not flagged
-            layer = None if named else make(custom, name, type, params, flagged, partial(parameters, message), network)
+            code = None if flagged else message.get("python_param")
+            key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
+            phase_number = PHASES.index(message.get("phase", phase))
+            fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
+            layer = make(custom, name, type, params, flagged, fields, network, key)
             if layer is None:
+                hint = _near(type) if code is None else _NAMED
                 raise UnknownLayer(
-                    f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
-                    layer=name,
-                    hint=_near(type),
+                    f"layer {name!r}: type {type!r} has no definition here{_code(code)}", layer=name, hint=hint
                 )
         else:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
@@ -176,12 +180,11 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
     return layer
 
 
-def _code(message: Message) -> str:
+def _code(code: Message | None) -> str:
     """Return class and module of a Python layer for an error message; "" for other layers."""
-    code = message.get("python_param")
-    return (
-        f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""
-    )
+    if code is None:
+        return ""
+    return f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}"
 
 
 def _near(type: str) -> str:

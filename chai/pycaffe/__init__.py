@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from .. import layers as _types
 from ..errors import UsageError
+from ..plugins.python.caffe import Layer as Layer
 from . import coord_map as coord_map, draw as draw, io as io, net_spec as net_spec, proto as proto
 from .blob import Blob as Blob
 from .classifier import Classifier as Classifier
@@ -27,14 +28,11 @@ from .net_spec import NetSpec as NetSpec, layers as layers, params as params, to
 __version__ = "1.0.0"  # of the interface
 
 _SOLVERS = ("get_solver", *(f"{n}Solver" for n in ("", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")))
-_ABSENT = {
-    "Layer": "write the layer as a function, @chai.custom(type), and mark it user_defined_layer in the prototxt",
-}
 
 
 def layer_type_list() -> list[str]:
-    """Return the names of all layer types, in alphabetical order."""
-    return _types.types()
+    """Return the names of all layer types, Python among them, in alphabetical order."""
+    return sorted([*_types.types(), "Python"], key=str.lower)
 
 
 def __getattr__(name: str) -> Any:
@@ -44,5 +42,4 @@ def __getattr__(name: str) -> Any:
             raise UsageError(f"{name}: chai runs networks, it does not train them")
 
         return solver
-    hint = f" ({_ABSENT[name]})" if name in _ABSENT else ""
-    raise AttributeError(f"module 'chai.pycaffe' has no attribute {name!r}{hint}")
+    raise AttributeError(f"module 'chai.pycaffe' has no attribute {name!r}")

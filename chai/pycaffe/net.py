@@ -6,6 +6,7 @@ overwrites its bottom, ``forward(start=...)`` resumes from the current contents,
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,6 +64,7 @@ class Net:
     ``net``      the chai.Net that runs the network; ``perf``: time per step of the last pass
     ``device``   overrides the current device (see ``set_device_name``); ``options`` are chai.Net's
 
+    Python layers may be of modules that the program has imported.
     Layers without weights in the caffemodel keep their filler values, with one warning. Raises what chai.Net raises.
     """
 
@@ -83,6 +85,8 @@ class Net:
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
         stored = None if str(weights).endswith(".h5") else weights
+        named = options.get("custom") or ()
+        options["custom"] = [*(named if isinstance(named, (list, tuple)) else [named]), sys.modules]
         self.net = _Engine(network_file, stored, device or device_name(network_file), keep="all", **options)
         self.net.reshape()  # raises an error that names a missing input size
         self.perf = self.net.perf
