@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from ..graph import Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
 from ..offload.unfold_inputs import unfolded_name
+from ..tasks.coarser import Coarser
 from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
@@ -29,6 +31,7 @@ class Compiled(NamedTuple):
     shapes: dict[str, Shape]
     formats: dict[str, Format]
     schedule: Schedule
+    coarser: dict[str, Coarser]
     card: Card
 
 
@@ -106,7 +109,17 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     )
     schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
-    return Compiled(graph, shapes, formats, schedule, _card(reader))
+    return Compiled(graph, shapes, formats, schedule, _coarser(reader, made), _card(reader))
+
+
+def _coarser(reader: Reader, layers: Collection[str]) -> dict[str, Coarser]:
+    """Return the layers with coarser weight steps."""
+    found = {}
+    for name, value in reader.get("coarser", {str: list}).items():
+        if name not in layers or len(value) != 2 or type(value[0]) is not int or type(value[1]) not in (int, float):
+            raise reader.error(f"header: coarser steps of layer {name!r}")
+        found[name] = Coarser(*value)
+    return found
 
 
 def _shape(dims: list[int], blob: str) -> Shape:

@@ -20,7 +20,7 @@ from ..offload.formats import from_precision
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
-from .groups import Bits, Groups, groups, precision
+from .groups import Bits, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import Histogram, best, candidates, fit
 from .recipe import Recipe
@@ -30,6 +30,7 @@ from .writeback import bias_owner, folded_in
 if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
+    from ..tasks.coarser import Coarser
 
 
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
@@ -48,6 +49,7 @@ class Built:
     ``factors``   divisors (C,) of each equalised blob's channels
     ``refused``   reason by layer, for layers that run on the host because their numbers do not fit
     ``chosen``    method by which each blob's format was chosen
+    ``coarser``   layers whose weights have coarser steps so that their sums fit the accumulator
     """
 
     recipe: Recipe
@@ -58,6 +60,7 @@ class Built:
     factors: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
+    coarser: dict[str, Coarser] = field(default_factory=dict)
 
     @property
     def cost(self) -> float:
@@ -160,6 +163,12 @@ class Builder:
         for layer in graph.layers:
             layer.precision = self._precision(graph, layer, formats, recipe)
         formats = from_precision(graph)
+        coarser = {
+            layer.name: found
+            for layer in graph.layers
+            if (bits := self.groups.weights.get(layer.name))
+            and (found := coarsened(layer, formats[layer.bottoms[0]], bits)) is not None
+        }
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
@@ -169,6 +178,7 @@ class Builder:
         by_batch, soft_by_batch = self._judge(states, reference), self._judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
+        built.coarser = {**emulation.coarser, **coarser}
         return built, by_batch, soft_by_batch
 
     def alone(self, built: Built, images: int = 2) -> dict[str, float]:
@@ -362,6 +372,13 @@ class _Fitting:
 
     def _steps(self, layer: Layer, source: Format) -> Array:
         """Return the step of each output channel's weights, as lowering computes them."""
+        p = layer.precision
+        assert p is not None
+        steps, bits = self._own_steps(layer, source), self.builder.groups.weights[layer.name]
+        return fitting(layer, steps, source, p.quant_type, bits).steps
+
+    def _own_steps(self, layer: Layer, source: Format) -> Array:
+        """Return the step of each output channel's weights as the precision_param and the weights have it."""
         p = layer.precision
         assert p is not None
         bits = self.builder.groups.weights[layer.name]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ..fixed import Format
+from ..fixed import Format, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
@@ -106,6 +109,26 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
             for blob in blobs[1:]:
                 tied.join(blob, blobs[0])
     return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+
+
+def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) -> Sums:
+    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
+    bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
+    largest = (1 << (bits - 1)) - 1
+    return fitted(layer.blobs[0], bias, steps, source, FACTORS[scheme], largest, partial(quantize_weights, bits=bits))
+
+
+def coarsened(layer: Layer, source: Format, bits: int) -> Coarser | None:
+    """Write coarser thresholds into a layer's precision_param where sums could overflow the accumulator."""
+    if layer.precision is None or not layer.precision.th_params or not source.step:
+        return None
+    format, thresholds = Format("Xilinx", bits, 0.0), np.array(layer.precision.th_params, np.float32)
+    steps = weight_steps(layer.blobs[0], format, thresholds, source.step)
+    found = fitting(layer, steps, source, "Xilinx", bits)
+    if found.coarser is not None:
+        thresholds = np.where(found.steps == steps, thresholds, (found.steps * format.largest).astype(np.float32))
+        layer.precision = replace(layer.precision, th_params=tuple(map(float, thresholds)))
+    return found.coarser
 
 
 def precision(

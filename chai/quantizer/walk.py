@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.coarser import Coarser
 
 Batch = Mapping[str, "Array"]
 
@@ -83,6 +84,7 @@ class Emulation:
 
     ``placed``   names of the layers to run on the overlay; a layer whose numbers do not fit runs on the host
     ``refused``  reason by layer, for those that do not fit
+    ``coarser``  those with coarser weight steps
     """
 
     def __init__(self, graph: Graph, formats: Mapping[str, Format], overlay: Overlay, placed: Collection[str]) -> None:
@@ -91,6 +93,7 @@ class Emulation:
         self.overlay = overlay
         self.placed = placed
         self.refused: dict[str, str] = {}
+        self.coarser: dict[str, Coarser] = {}
         self.device = devices.open("emulator")
 
     def run(
@@ -127,11 +130,14 @@ class Emulation:
                 self._on_host(layer, state)
 
     def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
+        target = Target(self.overlay, self.formats, state.shapes)
         try:
-            return layer.lower(Target(self.overlay, self.formats, state.shapes))
+            tasks = layer.lower(target)
         except Unsupported as reason:
             self.refused[layer.name] = str(reason)
             return None
+        self.coarser.update((layer.name, found) for found in target.coarser.values())
+        return tasks
 
     def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}

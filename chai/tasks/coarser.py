@@ -6,8 +6,8 @@ stay, with fewer bits. The weights of other channels do not change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..fixed import ACCUMULATOR, Format, accumulator_bounds, blocks, quantize_bias
 from ..util.lazy_numpy import np
@@ -25,6 +25,22 @@ class Coarser(NamedTuple):
 
     channels: int
     decibels: float
+
+    def __str__(self) -> str:
+        return f"{self.channels} channel{'s' * (self.channels > 1)}, {self.decibels:.1f} dB"
+
+
+SENTENCE = "coarser weight steps, so that sums fit the accumulator, and what they cost the weights in SQNR"
+
+
+def listed(coarser: Mapping[str, Coarser]) -> list[str]:
+    """Return the layers with coarser steps as text, for reports."""
+    return [f"{name} ({found})" for name, found in coarser.items()]
+
+
+def as_json(coarser: Mapping[str, Coarser]) -> dict[str, Any]:
+    """Return the layers with coarser steps as values for json.dumps."""
+    return {name: found._asdict() for name, found in coarser.items()}
 
 
 class Sums(NamedTuple):

@@ -17,7 +17,10 @@ from chai.parser.caffemodel import write_caffemodel
 from chai.report.layer_rows import placed, summary
 from chai.util.paths import resource
 
-DEEP, SHALLOW = (4, 900, 5, 5), (6, 4, 1, 1)  # 22,500 products could leave the accumulator with steps 8 times as coarse, 4 never
+DEEP, SHALLOW = (
+    (4, 900, 5, 5),
+    (6, 4, 1, 1),
+)  # 22,500 products could leave the accumulator with steps 8 times as coarse, 4 never
 FORMATS = 'precision_param { quant_type: "Xilinx" bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 th_layer_in: 1 th_layer_out: 9 }'
 
 
