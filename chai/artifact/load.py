@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import overlay as overlays
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph, Layer, check_shape
@@ -82,7 +82,8 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
-    views = steps.views(reader, shapes)
+    coded = {blob: on_device(shape) for blob, shape in shapes.items()}
+    views = steps.views(reader, coded)
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
     unfolds = steps.unfolds(reader, overlay, shapes, inputs)
     joint.update((name, shapes[name]) for name in map(unfolded_name, unfolds))
@@ -107,7 +108,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         path=reader.artifact.path,
         folded=folded,
     )
-    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views, unfolds).all()), views, joint)
+    schedule = Schedule(list(steps.Steps(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     return Compiled(graph, shapes, formats, schedule, _coarser(reader, made), _card(reader))
 

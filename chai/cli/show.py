@@ -152,8 +152,8 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     assert overlay is not None
     layers = placed(net)
     steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
-    views = net.schedule.views
-    memory = footprint([s.chain or chain(overlay, s.tasks, plan.shapes, views, s.inputs, s.outputs) for s in steps])
+    views, shapes = net.schedule.views, plan.device_shapes
+    memory = footprint([s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps])
     cycles = sum(layer.cycles or 0 for layer in layers)
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..fixed import Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
@@ -42,6 +42,11 @@ class Plan:
     coarser: Mapping[str, Coarser] = field(default_factory=dict)
 
     @property
+    def device_shapes(self) -> dict[str, Shape]:
+        """Shapes of all blobs as a device has them."""
+        return {blob: on_device(shape) for blob, shape in self.shapes.items()}
+
+    @property
     def batch(self) -> int:
         """Images per pass."""
         return next((self.shapes[b][0] for b in self.graph.inputs if self.shapes[b]), 1)
@@ -68,8 +73,8 @@ def plan(
     if formats is None:
         parts = partition(rewritten, shapes, overlay, chosen, {})
         return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
-    target = Target(overlay, formats, shapes, trained)
-    parts, steps = _scheduled(rewritten, target, chosen)
+    target = Target(overlay, formats, {blob: on_device(shape) for blob, shape in shapes.items()}, trained)
+    parts, steps = _scheduled(rewritten, shapes, target, chosen)
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
     coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
     return Plan(rewritten, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums, coarser)
@@ -83,20 +88,22 @@ def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:
 def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
     """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
     for layer, top in _on_device(parts):
-        if layer.blobs and target.may_overflow(layer.blobs[0], layer.precision, layer.bottoms[0], top):
+        if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], top):
             yield layer.name
 
 
-def _scheduled(graph: Graph, target: Target, chosen: Mapping[str, str]) -> tuple[Partition, Schedule]:
+def _scheduled(
+    graph: Graph, shapes: Mapping[str, Shape], target: Target, chosen: Mapping[str, str]
+) -> tuple[Partition, Schedule]:
     """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host."""
     refused: dict[str, str] = {}
     while True:
-        parts = partition(graph, target.shapes, target.overlay, chosen, refused)
+        parts = partition(graph, shapes, target.overlay, chosen, refused)
         tasks = lower(parts, target)
         if isinstance(tasks, tuple):
             moved = dict([tasks])
         else:
-            steps = schedule(graph, parts, target, tasks)
+            steps = schedule(graph, parts, shapes, target, tasks)
             moved = _too_dear(steps, target, chosen)
             if not moved:
                 return parts, steps

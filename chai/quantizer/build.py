@@ -163,12 +163,11 @@ class Builder:
         for layer in graph.layers:
             layer.precision = self._precision(graph, layer, formats, recipe)
         formats = from_precision(graph)
-        coarser = {
-            layer.name: found
-            for layer in graph.layers
-            if (bits := self.groups.weights.get(layer.name))
-            and (found := coarsened(layer, formats[layer.bottoms[0]], bits)) is not None
-        }
+        coarser = {}
+        for layer, bits in ((layer, self.groups.weights.get(layer.name)) for layer in graph.layers):
+            source = formats[layer.bottoms[0]] if bits else None
+            if bits and source and layer.precision is not None and layer.precision.quant_type != SINGLE:
+                coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
@@ -178,7 +177,7 @@ class Builder:
         by_batch, soft_by_batch = self._judge(states, reference), self._judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
-        built.coarser = {**emulation.coarser, **coarser}
+        built.coarser = {name: found for name, found in coarser.items() if found and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
     def alone(self, built: Built, images: int = 2) -> dict[str, float]:
@@ -308,6 +307,20 @@ class Builder:
             self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
         return self._thresholds[key]
 
+    def own_steps(self, layer: Layer, source: Format, recipe: Recipe) -> Array:
+        """Return the step of each output channel's weights, as its precision_param and the weights have it."""
+        p = layer.precision
+        assert p is not None
+        bits = self.groups.weights[layer.name]
+        if p.quant_type == "DynamicFixed":
+            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
+            format = format or weights.one_fraction(layer.blobs[0], recipe.weights, bits)
+            return weight_steps(layer.blobs[0], format, None, source.step)
+        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
+        if layer.name in self.folded:
+            thresholds = weights.thresholds(layer.blobs[0], recipe.weights, bits)
+        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:
     """Return a function from im2col rows (group, R, K) to a convolution's output rows (group, R, M / group)."""
@@ -372,24 +385,9 @@ class _Fitting:
 
     def _steps(self, layer: Layer, source: Format) -> Array:
         """Return the step of each output channel's weights, as lowering computes them."""
-        p = layer.precision
-        assert p is not None
-        steps, bits = self._own_steps(layer, source), self.builder.groups.weights[layer.name]
-        return fitting(layer, steps, source, p.quant_type, bits).steps
-
-    def _own_steps(self, layer: Layer, source: Format) -> Array:
-        """Return the step of each output channel's weights as the precision_param and the weights have it."""
-        p = layer.precision
-        assert p is not None
-        bits = self.builder.groups.weights[layer.name]
-        if p.quant_type == "DynamicFixed":
-            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
-            format = format or weights.one_fraction(layer.blobs[0], self.recipe.weights, bits)
-            return weight_steps(layer.blobs[0], format, None, source.step)
-        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
-        if layer.name in self.builder.folded:
-            thresholds = weights.thresholds(layer.blobs[0], self.recipe.weights, bits)
-        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+        assert layer.precision is not None
+        steps, bits = self.builder.own_steps(layer, source, self.recipe), self.builder.groups.weights[layer.name]
+        return fitting(layer, steps, source, layer.precision.quant_type, bits).steps
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
         """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .. import devices
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..devices.base import Work
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
-    from ..tasks.coarser import Coarser
 
 Batch = Mapping[str, "Array"]
 
@@ -39,14 +38,22 @@ class State:
     host: dict[str, Array]
     codes: dict[str, Array] = field(default_factory=dict)
 
+    @property
+    def device_shapes(self) -> dict[str, Shape]:
+        """Shapes of all blobs as a device has them."""
+        return {blob: on_device(shape) for blob, shape in self.shapes.items()}
+
     def value(self, blob: str) -> Array:
         """Return a blob in float32, as a host layer would get it."""
-        return self.host[blob] if blob in self.host else self.formats[blob].dequantize(self.codes[blob])
+        if blob in self.host:
+            return self.host[blob]
+        return self.formats[blob].dequantize(self.codes[blob]).reshape(self.shapes[blob])
 
     def code(self, blob: str) -> Array:
         """Return a blob as codes, as a Task would get it."""
         if blob not in self.codes:
-            self.codes[blob] = pack(self.host[blob], self.formats[blob])
+            codes = pack(self.host[blob], self.formats[blob])
+            self.codes[blob] = codes.reshape(on_device(codes.shape))
         return self.codes[blob]
 
     def drop(self, blobs: Iterable[str]) -> None:
@@ -84,7 +91,6 @@ class Emulation:
 
     ``placed``   names of the layers to run on the overlay; a layer whose numbers do not fit runs on the host
     ``refused``  reason by layer, for those that do not fit
-    ``coarser``  those with coarser weight steps
     """
 
     def __init__(self, graph: Graph, formats: Mapping[str, Format], overlay: Overlay, placed: Collection[str]) -> None:
@@ -93,7 +99,6 @@ class Emulation:
         self.overlay = overlay
         self.placed = placed
         self.refused: dict[str, str] = {}
-        self.coarser: dict[str, Coarser] = {}
         self.device = devices.open("emulator")
 
     def run(
@@ -130,25 +135,23 @@ class Emulation:
                 self._on_host(layer, state)
 
     def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
-        target = Target(self.overlay, self.formats, state.shapes)
         try:
-            tasks = layer.lower(target)
+            return layer.lower(Target(self.overlay, self.formats, state.device_shapes))
         except Unsupported as reason:
             self.refused[layer.name] = str(reason)
             return None
-        self.coarser.update((layer.name, found) for found in target.coarser.values())
-        return tasks
 
     def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}
-        self.device.compile(Work(self.overlay, tasks, state.shapes)).run(blobs)
+        self.device.compile(Work(self.overlay, tasks, state.device_shapes)).run(blobs)
         state.codes.update((t, blobs[t]) for t in layer.tops)
 
     def _on_host(self, layer: Layer, state: State) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
         coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
-        bottoms = [state.codes[b] if coded else state.value(b) for b in layer.bottoms]
+        bottoms = [state.codes[b].reshape(state.shapes[b]) if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
             compute = layer.on_codes(state.shapes, self.formats) if coded else None
             tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
+        tops = tuple(t.reshape(on_device(t.shape)) if coded else t for t in tops)
         (state.codes if coded else state.host).update(zip(layer.tops, tops))

@@ -94,7 +94,8 @@ def fitted(
             bounds[tried] = accumulator_bounds(codes[tried], added[tried], source.magnitude)
             wide = bounds[left] >= ACCUMULATOR
             left, sizes, base = left[wide], sizes[wide], base[wide]
-    lost = 10 * float(np.log10(_error(weights, codes, steps) / before)) if before else 0.0
+    after = _error(weights, codes, steps)
+    lost = 10 * float(np.log10(after / before)) if before and after else 0.0
     return Sums(codes, added, steps, int(bounds.max(initial=0)), Coarser(len(over), lost))
 
 
