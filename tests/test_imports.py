@@ -32,10 +32,11 @@ RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
     "google": {"parser/schema.py"},
     "numba": {"plugins/compiling.py", "plugins/xchange_numba.py", "plugins/prange_numba.py", "kernels/codes_numba.py"},
+    "pyopencl": {"plugins/opencl/worker/engine.py"},
     "rich": {"cli/output.py"},
     "PIL": {"images/", "report/page.py"},
     "cv2": {"cli/bench.py"},
-    "threadpoolctl": {"quantizer/build.py"},
+    "threadpoolctl": {"quantizer/walk.py"},
     "distributed": {"evaluate/workers/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},

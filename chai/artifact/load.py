@@ -10,7 +10,7 @@ from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
-from ..graph import Graph, Layer, check_shape
+from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
 from ..offload.unfold_inputs import unfolded_name
@@ -107,6 +107,7 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         latest,
         path=reader.artifact.path,
         folded=folded,
+        composed=_composed(reader),
     )
     schedule = Schedule(list(steps.Steps(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
@@ -121,6 +122,12 @@ def _coarser(reader: Reader, layers: Collection[str]) -> dict[str, Coarser]:
             raise reader.error(f"header: coarser steps of layer {name!r}")
         found[name] = Coarser(*value)
     return found
+
+
+def _composed(reader: Reader) -> dict[str, Composed]:
+    """Return the composed layers of the prototxt, for reports; a file without any has no entry."""
+    entries = reader.of(reader.header.get("composed", {}), {str: {"type": str, "parts": [str]}}, "composed")
+    return {name: Composed(entry["type"], tuple(entry["parts"])) for name, entry in entries.items()}
 
 
 def _shape(dims: list[int], blob: str) -> Shape:

@@ -81,6 +81,8 @@ class Layer:
         self.slope: float | None = None  # negative slope of a ReLU that a pass folded in: 0 if plain
         self.ceiling: float | None = None  # upper limit of that ReLU
         self.place: str | None = None  # path:line of its definition
+        # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
+        self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.turn = Turn()
 
     def __repr__(self) -> str:
@@ -104,6 +106,9 @@ class Layer:
 
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
+
+    def close(self) -> None:
+        """Release what it holds besides arrays, when its network is closed."""
 
     def changed(self) -> None:
         """Discard everything derived from the trained parameters, which may have changed."""

@@ -28,13 +28,28 @@ def last_readers(layers: list[Layer]) -> list[list[str]]:
     return ends[::-1]
 
 
+@dataclass(frozen=True)
+class Composed:
+    """A layer of the prototxt that was replaced by others.
+
+    ``parts``  the names of these layers, ``text`` a prototxt of them
+    ``place``  path:line of its definition
+    """
+
+    type: str
+    parts: tuple[str, ...]
+    text: str = ""
+    place: str | None = None
+
+
 @dataclass
 class Graph:
     """A network for one phase: layers in the order of the prototxt, which is topological.
 
     ``inputs`` maps each input blob to its shape, None if the file does not give it. ``outputs`` are Caffe names, as two
     names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that a
-    pass folded it into. ``notes`` are remarks for the user, one sentence each.
+    pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``notes`` are
+    remarks for the user, one sentence each.
     """
 
     name: str
@@ -47,6 +62,7 @@ class Graph:
     notes: list[str] = field(default_factory=list)
     weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
     folded: dict[str, str] = field(default_factory=dict)
+    composed: dict[str, Composed] = field(default_factory=dict)
 
     @property
     def output_blobs(self) -> list[str]:

@@ -1,7 +1,8 @@
 """Fast requantisation: bit for bit as ``fixed.requantize``, in one pass over memory.
 
-numpy works on ``BLOCK`` elements at a time, which stay in the cache. The numba loops (codes_numba.py) are faster, but
-loading numba costs as much time as they save on ``PAYS`` elements: it is loaded after so many.
+Pack and Unpack run in C where a library was compiled (``native``). Elsewhere, and for Tasks that it lacks, numpy works on
+``BLOCK`` elements at a time, which stay in the cache. The numba loops (codes_numba.py) are faster, but loading numba costs
+as much time as they save on ``PAYS`` elements: it is loaded after so many.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
 from ..util.lazy_numpy import np
+from .native import library
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -52,10 +54,12 @@ def add(a: Array, b: Array, factors: tuple[int, int], addend: int, r: Requantiza
 
 def pack(x: Array, format: Format) -> Array:
     """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
-    compiled = _loops(x.size)
     if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
     out = np.empty(x.shape, np.int8)
+    if (used := library.library()) is not None:
+        return out if used.floats_to_codes(x, format.step, *format.packed, format.zero, out) else format.quantize(x)
+    compiled = _loops(x.size)
     if compiled is None:
         if not _floats_to_codes(x.ravel(), format, out.ravel()):
             return format.quantize(x)  # which says what is wrong
@@ -66,10 +70,15 @@ def pack(x: Array, format: Format) -> Array:
 
 def unpack(codes: Array, format: Format) -> Array:
     """Return the float32 values of codes: ``format.dequantize`` in one pass."""
-    compiled = _loops(codes.size)
-    if compiled is None or not codes.flags.c_contiguous:
+    if not codes.flags.c_contiguous:
         return format.dequantize(codes)
     out = np.empty(codes.shape, np.float32)
+    if (used := library.library()) is not None:
+        used.codes_to_floats(codes, format.step, format.zero, out)
+        return out
+    compiled = _loops(codes.size)
+    if compiled is None:
+        return format.dequantize(codes)
     compiled.codes_to_floats(codes.ravel(), format.step, format.zero, out.ravel())
     return out
 

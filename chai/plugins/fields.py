@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
     from ..graph.params import Precision
+    from ..util.sharing import Resources
 
 XCUSTOM = 11  # CHaiDNN's number of the layer type
 
@@ -43,6 +44,7 @@ class Called(Protocol):
     custom: CustomType
     autotune: bool
     jit: bool
+    resources: Resources
 
     @property
     def params(self) -> CustomParams: ...

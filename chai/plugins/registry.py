@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from .. import layers
 from ..errors import PluginError
 from ..util.paths import resource
+from ..util.sharing import Resources
 
 if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
-    from .definition import CustomType, Function
+    from .definition import CustomType, Definition, Function
 
 
 class Registry:
@@ -27,20 +28,23 @@ class Registry:
 
     def __init__(
         self,
-        own: Mapping[str, Function | CustomType] | None = None,
+        own: Mapping[str, Function | Definition] | None = None,
         parent: Registry | None = None,
         strict: bool = False,
     ) -> None:
-        self.types: dict[str, CustomType] = {}
+        self.types: dict[str, Definition] = {}
+        self.shapes: dict[str, Function] = {}  # shape functions of types that are not defined in Python
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
+        self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.parent = parent
+        self.resources = Resources()  # of the layers of this network
         self.strict = strict
         if own:
             from .definition import plain_type
 
             self.types.update((type, plain_type(type, function)) for type, function in own.items())
 
-    def register(self, custom: CustomType, replace: bool = False) -> None:
+    def register(self, custom: Definition, replace: bool = False) -> None:
         """Add a type.
 
         A second definition is refused, unless it comes from the same file or an interactive session (a reload),
@@ -62,10 +66,15 @@ class Registry:
         if self.types.pop(type, None) is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
 
-    def find(self, type: str) -> CustomType | None:
+    def find(self, type: str) -> Definition | None:
         """Return the definition of a type, the network's own first."""
         found = self.types.get(type)
         return found if found or self.parent is None else self.parent.find(type)
+
+    def shape_rule(self, type: str) -> Function | None:
+        """Return the function of ``chai.shape`` for a type, the network's own first."""
+        found = self.shapes.get(type)
+        return found if found or self.parent is None else self.parent.shape_rule(type)
 
     def known(self) -> list[str]:
         """Return the names of all types, of the parent too."""
@@ -83,7 +92,7 @@ class Registry:
         return own if custom.options.override is None else custom.options.override
 
 
-def _reloads(before: CustomType, now: CustomType) -> bool:
+def _reloads(before: Definition, now: Definition) -> bool:
     first, second = (place.rpartition(":")[0] for place in (before.place, now.place))
     return first == second or all("ipykernel" in p or p.startswith("<") for p in (first, second))
 
@@ -106,13 +115,40 @@ def registering(module: str, target: Registry) -> Iterator[None]:
         _file_target.reset(token)
 
 
+def enter(made: Definition, replace: bool = False) -> None:
+    """Register what a decorator has made: for the network that loads its file, else for all.
+
+    Raises PluginError for a built-in type without ``override``.
+    """
+    if made.options.override is None and layers.find(made.type) is not None:
+        raise PluginError(
+            f"{made.place}: custom type {made.type!r}: chai has a type of that name, which would run instead",
+            hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+        )
+    _target(made.function).register(made, replace)
+
+
 def _target(function: Function) -> Registry:
     module, target = _file_target.get(("", REGISTRY))
     return target if getattr(function, "__module__", None) == module else REGISTRY
 
 
+def shape(type: str) -> Callable[[Function], Function]:
+    """Register the decorated function as the shape function of a custom type that is not defined in Python.
+
+    ``@chai.shape("ReorgYolo")`` before ``def f(x, stride)``: as ``@f.shape`` of ``@chai.custom``, for a type of an XML file.
+    It may be registered before the type. Raises PluginError, when a network is loaded, for parameters that the type lacks.
+    """
+
+    def register(function: Function) -> Function:
+        _target(function).shapes[type] = function
+        return function
+
+    return register
+
+
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {}
+FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
 
 
 class Custom:
@@ -166,7 +202,7 @@ class Custom:
 
         Raises PluginError with the function's place for invalid options.
         """
-        from .definition import SAFE_MATH, CustomType, Options, place_of
+        from .definition import SAFE_MATH, CustomType, Options
 
         options = Options(
             dict(args or {}),
@@ -187,13 +223,8 @@ class Custom:
         )
 
         def register(function: Function) -> CustomType:
-            if override is None and isinstance(type, str) and layers.find(type) is not None:
-                raise PluginError(
-                    f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
-                    hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
-                )
             made = CustomType(type, function, jit, options)
-            _target(function).register(made, replace)
+            enter(made, replace)
             return made
 
         return register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..fixed import Format, quantize_weights
 from ..graph import Graph, Layer
@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from ..blob import Array
 
 Bits = int | tuple[int, int, int]  # one width, or three: inputs, weights, other blobs
+Widths = Bits | Literal["mixed"]  # "mixed": 6, and 8 for the layers that are worth it
 
 
-def spelled(bits: Bits) -> str:
-    """Return widths as text: 8, or 8/6/6."""
+def spelled(bits: Widths) -> str:
+    """Return widths as text: 8, 8/6/6, or 6- and 8."""
+    if bits == "mixed":
+        return "6- and 8"
     return "/".join(map(str, bits)) if isinstance(bits, tuple) else str(bits)
 
 

@@ -13,8 +13,7 @@ from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import on_device
-from ..codegen.chain import codes_of
+from ..blob import codes_of, on_device
 from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
@@ -294,7 +293,8 @@ class Execution:
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         macs, written = sum(s.macs for s in rows), sum(s.bytes for s in rows)
         device = None if None in own else fsum(ms for ms in own if ms is not None)
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device)]
+        layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device, layers)]
 
     def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
         """Dump the layers' tops; a part of a larger blob gets a view of its own, which other steps read."""
@@ -324,10 +324,11 @@ class Execution:
         written = prod(self._device_shapes[task.output])  # one byte per code
         joint = task.output in self.schedule.shapes  # several layers as one Task
         parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
-        together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
-        name = " & ".join(together) or task.origin[0]
+        together = [layer for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
+        name = " & ".join(layer.name for layer in together) or task.origin[0]
+        layers = tuple(name for layer in together for name in layer.origin) or task.origin
         reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
-        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,))
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
 
     @cached_property
     def _packed(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ class Maker:
     def target(self, shapes: Mapping[str, Shape], largest: float, unsigned: Collection[str] = ()) -> Target:
         """Return a Target with formats for inputs up to 1 and an output "y" up to ``largest``.
 
-        ``unsigned`` blobs have unsigned ones.
+        The formats of the ``unsigned`` blobs are unsigned.
         """
         formats = {name: self.format(largest if name == "y" else 1.0, name in unsigned) for name in shapes}
         return Target(self.overlay, formats, shapes)

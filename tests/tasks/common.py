@@ -15,8 +15,11 @@ from hypothesis import settings, strategies as st
 from chai import devices, overlay
 from chai.blob import View
 from chai.devices.base import Work
+from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
-from chai.kernels import codes as kernels
+from chai.kernels import codes as kernels, fast
+from chai.kernels.native import library
+from chai.kernels.native.program import Native
 from chai.overlay import Overlay, Section
 from chai.tasks import Task
 from chai.tasks.conv import Conv
@@ -28,9 +31,11 @@ from tests.reference import fixed as reference
 
 Array = np.ndarray
 EXAMPLES = settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
+VARIANTS = [variant.name for variant in library.state().variants]  # compiled for this machine; none without a compiler
 FORMS = [
-    pytest.param(True, id="numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
-    pytest.param(False, id="numpy"),
+    pytest.param("numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
+    "numpy",
+    *VARIANTS,
 ]
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -46,10 +51,12 @@ def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
 
 
 @contextmanager
-def kernel_form(compiled: bool) -> Iterator[None]:
-    """Kernels as they are with numba, or as on a board without it."""
+def kernel_form(form: str) -> Iterator[None]:
+    """Kernels in numpy, with numba or as on a board without it; or in C, of this variant."""
     with pytest.MonkeyPatch.context() as patch:
-        if compiled:
+        chosen = library.variant(form)
+        patch.setattr(library, "state", lambda: library.State((), "", chosen))
+        if form == "numba":
             assert kernels._compiled() is not None
             patch.setattr(kernels, "PAYS", 0)
         else:
@@ -137,6 +144,9 @@ def check(task: Task, *given: Array) -> None:
     found = task.define(*given)
     assert found.dtype == np.int8
     assert np.array_equal(found, wanted)
+    work = Work(overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in given)))})
+    native = library.library() is not None and fast.form(task) is not None
+    assert [type(part) is Native for part in EmulatedProgram(work).parts] == [native]
     kernel = emulated([task], dict(zip(task.inputs, given)), {task.output: wanted.shape})[task.output]
     assert kernel.dtype == np.int8
     assert np.array_equal(kernel, wanted)

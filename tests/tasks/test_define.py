@@ -71,7 +71,7 @@ def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     return h, w
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     kernel=kernels_,
@@ -87,7 +87,7 @@ def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     seed=seeds,
 )
 def test_conv(
-    compiled: bool,
+    form: str,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     pad: tuple[int, int],
@@ -104,11 +104,11 @@ def test_conv(
     window = Window(kernel, stride, pad, dilation)
     group, inputs, outputs = split
     task = conv(rng, (group * outputs, inputs, *kernel), window, group, shift, leaky, *points)
-    with kernel_form(compiled):
+    with kernel_form(form):
         check(task, codes(rng, batch, group * inputs, *reaching(window, size)))
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     kernel=kernels_,
@@ -120,7 +120,7 @@ def test_conv(
     seed=seeds,
 )
 def test_depthwise_conv(
-    compiled: bool,
+    form: str,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     size: tuple[int, int],
@@ -132,13 +132,13 @@ def test_depthwise_conv(
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, (1, 0))
     task = conv(rng, (channels, 1, *kernel), window, channels, shift, seed % 2 == 0, *points)
-    with kernel_form(compiled):
+    with kernel_form(form):
         check(task, codes(rng, 2, channels, *reaching(window, size)))
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_conv_at_the_edge_of_its_accumulator(compiled: bool, sign: int) -> None:
+def test_conv_at_the_edge_of_its_accumulator(form: str, sign: int) -> None:
     """2^24 - 1, and products that a float32 holds only because nothing larger ever comes up."""
     weights = np.full((1, 1033, 1, 1), -127 * sign, np.int8)
     weights[0, -1] = -7 * sign  # 1032 * 127 + 7 = 2^17 - 1
@@ -150,11 +150,11 @@ def test_conv_at_the_edge_of_its_accumulator(compiled: bool, sign: int) -> None:
     }
     for m, shift in (((1 << 17) - 1, 34), (1 << 16, 34), (1, 17), (3, 19)):
         r = Requantization(np.full((1, 1, 1), m), shift, -128, 127)
-        with kernel_form(compiled):
+        with kernel_form(form):
             check(Conv(("x",), "y", ("probe",), weights, bias, window, 1, r), x)
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     size=sizes,
@@ -165,13 +165,13 @@ def test_conv_at_the_edge_of_its_accumulator(compiled: bool, sign: int) -> None:
     seed=seeds,
 )
 def test_affine(
-    compiled: bool, size: tuple[int, int], channels: int, shift: int, leaky: bool, points: tuple[int, int], seed: int
+    form: str, size: tuple[int, int], channels: int, shift: int, leaky: bool, points: tuple[int, int], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     c = conv(rng, (channels, 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), channels, shift, leaky, *points)
     weights = rng.choice([-127, 127, 64, 0], (channels, 1, 1, 1)).astype(np.int8)
     task = Affine(c.inputs, c.output, c.origin, weights, c.bias, c.window, channels, c.requantization, c.zero)
-    with kernel_form(compiled):
+    with kernel_form(form):
         check(task, codes(rng, 2, channels, *size))
 
 
@@ -225,7 +225,7 @@ def test_a_maximum_over_no_pixel_is_the_smallest_code() -> None:
     assert np.array_equal(task.define(x), kernel)
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     count=st.sampled_from([2, 2, 3]),
@@ -236,7 +236,7 @@ def test_a_maximum_over_no_pixel_is_the_smallest_code() -> None:
     seed=seeds,
 )
 def test_eltwise(
-    compiled: bool,
+    form: str,
     count: int,
     leaky: bool,
     size: tuple[int, int],
@@ -252,7 +252,7 @@ def test_eltwise(
     negative = tuple(factors(rng, (count,), shift, -1).tolist()) if leaky else None
     names = tuple(f"x{i}" for i in range(count))
     task = Eltwise(names, "y", ("probe",), multipliers, negative, r, points[:count])
-    with kernel_form(compiled):
+    with kernel_form(form):
         check(task, *(codes(rng, 2, 3, *size) for _ in names))
 
 
@@ -300,16 +300,16 @@ def branches(
     return [a, b, c, d], blobs, {"a": (2, 2, 5, 6), "b": (2, 3, 5, 6), "c": (2, 3, 5, 6), "y": (2, 12, 5, 6)}
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(5))
-def test_concat_by_address(compiled: bool, seed: int) -> None:
+def test_concat_by_address(form: str, seed: int) -> None:
     """Branches are written into their places of the concat, and read from there."""
     rng = np.random.default_rng(seed)
     tasks, blobs, shapes = branches(rng)
     reader = Eltwise(("b", "c"), "z", ("z",), (300, 500), None, Requantization(np.array(1), 9, 0, 127))
     last = conv(rng, (3, 12, 1, 1), Window((1, 1), (1, 1), (0, 0)), 1, 22, False)
     last = Conv(("y",), "out", ("out",), last.weights, last.bias, last.window, 1, last.requantization)
-    with kernel_form(compiled):
+    with kernel_form(form):
         found = emulated(
             [*tasks, reader, last],
             blobs,
@@ -336,7 +336,7 @@ def test_places_may_lie_in_one_another() -> None:
 # -- conversions
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     scheme=st.sampled_from([("Xilinx", 2.3), ("Xilinx", 77.7), ("DynamicFixed", 5), ("DynamicFixed", -2)]),
@@ -345,14 +345,14 @@ def test_places_may_lie_in_one_another() -> None:
     others=st.lists(st.floats(width=32, allow_nan=False), max_size=5),
 )
 def test_pack_and_unpack(
-    compiled: bool, scheme: tuple[str, float], width: tuple[int, bool], halves: list[int], others: list[float]
+    form: str, scheme: tuple[str, float], width: tuple[int, bool], halves: list[int], others: list[float]
 ) -> None:
     bits, unsigned = width
     form = reference.Form(scheme[0], bits, scheme[1], unsigned)
     ties = [h / 2 * float(form.step) for h in halves]
     x = np.array([*ties, *others, np.nextafter(np.float32(0.5), np.float32(0)) * form.step, 0.0, np.inf], np.float32)
     every = np.arange(form.smallest, form.largest + 1).astype(np.int8)
-    with kernel_form(compiled), np.errstate(over="ignore"):
+    with kernel_form(form), np.errstate(over="ignore"):
         packed = kernels.pack(x.reshape(1, -1, 1, 1), Format(*form))
         unpacked = kernels.unpack(every.reshape(1, 1, 1, -1), Format(*form))
         with pytest.raises(ModelError, match="NaN"):
@@ -376,7 +376,7 @@ formats = st.builds(
 ) | st.builds(Format, st.just("DynamicFixed"), st.sampled_from([8, 6]), st.integers(-40, 40), st.booleans())
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     format=formats,
@@ -386,11 +386,9 @@ formats = st.builds(
 )
 @example(Format("Xilinx", 8, 1e-45), [], None, 5)
 @example(Format("DynamicFixed", 8, 40), [1e-45, -1e-39], np.nan, 33)
-def test_pack_is_quantize(
-    compiled: bool, format: Format, others: list[float], strange: float | None, fill: int
-) -> None:
+def test_pack_is_quantize(form: str, format: Format, others: list[float], strange: float | None, fill: int) -> None:
     """Bit for bit at every tie, three neighbours on either side of it, and wherever a vector of numbers may end."""
-    with kernel_form(compiled), np.errstate(all="ignore"):
+    with kernel_form(form), np.errstate(all="ignore"):
         tie = (np.arange(-300, 601) / 2 * format.step).astype(np.float32)
         near = [tie]
         for side in (-np.inf, np.inf):
@@ -410,9 +408,9 @@ def test_pack_is_quantize(
             assert kernels.pack(x, format).tobytes() == format.quantize(x).tobytes()
 
 
-@pytest.mark.parametrize("compiled", FORMS)
-def test_pack_with_a_threshold_of_zero(compiled: bool) -> None:
-    with kernel_form(compiled), np.errstate(all="ignore"):
+@pytest.mark.parametrize("form", FORMS)
+def test_pack_with_a_threshold_of_zero(form: str) -> None:
+    with kernel_form(form), np.errstate(all="ignore"):
         x = np.array([[0.0, 1.0, -1.0]], np.float32)
         assert kernels.pack(x, Format("Xilinx", 8, 0.0)).tolist() == [[0, 0, 0]]
         assert kernels.pack(x, Format("Xilinx", 8, 0.0, True)).tolist() == [[-128, -128, -128]]

@@ -162,11 +162,11 @@ def conv_text(window: Window, group: int, outputs: int, bias: bool) -> str:
     )
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize("forms", FORMATS, ids=NAMES)
 @pytest.mark.parametrize("kind", GEOMETRIES)
-def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope: float | None, compiled: bool) -> None:
+def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope: float | None, form: str) -> None:
     window, group, (channels, outputs) = GEOMETRIES[kind]
     x = numbers(2, channels, 5, 6, seed=1)
     w = numbers(outputs, channels // group, *window.kernel, seed=2, low=-1, high=1)
@@ -176,7 +176,7 @@ def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope:
     weight = None if source.scheme == "Xilinx" else Form("DynamicFixed", source.bits, source.bits - 1)
     params = "" if weight is None else f"fl_params: {int(weight.value)}"
     text = layer("Convolution", ["x0"], "y", conv_text(window, group, outputs, True) + precision(*forms, params))
-    with kernel_form(compiled):
+    with kernel_form(form):
         found = Network(tmp_path, text + relu("y", slope), [x], {"y": [w, b]})
     wanted = convolved(quantized(source, x), w, b, window, group, forms, slope, weight)
     assert len(np.unique(wanted)) > 5
@@ -401,7 +401,7 @@ def summed(codes: Sequence[Array], factors: Sequence[Fraction], target: Form, sl
     return result
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize("coefficients", [(1.0, 1.0), (0.3, 1.7), (-1.0, 0.7)])
 @pytest.mark.parametrize("forms", [f for f, _ in BOTH], ids=[n for _, n in BOTH])
@@ -410,7 +410,7 @@ def test_eltwise(
     forms: tuple[Form, Form],
     coefficients: tuple[float, float],
     slope: float | None,
-    compiled: bool,
+    form: str,
 ) -> None:
     first, second = forms
     target = Form(first.scheme, 8, first.value - 1 if first.scheme == "DynamicFixed" else 3.1)
@@ -418,7 +418,7 @@ def test_eltwise(
     coeff = "" if coefficients == (1, 1) else " ".join(f"coeff: {c}" for c in coefficients)
     text = converted("x0", "a", second, first) + converted("x1", "b", first, second)
     text += layer("Eltwise", ["a", "b"], "y", f"eltwise_param {{ operation: SUM {coeff} }}" + precision(first, target))
-    with kernel_form(compiled):
+    with kernel_form(form):
         found = Network(tmp_path, text + relu("y", slope), [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
     codes = [identity(x, second, first), identity(y, first, second)]
     # Caffe's coefficients are float32
