@@ -153,10 +153,8 @@ def quantize(
         }
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
-            found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
-        if not found.formats:  # only judged so far
-            progress.begin(str(found.recipe))
-            found = builder.build(found.recipe)
+            kept, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
+        found = _built(builder, kept, plain, progress)
         note = f"{spelled(bits)}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = alone.of_layers(builder, found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
@@ -195,10 +193,10 @@ def _named(net: Net, batch: Any) -> Batch:
 
 def _search(
     builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, journal: Known
-) -> tuple[Built, list[tuple[Recipe, float]], float]:
-    """Return the best network, every recipe tried with its cost, and the cost of plain maxima.
+) -> tuple[list[Built], list[tuple[Recipe, float]], float]:
+    """Return the best networks in the order found, every recipe tried with its cost, and the cost of plain maxima.
 
-    A network that was only judged, or whose costs came from the journal, was not built: it has no formats.
+    Networks that were only judged, or whose costs came from the journal, were not built: they have no formats.
     """
     tried: dict[Recipe, float] = {}
 
@@ -214,19 +212,40 @@ def _search(
         log.info("%s: cost %.6g", recipe, built.cost)
         return built
 
-    best = plain = attempt(PLAIN)
+    kept = [attempt(PLAIN)]
     if only is not None:
-        best = attempt(only) if only != PLAIN else best
-        return best, list(tried.items()), tried[PLAIN]
+        kept = [attempt(only)] if only != PLAIN else kept
+        return kept, list(tried.items()), tried[PLAIN]
     for stage in stages:
-        base = best.recipe
+        base = kept[-1].recipe
         for recipe in changed(base, stage):
             if recipe not in tried:
-                built = attempt(recipe, best)
-                best = built if built.beats(best, stage.evidence) else best
-    if plain.beats(best, 0.0):
-        best = plain
-    return best, list(tried.items()), tried[PLAIN]
+                built = attempt(recipe, kept[-1])
+                if built.beats(kept[-1], stage.evidence):
+                    kept.append(built)
+    return kept, list(tried.items()), tried[PLAIN]
+
+
+def _built(builder: Builder, kept: list[Built], plain: float, progress: _Progress) -> Built:
+    """Return the last network that costs no more than plain maxima, neither judged nor once it is fitted on all images.
+
+    The first one, plain maxima or the only recipe, is returned if there is no other.
+    """
+    for judged in reversed(kept[1:]):
+        if judged.cost <= plain:
+            built = _finished(builder, judged, progress)
+            if built.cost <= plain:
+                return built
+            log.info("%s: cost %.6g when fitted on all images, more than plain maxima", built.recipe, built.cost)
+    return _finished(builder, kept[0], progress)
+
+
+def _finished(builder: Builder, judged: Built, progress: _Progress) -> Built:
+    """Return the network of a recipe that may only have been judged."""
+    if judged.formats:
+        return judged
+    progress.begin(str(judged.recipe))
+    return builder.build(judged.recipe)
 
 
 class _Progress:
