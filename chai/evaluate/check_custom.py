@@ -152,8 +152,8 @@ class _Case:
                     yield self._row(implementation, unsigned=True)
 
     def _row(self, implementation: Implementation, unsigned: bool = False) -> Row:
-        way = f"{implementation.name} ({'compiled' if implementation.jit and available() else 'python'})"
-        way += ", unsigned" if unsigned else ""
+        kind = "compiled" if implementation.jit and available() else getattr(implementation.function, "way", "python")
+        way = f"{implementation.name} ({kind})" + ", unsigned" * unsigned
         try:
             difference, bound, found, frame, data = self._compared(implementation, unsigned)
             again = [_timed(frame, data) for _ in range(ROUNDS)]

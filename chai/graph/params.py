@@ -33,7 +33,7 @@ def axis_index(default: int | None) -> Any:
     return within(-32, 31, default)
 
 
-def choice(*allowed: str, default: str) -> Any:
+def choice(*allowed: str, default: str | None) -> Any:
     """Declare an enum with the values that this layer implements; others in the schema are refused by name."""
     return field(default=default, metadata={"choice": allowed})
 
@@ -103,3 +103,13 @@ class Filler:
     max: float = 1.0
     mean: float = 0.0
     std: float = 1.0
+
+
+@dataclass(frozen=True)
+class LossParams:
+    """Caffe's loss_param: a label that does not count, and the divisor of the sum. The last field is SegNet's."""
+
+    ignore_label: int | None = None
+    normalize: bool | None = None
+    normalization: str | None = choice("FULL", "VALID", "BATCH_SIZE", "NONE", default=None)
+    weight_by_label_freqs: bool = False

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
+from ..util.sharing import Turn
 from ..util.text import visible
 from .arguments import check_default
 
@@ -56,6 +57,8 @@ class Options:
     ports: int = 1
     version: str = ""
     output: OutputKind | None = None
+    dynamic: bool = False  # the sizes of its tops depend on data: the function returns them
+    bottoms: tuple[int, int | None] = (1, None)  # minimum, maximum
     first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
 
 
@@ -110,6 +113,7 @@ class CustomType(Definition):
         super().__init__(type, function, options)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
+        self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
         self._check_options()
@@ -128,7 +132,7 @@ class CustomType(Definition):
 
         It is plain Python with access to shapes, arguments and parameters.
         """
-        self.shape_rule = self._checked(function, "shape", scratch=False)
+        self.shape_rule = self.check(function, "shape", scratch=False)
         return function
 
     def with_shape(self, function: Function) -> CustomType:
@@ -142,7 +146,7 @@ class CustomType(Definition):
 
         Entries of ``x.data`` (a dict) and the value of ``x.custom_float_params`` that it sets are available in every call.
         """
-        self.setup_rule = self._checked(function, "setup", scratch=False)
+        self.setup_rule = self.check(function, "setup", scratch=False)
         return function
 
     def impl(
@@ -199,9 +203,10 @@ class CustomType(Definition):
             )
         if dtype == "float16" and jit:
             raise self._bad(f"implementation {name!r}: compiled code has no float16", "jit=False, with numpy")
-        return Implementation(name, self._checked(function, name), jit, dtype, layout, when, priority)
+        return Implementation(name, self.check(function, name), jit, dtype, layout, when, priority)
 
-    def _checked(self, function: Function, what: str, scratch: bool = True) -> Function:
+    def check(self, function: Function, what: str, scratch: bool = True) -> Function:
+        """Return a function that is called with x and named arguments. Raises PluginError for one that cannot be."""
         python = getattr(function, "py_func", function)
         if not callable(python):
             raise self._bad(f"{function!r} is not a function")
@@ -267,7 +272,7 @@ def takes_self(function: Function) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Return path:line of a function, or of the description of kernels."""
+    """Return path:line of a function; its attribute ``place`` for kernels, and for code that calls a class."""
     place: str | None = getattr(function, "place", None)
     if place is not None:
         return place

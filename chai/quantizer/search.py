@@ -98,7 +98,8 @@ def quantize(
                  and weights are fitted on ``inputs``
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: width of that layer's weights and input
-    ``chaidnn``  write only what CHaiDNN itself reads: class scores from average pools then have 8 bits, else float32
+    ``chaidnn``  write only what CHaiDNN itself reads: signed codes alone, and 8 bits for class scores from average pools,
+                 which are float32 otherwise
     ``recipe``   use this recipe instead of a search
     ``journal``  file that stores the costs of recipes: the same call resumes after an interruption; ``restart``
                  discards it
@@ -133,7 +134,9 @@ def quantize(
         single = set() if chaidnn else scores(graph, placed)
 
         def builder_of(bits: Bits, wider: Mapping[str, int]) -> Builder:
-            return Builder(graph, net.graph, observed, target, placed, bits, scheme, wider, seed, progress.tick, single)
+            return Builder(
+                *(graph, net.graph, observed, target, placed, bits, scheme, wider, seed, progress.tick, single, chaidnn)
+            )
 
         wider = dict(wider or {})
         builder = builder_of(6 if bits == "mixed" else bits, wider)
@@ -150,6 +153,7 @@ def quantize(
             "wider": wider,
             "seed": seed,
             "overlay": target.name,
+            "chaidnn": chaidnn,
         }
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
