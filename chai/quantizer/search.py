@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
 from ..net import Net
@@ -112,7 +114,7 @@ def quantize(
     started = monotonic()
     output = Path(output)
     _check(output, prototxt, caffemodel, effort, bits, budget)
-    with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net:
+    with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net, ExitStack() as stack:
         check_form(net.graph.path)
         batches = batches_of((_named(net, b) for b in inputs), limit)
         first = next(batches, None)
@@ -128,6 +130,8 @@ def quantize(
             seen = observe(graph, (_named(net, b) for b in views), seed, 0, VIEWS * READ_IMAGES)
             observed = ranged(observed, seen)
         observing = monotonic() - started
+        # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
+        stack.enter_context(threadpool_limits(1, "blas"))
         target = net.overlay
         assert target is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))

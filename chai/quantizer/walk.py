@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
 from .. import devices
 from ..blob import Shape
 from ..devices.base import Program, Work
@@ -110,8 +108,7 @@ class Emulation:
         weights and precision_param.
         """
         states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
-        # BLAS threads of several batches would only wait for each other
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
+        with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
             for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
                 if not layer.source:
                     if before is not None:
