@@ -36,7 +36,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "rich": {"cli/output.py"},
     "PIL": {"images/", "report/page.py"},
     "cv2": {"cli/bench.py"},
-    "threadpoolctl": {"quantizer/build.py"},
+    "threadpoolctl": {"quantizer/walk.py"},
     "distributed": {"evaluate/workers/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},

@@ -76,7 +76,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
 def _check(path: Path, net: Network) -> None:
     """Load the written file as any reader would. Raises ModelError if loading refuses it."""
     assert net.overlay is not None
-    types = {layer.type: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
+    types = {layer.key: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
     try:
         load(container.read(path), net.overlay, Registry(types))
     except ChaiError as error:
@@ -107,7 +107,7 @@ def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, An
         entry["precision"] = plain(layer.precision)
     if isinstance(layer, CustomLayer):
         values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in layer.values.items()}
-        entry["custom"] = {"version": layer.custom.version, "values": values}
+        entry["custom"] = {"type": layer.key, "version": layer.custom.version, "values": values}
     return entry
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import ParseError, UsageError
 from ..images import files as images
+from ..images.resized import resized, views
 from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
@@ -132,6 +133,13 @@ def execute(args: argparse.Namespace) -> int:
         output.say(NARROW)
     card = _Card(args, path, job)
     failed: list[schema_parts.Failure] = []
+    copies = resized(files, job.preprocess)
+    if copies:
+        size = "x".join(map(str, job.preprocess.resize or ()))
+        output.say(
+            f"warning: {len(copies)} of {len(files)} images are {size}, the size they would be resized to: if they are "
+            "copies, originals serve better"
+        )
     if not args.json:
         output.result(inputs.header(args, job))
     net_options = {
@@ -152,6 +160,7 @@ def execute(args: argparse.Namespace) -> int:
         effort=args.effort,
         wider=wider,
         limit=args.limit,
+        views=_views(args, files, job, failed, set(copies)) if copies else None,
         seed=args.seed,
         journal=args.journal,
         restart=args.restart,
@@ -283,6 +292,30 @@ def _inputs(
         yield {job.blob: data}
     if data is None:
         raise ParseError("none of the images can be read", path=str(files[0]))
+
+
+def _views(
+    args: argparse.Namespace,
+    files: list[Path],
+    job: inputs.Job,
+    failed: list[schema_parts.Failure],
+    copies: Collection[Path],
+) -> Iterator[dict[str, Array]]:
+    """Yield batches for choosing ranges: two views of each of ``copies``, every other file as it is.
+
+    To be read after the files themselves, when ``failed`` has those that cannot be.
+    """
+    unread = {failure["file"] for failure in failed}
+
+    def items() -> Iterator[tuple[str, Array]]:
+        for file in files:
+            if file in copies:
+                yield from ((str(file), view) for view in views(images.read(file), job.preprocess, job.shape))
+            elif str(file) not in unread:
+                yield from inputs.items([file], job, [])
+
+    for _, data in inputs.batches(items(), args.batch):
+        yield {job.blob: data}
 
 
 class _Watch:

@@ -64,7 +64,7 @@ class Preprocess:
 
     def describe(self, shape: Shape) -> str:
         """Return one line: 256x256 -> 224x224 BGR, mean 104 117 123."""
-        resize, crop = self._sizes(shape)
+        resize, crop = self.sizes(shape)
         size = "x".join(map(str, resize)) + ("" if crop == resize else " -> " + "x".join(map(str, crop)))
         words = [f"{size} {self._channels(shape)}"]
         if getattr(self.mean, "ndim", 0) == 3:
@@ -79,6 +79,14 @@ class Preprocess:
 
     def __call__(self, image: Image, shape: Shape) -> Array:
         """Return the image as one item (C, H, W), float32, of an input blob of ``shape`` (N, C, H, W)."""
+        pixels = self.pixels(image, shape)
+        resize, crop = self.sizes(shape)
+        pixels = bilinear(pixels, resize)
+        top, left = ((r - c) // 2 for r, c in zip(resize, crop))
+        return self.item(pixels[top : top + crop[0], left : left + crop[1]], shape)
+
+    def pixels(self, image: Image, shape: Shape) -> Array:
+        """Return the image's pixels, float32 (H, W) or (H, W, 3), for an input blob of ``shape`` (N, C, H, W)."""
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
@@ -86,26 +94,25 @@ class Preprocess:
                 f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}",
                 hint="--channels gray, BGR or RGB",
             )
-        pixels = np.asarray(image.convert("L" if wanted == 1 else "RGB"), np.float32)
-        resize, crop = self._sizes(shape)
-        pixels = bilinear(pixels, resize)
-        top, left = ((r - c) // 2 for r, c in zip(resize, crop))
-        pixels = pixels[top : top + crop[0], left : left + crop[1]]
-        item = pixels[None] if wanted == 1 else pixels.transpose(2, 0, 1)
-        if channels == "BGR":
+        return np.asarray(image.convert("L" if wanted == 1 else "RGB"), np.float32)
+
+    def item(self, pixels: Array, shape: Shape) -> Array:
+        """Return pixels of the input's size as one item (C, H, W), float32."""
+        item = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        if self._channels(shape) == "BGR":
             item = item[::-1]
         if self.raw_scale != 255:
             item = item * np.float32(self.raw_scale / 255)
         mean = np.asarray(self.mean, np.float32)
         if mean.size:
-            item = item - self._mean(mean, wanted, crop)
+            item = item - self._mean(mean, len(item), pixels.shape[:2])
         if self.scale != 1:
             item = item * np.float32(self.scale)
         return np.ascontiguousarray(item, np.float32)
 
     def window(self, size: tuple[int, int], shape: Shape) -> tuple[float, float, float, float]:
         """Return left, top, right, bottom, in pixels of an image of ``size`` (width, height), of the input's window."""
-        resize, crop = self._sizes(shape)
+        resize, crop = self.sizes(shape)
         across, down = size[0] / resize[1], size[1] / resize[0]
         left, top = (resize[1] - crop[1]) // 2, (resize[0] - crop[0]) // 2
         return left * across, top * down, (left + crop[1]) * across, (top + crop[0]) * down
@@ -124,7 +131,8 @@ class Preprocess:
     def _channels(self, shape: Shape) -> str:
         return self.channels or ("gray" if len(shape) == 4 and shape[1] == 1 else "BGR")
 
-    def _sizes(self, shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:
+    def sizes(self, shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the sizes (height, width) that an image is resized to and cropped to. Raises UsageError."""
         net = shape[2], shape[3]
         crop = self.crop or net
         resize = self.resize or crop

@@ -69,7 +69,7 @@ class WindowLayer(Layer):
 
     message = "convolution_param"
     Params = ConvolutionParams
-    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, None)
+    bottoms_allowed: tuple[int, int | None] = (1, None)
     tops_allowed: ClassVar[tuple[int, int | None]] = (1, None)
 
     @property

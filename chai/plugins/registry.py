@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import layers
@@ -33,7 +34,10 @@ class Registry:
         strict: bool = False,
     ) -> None:
         self.types: dict[str, Definition] = {}
+        self.shapes: dict[str, Function] = {}  # shape functions of types that are not defined in Python
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
+        self.folders: list[Path] = []  # where Python layers are looked for, by the module that they name
+        self.modules: Mapping[str, ModuleType] = {}  # likewise, modules that are imported
         self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.parent = parent
         self.resources = Resources()  # of the layers of this network
@@ -69,6 +73,11 @@ class Registry:
         """Return the definition of a type, the network's own first."""
         found = self.types.get(type)
         return found if found or self.parent is None else self.parent.find(type)
+
+    def shape_rule(self, type: str) -> Function | None:
+        """Return the function of ``chai.shape`` for a type, the network's own first."""
+        found = self.shapes.get(type)
+        return found if found or self.parent is None else self.parent.shape_rule(type)
 
     def known(self) -> list[str]:
         """Return the names of all types, of the parent too."""
@@ -119,13 +128,30 @@ def enter(made: Definition, replace: bool = False) -> None:
             f"{made.place}: custom type {made.type!r}: chai has a type of that name, which would run instead",
             hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
         )
+    _target(made.function).register(made, replace)
+
+
+def _target(function: Function) -> Registry:
     module, target = _file_target.get(("", REGISTRY))
-    target = target if getattr(made.function, "__module__", None) == module else REGISTRY
-    target.register(made, replace)
+    return target if getattr(function, "__module__", None) == module else REGISTRY
+
+
+def shape(type: str) -> Callable[[Function], Function]:
+    """Register the decorated function as the shape function of a custom type that is not defined in Python.
+
+    ``@chai.shape("ReorgYolo")`` before ``def f(x, stride)``: as ``@f.shape`` of ``@chai.custom``, for a type of an XML file.
+    It may be registered before the type. Raises PluginError, when a network is loaded, for parameters that the type lacks.
+    """
+
+    def register(function: Function) -> Function:
+        _target(function).shapes[type] = function
+        return function
+
+    return register
 
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
+FORMS: Mapping[str, str] = {"compose": ".composed.definition", "opencl": ".opencl.functions"}
 
 
 class Custom:

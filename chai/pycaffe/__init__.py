@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ..errors import UsageError
+from ..plugins.python.caffe import Layer as Layer
 from . import io as io, proto as proto
 from .blob import Blob as Blob
 from .classifier import Classifier as Classifier
@@ -24,7 +25,6 @@ from .net import TEST as TEST, TRAIN as TRAIN, Net as Net
 
 _SOLVERS = ("get_solver", *(f"{n}Solver" for n in ("", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")))
 _ABSENT = {
-    "Layer": "write the layer as a function, @chai.custom(type), and mark it user_defined_layer in the prototxt",
     "NetSpec": "networks are written as prototxts",
     "layers": "networks are written as prototxts",
     "params": "networks are written as prototxts",

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
 from ..fixed import Format, quantize_weights, weight_steps
@@ -35,6 +32,8 @@ if TYPE_CHECKING:
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
 # reacts to errors. T = 2 makes every image count, but alone it overweights unlikely classes: the two costs are added.
 SOFT = 2.0
+HOPELESS = 2.0  # standard errors by which a recipe is worse on half of the images
+FEW = 16  # images, of which less tell nothing
 
 
 @dataclass
@@ -64,10 +63,14 @@ class Built:
         """Return the mean cost over images."""
         return float(self.costs.mean())
 
-    def clearly_worse(self, other: Built) -> bool:
-        """Return whether this costs more than ``other`` by more than the standard error of the difference."""
-        more = self.softened - other.softened
-        return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
+    def beats(self, other: Built, evidence: float) -> bool:
+        """Return whether this costs less than ``other``, by ``evidence`` standard errors of the difference.
+
+        A negative number allows it to cost more by as much.
+        """
+        gain = other.softened - self.softened
+        least = evidence * gain.std(ddof=min(1, len(gain) - 1)) / np.sqrt(len(gain))
+        return bool(gain.mean() >= least and (gain.mean() > 0 or evidence < 0))
 
 
 class Builder:
@@ -117,22 +120,39 @@ class Builder:
                     hint=did_you_mean(name, names),
                 )
 
-    def judged(self, recipe: Recipe) -> Built:
+    def judged(self, recipe: Recipe, best: Built | None = None) -> Built:
         """Return the cost of a recipe, without the network that it builds.
 
         A recipe that fits weights or biases looks better on the images it was fitted on than on others, so it is
         cross-validated: fitted on every other batch and judged on the rest, then with the halves exchanged. With a
-        single batch this is not possible.
+        single batch this is not possible. A recipe that is hopeless on the first half, compared with ``best``, is not
+        tried on the second: the costs of those images are those of ``best`` plus the mean difference.
         """
         if not (recipe.fits or recipe.equalise) or not self.folds:
             return self.build(recipe)
-        by_number: dict[int, tuple[Array, Array]] = {}
-        # one core per fold: BLAS threads of several folds would only spin, waiting for each other
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(len(self.folds)) as pool:
-            for fold, result in zip(self.folds, pool.map(lambda fold: fold._built(recipe), self.folds)):
-                by_number.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*result[1:])))
-        costs, soft = (np.concatenate(each) for each in zip(*(by_number[number] for number in sorted(by_number))))
-        return Built(recipe, self.graph, {}, costs, costs + soft)
+        costs: dict[int, tuple[Array, Array]] = {}
+        for fold in self.folds:
+            _, *by_batch = fold._built(recipe)
+            costs.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*by_batch)))
+            estimate = self._estimated(recipe, costs, best) if best is not None else None
+            if estimate is not None:
+                return estimate
+        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
+        return Built(recipe, self.graph, {}, plain, plain + soft)
+
+    def _estimated(self, recipe: Recipe, costs: Mapping[int, tuple[Array, Array]], best: Built) -> Built | None:
+        """Return a recipe whose costs on some batches show that it is hopeless, or None if they do not."""
+        ends = np.cumsum([max(map(_images, wanted.values())) for wanted in self.observed.wanted])[:-1]
+        known = np.concatenate([np.full(len(each), n in costs) for n, each in enumerate(np.split(best.costs, ends))])
+        if known.all() or known.sum() < FEW:
+            return None
+        estimate = Built(recipe, self.graph, {}, best.costs.copy(), best.softened.copy())
+        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
+        for all_, some in ((estimate.costs, plain), (estimate.softened, plain + soft)):
+            all_[~known] += (some - all_[known]).mean()
+            all_[known] = some
+        more = (estimate.softened - best.softened)[known]
+        return estimate if more.mean() > HOPELESS * more.std() / np.sqrt(len(more)) else None
 
     @cached_property
     def folds(self) -> list[Builder]:
@@ -283,6 +303,11 @@ class Builder:
             choose = weights.one_fraction if self.scheme == "DynamicFixed" else weights.thresholds
             self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
         return self._thresholds[key]
+
+
+def _images(value: Array) -> int:
+    """Return how many costs a measured blob has, see observe.cost."""
+    return len(value) if value.ndim else 1
 
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:

@@ -83,12 +83,19 @@ class Observed:
         return len(self.batches) - self.held
 
 
-def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
-    """Run a rewritten graph in float on all batches. Raises ModelError for a value that is not finite."""
+def observe(
+    graph: Graph, batches: Iterable[Batch], seed: int = 0, kept: int | None = None, read: int | None = None
+) -> Observed:
+    """Run a rewritten graph in float on all batches. Raises ModelError for a value that is not finite.
+
+    ``kept``  number of images that are kept, by default KEPT
+    ``read``  number of images for which the inputs of convolutions are kept, by default READ_IMAGES
+    """
+    kept, read = KEPT if kept is None else kept, READ_IMAGES if read is None else read
     observed = Observed(measured(graph))
     for feeds in batches:
         size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
-        keep = observed.images < KEPT
+        keep = observed.images < kept
         observed.images += size
         for blob, array in feeds.items():
             _add(observed, blob, array, None, graph, keep)
@@ -98,15 +105,18 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
                 _add(observed, blob, array, layer, graph, keep)
                 if blob in observed.measured:
                     reference[blob] = array
-            if keep and layer.convolution and len(bottoms) == 1:
+            reads = observed.images <= read or layer.name not in observed.in_front
+            if (keep or reads) and layer.convolution and len(bottoms) == 1:
                 window, group = layer.convolution
-                sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
-                at = places(layer, sums.shape[2:], size, len(observed.batches), seed)
-                observed.rows.setdefault(layer.name, []).append(at_places(sums, at))
-                if observed.images <= READ_IMAGES or layer.name not in observed.in_front:
-                    few = at[:READ_IMAGES, :: ceil_div(at.shape[1], READ)]
-                    read = patches(bottoms[0][:READ_IMAGES], window, group, sums.shape[2:], few)
-                    observed.in_front.setdefault(layer.name, []).append(read)
+                area = tops[0].shape[2:]
+                at = places(layer, area, size, len(observed.batches), seed)
+                if keep:
+                    sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
+                    observed.rows.setdefault(layer.name, []).append(at_places(sums, at))
+                if reads:
+                    few = at[:read, :: ceil_div(at.shape[1], READ)]
+                    rows = patches(bottoms[0][:read], window, group, area, few)
+                    observed.in_front.setdefault(layer.name, []).append(rows)
             if layer.error_sensitive and (observed.images <= BEHIND_IMAGES or layer.name not in observed.in_front):
                 observed.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
         if keep:
@@ -116,6 +126,11 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
     if not observed.images:
         raise UsageError("quantize: there is no calibration image")
     return observed
+
+
+def ranged(observed: Observed, views: Observed) -> Observed:
+    """Return the observations with the ranges, and what else chooses formats, of other images: of ``views``."""
+    return replace(observed, seen=views.seen, in_front=views.in_front)
 
 
 def folded(observed: Observed) -> list[Observed]:
@@ -181,7 +196,7 @@ def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph
     if array.ndim == 4:
         top = np.abs(array).max((0, 2, 3), initial=0)
         peaks = observed.peaks.setdefault(blob, [])
-        if keep:
+        if keep or not peaks:
             peaks.append(top)
         else:  # fold batches that are not kept into the last one that is
             peaks[-1] = np.maximum(peaks[-1], top)

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..zoo.locate import locate
 from . import alone
 from .build import Builder, Built
 from .groups import Bits, Widths, scores, spelled
-from .observe import batches_of, observe
+from .observe import READ_IMAGES, batches_of, observe, ranged
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
 from .walk import Batch
@@ -28,6 +27,7 @@ from .writeback import check_form, save
 
 log = logger("chai.quantizer")
 BUDGET = 0.1  # of the multiply-accumulates
+VIEWS = 2  # of an image
 
 
 @dataclass
@@ -75,6 +75,7 @@ def quantize(
     effort: str = "normal",
     wider: Mapping[str, int] | None = None,
     limit: int | None = None,
+    views: Iterable[Any] | None = None,
     seed: int = 0,
     overlay: str | Path | None = None,
     chaidnn: bool = False,
@@ -93,6 +94,8 @@ def quantize(
                  single 6, inputs, the first layer and blobs that no multiplier reads keep 8. "mixed" is 6, with 8 for
                  the layers that are worth it
     ``budget``   share of the multiply-accumulates that "mixed" may give 8 bits, 0 to 1
+    ``views``    batches like ``inputs`` on which ranges are chosen instead, see images.resized.views; recipes are judged
+                 and weights are fitted on ``inputs``
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: width of that layer's weights and input
     ``chaidnn``  write only what CHaiDNN itself reads: class scores from average pools then have 8 bits, else float32
@@ -120,6 +123,9 @@ def quantize(
         placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
         watch("float pass", 0.0)
         observed = observe(graph, chain((first,), batches), seed)
+        if views is not None:
+            seen = observe(graph, (_named(net, b) for b in views), seed, 0, VIEWS * READ_IMAGES)
+            observed = ranged(observed, seen)
         observing = monotonic() - started
         target = net.overlay
         assert target is not None
@@ -196,11 +202,11 @@ def _search(
     """
     tried: dict[Recipe, float] = {}
 
-    def attempt(recipe: Recipe) -> Built:
+    def attempt(recipe: Recipe, best: Built | None = None) -> Built:
         progress.begin(str(recipe))
         costs = journal.costs(recipe)
         if costs is None:
-            built = builder.judged(recipe)
+            built = builder.judged(recipe, best)
             journal.add(built)
         else:
             built = Built(recipe, builder.graph, {}, *costs)
@@ -208,7 +214,7 @@ def _search(
         log.info("%s: cost %.6g", recipe, built.cost)
         return built
 
-    best = attempt(PLAIN)
+    best = plain = attempt(PLAIN)
     if only is not None:
         best = attempt(only) if only != PLAIN else best
         return best, list(tried.items()), tried[PLAIN]
@@ -216,10 +222,10 @@ def _search(
         base = best.recipe
         for recipe in changed(base, stage):
             if recipe not in tried:
-                built = attempt(recipe)
-                # among many recipes one always looks better on a few images: require more than chance
-                kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
-                best = built if kept else best
+                built = attempt(recipe, best)
+                best = built if built.beats(best, stage.evidence) else best
+    if plain.beats(best, 0.0):
+        best = plain
     return best, list(tried.items()), tried[PLAIN]
 
 
@@ -236,12 +242,10 @@ class _Progress:
         self.total = networks * layers
         self.done = 0
         self.what = ""
-        self._lock = Lock()
 
     def begin(self, what: str) -> None:
         self.what = what
 
     def tick(self) -> None:
-        with self._lock:
-            self.done += 1
-            self.watch(self.what, min(0.99, self.done / self.total))
+        self.done += 1
+        self.watch(self.what, min(0.99, self.done / self.total))

@@ -6,9 +6,14 @@ schedule, but conversions happen on demand instead of being planned.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
 
 from .. import devices
 from ..blob import Shape
@@ -106,31 +111,39 @@ class Emulation:
         weights and precision_param.
         """
         states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
-        for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
-            if not layer.source:
-                if before is not None:
-                    before(layer, states)
-                self.step(layer, states)
-                if after is not None:
-                    after(layer, states)
-            for state in states:
-                state.drop(b for b in finished if b not in keep)
+        # BLAS threads of several batches would only wait for each other
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
+            for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
+                if not layer.source:
+                    if before is not None:
+                        before(layer, states)
+                    self.step(layer, states, pool.map)
+                    if after is not None:
+                        after(layer, states)
+                for state in states:
+                    state.drop(b for b in finished if b not in keep)
         return states
 
-    def step(self, layer: Layer, states: Sequence[State]) -> None:
-        """Run one layer on all batches."""
+    def step(self, layer: Layer, states: Sequence[State], every: Callable[..., Iterable[None]] = map) -> None:
+        """Run one layer on all batches. Tasks are run by ``every``: map, or an executor's."""
         tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
-        programs: dict[tuple[Shape, ...], Program] = {}  # batches differ in size at most at the end
+        if tasks is not None:
+            run = partial(self._on_device, layer, self._programs(layer, tasks, states))
+            for _ in every(run, states):
+                pass
+            return
         for state in states:
-            if tasks is not None:
-                shapes = tuple(state.shapes[b] for b in layer.bottoms)
-                if shapes not in programs:
-                    programs[shapes] = self.device.compile(Work(self.overlay, tasks, state.shapes))
-                blobs = {b: state.code(b) for b in layer.bottoms}
-                programs[shapes].run(blobs)
-                state.codes.update((t, blobs[t]) for t in layer.tops)
-            else:
-                self._on_host(layer, state)
+            self._on_host(layer, state)
+
+    def _programs(self, layer: Layer, tasks: list[Task], states: Sequence[State]) -> dict[tuple[Shape, ...], Program]:
+        """Return a program for each size of the layer's inputs: batches differ at most at the end."""
+        sizes = {tuple(state.shapes[b] for b in layer.bottoms): state.shapes for state in states}
+        return {size: self.device.compile(Work(self.overlay, tasks, shapes)) for size, shapes in sizes.items()}
+
+    def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: State) -> None:
+        blobs = {b: state.code(b) for b in layer.bottoms}
+        programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
+        state.codes.update((t, blobs[t]) for t in layer.tops)
 
     def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
         try:

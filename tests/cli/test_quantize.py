@@ -15,7 +15,11 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.graph.params import Precision
+from chai.images.files import read
+from chai.images.preprocess import Preprocess
+from chai.images.resized import views
 from chai.parser.caffemodel import write_caffemodel
+from chai.quantizer import quantize
 from chai.util.paths import resource
 from chai.xportdnn import main as xportdnn
 from chai.zoo.locate import read_graph
@@ -159,6 +163,34 @@ def test_mixed_widths(in_process: InProcess, tmp_path: Path, capsys: pytest.Capt
     assert "--budget does nothing without --bits mixed" in capsys.readouterr().err
     assert in_process(*command, "--bits", "mixed", "--budget", "200") == 2
     assert "'200': expected a percentage, 0 to 100" in capsys.readouterr().err
+
+
+def test_images_that_look_resized(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ranges are chosen on two views of each; costs are those of the images as they are."""
+    for i in range(4):
+        side = (128, 120) if i < 3 else (140, 140)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (*side, 3), np.uint8)).save(f"photos/{i}.png")
+    Path("photos/4.png").write_bytes(b"none")
+    command = "quantize net.prototxt net.caffemodel --calibration photos --limit 5 --effort fast --mean 99,99,99"
+    command += " --resize 128x120 --crop 5x7 -o q.prototxt --json"
+    assert main(command.split()) == 65
+    said, content = capsys.readouterr(), Path("q.prototxt").read_text()
+    told = "warning: 3 of 5 images are 128x120, the size they would be resized to: if they are copies, originals serve better"
+    assert said.err.count(told) == 1 and said.err.count("4.png") == 1
+    how = Preprocess(resize=(128, 120), crop=(5, 7), mean=(99, 99, 99))
+    files, shape = [f"photos/{i}.png" for i in range(4)], (1, 3, 5, 7)
+    data = np.stack([how(read(f), shape) for f in files])
+    seen = [view for f in files[:3] for view in views(read(f), how, shape)]
+    found = quantize(
+        "net.prototxt", "net.caffemodel", [data], "r.prototxt", effort="fast", views=[np.stack([*seen, data[3]])]
+    )
+    assert precisions("q.prototxt") == precisions("r.prototxt")
+    assert json.loads(said.out)["cost"] == found.cost
+    plain = quantize("net.prototxt", "net.caffemodel", [data], "r.prototxt", effort="fast")
+    assert precisions("q.prototxt") != precisions("r.prototxt") and content.count("precision_param") == 4
+    assert plain.images == found.images == 4
+    assert main([*command.replace("128x120", "64x64").split()]) == 65
+    assert "originals serve better" not in capsys.readouterr().err
 
 
 # -- XportDNN

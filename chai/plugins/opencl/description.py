@@ -1,4 +1,4 @@
-"""What an OpenCL layer consists of: kernels, the values of their parameters, and their work sizes."""
+"""Description of an OpenCL layer: its kernels, the values of their parameters, and their work sizes."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from .formula import DIMS
 if TYPE_CHECKING:
     from ...blob import Shape
 
+TEXT = "<source>"  # the name of a source that is no file
 Sizes = Mapping[str, int]  # B, F, Y and X
 
 
@@ -47,9 +49,15 @@ def text(
             parts += _tensor(tensor, sizes[tensor.port])
     if stage.defines:
         parts += ["// Defines of the layer", *(_define(define, values) for define in stage.defines)]
-    if any(half.used(source) for _, source in stage.texts):
+    return "\n".join([*parts, plain(stage.texts)])
+
+
+def plain(texts: Sequence[tuple[str, str]]) -> str:
+    """Return the source that is compiled for files, (name, text) each, without macros of a layer."""
+    parts = []
+    if any(half.used(source) for _, source in texts):
         parts += ["// half is computed as float", half.macros().rstrip()]
-    for name, source in stage.texts:
+    for name, source in texts:
         quoted = name.replace("\\", "\\\\").replace('"', '\\"')
         parts += [f'#line 1 "{quoted}"', half.floats(source).rstrip("\n")]
     return "\n".join(parts) + "\n"
@@ -84,8 +92,8 @@ def literal(define: Define, value: Any) -> str:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     kind = define.kind.removesuffix("[]")
-    if not kind:
-        return {True: "1", False: "0", "True": "1", "False": "0"}.get(value, str(value))
+    if not kind:  # a number or truth value of the prototxt as OpenVINO would write it
+        return {"true": "1", "false": "0"}.get(str(value).lower(), re.sub(r"^(-?\d+)\.0$", r"\1", str(value)))
     several = value if isinstance(value, (list, tuple)) else str(value).split(",")
     if not define.kind.endswith("[]"):
         return _number(define, value, kind)

@@ -31,7 +31,7 @@ class Died(Exception):
 
 
 class Runner(Protocol):
-    """What runs the programs of one network: compiles each before its first run."""
+    """Runner of the programs of one network: compiles each before its first run."""
 
     def run(self, number: int, spec: Mapping[str, Any], memory: Memory) -> None:
         """Run a program on its memory, in which results are then. Raises EngineError and Died."""
