@@ -151,7 +151,11 @@ def shape(type: str) -> Callable[[Function], Function]:
 
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
+FORMS: Mapping[str, str] = {
+    "compose": ".composed.definition",
+    "cvlayer": ".python.opencv",
+    "vitis": ".python.vitis",
+}
 
 
 class Custom:

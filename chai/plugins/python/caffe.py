@@ -17,6 +17,7 @@ from ...blob import Shape, show
 from ...util.lazy_numpy import np
 from ...util.sharing import Turn
 from ..definition import CustomType, Options
+from . import classes
 from .blob import Blob, Blobs
 
 METHODS = ("setup", "reshape", "forward")
@@ -61,7 +62,7 @@ def _installed(base: type) -> bool:
     return base.__name__ == "Layer" and base.__module__.partition(".")[0] == "caffe"
 
 
-def classes(module: ModuleType) -> Mapping[str, type]:
+def classes_of(module: ModuleType) -> Mapping[str, type]:
     """Return the classes of Python layers that a module has, by name."""
     return {name: value for name, value in vars(module).items() if is_layer(value)}
 
@@ -80,15 +81,11 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
             return made.shapes(x)
 
     dynamic = _reshapes_tops(cls)
-    code = next((vars(base)["forward"].__code__ for base in cls.__mro__ if "forward" in vars(base)), None)
-    place = f"{code.co_filename}:{code.co_firstlineno}" if code else cls.__module__
-    forward.__dict__["place"] = shape.__dict__["place"] = place
     options = Options(
         {"param_str": "", "phase": 1}, dynamic=dynamic, bottoms=(0, None), override=False, version=version
     )
-    made = CustomType(key, forward, False, options)
-    made.__doc__, made.__name__, made.turn = cls.__doc__, cls.__name__, TURN
-    made.shape(shape)
+    made = classes.type_of(key, cls, METHODS, forward, options, shape)
+    made.turn = TURN
     return made
 
 
