@@ -15,7 +15,7 @@ from ..blob import codes_of, outermost
 from ..codegen.chain import inside
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
-from ..kernels.native.program import Part, Native
+from ..kernels.native.program import Native, Part
 from ..kernels.scratch import Scratch
 from .base import Device, Program, Ran, Work
 

@@ -19,14 +19,14 @@ from typing import Any
 from ..errors import PluginError
 from ..util.lazy_numpy import np
 
-KINDS = (int, float, bool, str, tuple, dict)
+KINDS = (int, float, bool, str, tuple)
 _DIM = re.compile(r"[IO]\.[BFYX]")
 
 
 def check_default(default: Any) -> str | None:
     """Return the error in a default as text, or None."""
     kind = default if isinstance(default, type) else type(default)
-    if kind not in KINDS:
+    if default is not dict and kind not in KINDS:
         return f"{default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
     return None
 

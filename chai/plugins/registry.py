@@ -154,6 +154,7 @@ def shape(type: str) -> Callable[[Function], Function]:
 FORMS: Mapping[str, str] = {
     "compose": ".composed.definition",
     "cvlayer": ".python.opencv",
+    "opencl": ".opencl.functions",
     "vitis": ".python.vitis",
 }
 

@@ -69,7 +69,7 @@ class TensorBuffer(np.ndarray[Any, np.dtype[Any]]):
 
 
 class Operation:
-    """What a class is told about its layer: name, type and attributes, which are the fields of its ``*_param``."""
+    """The name, type and attributes of a layer; these are the fields of its ``*_param``."""
 
     def __init__(self, name: str, type: str, attributes: Mapping[str, Any]) -> None:
         self._name, self._type, self._attributes = name, type, dict(attributes)
