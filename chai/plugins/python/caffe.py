@@ -6,9 +6,6 @@ in Caffe, before each forward. Source: caffe/python_layer.hpp.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -184,6 +181,10 @@ def _in_place(x: Any) -> Iterator[tuple[int, int]]:
 
 def _reshapes_tops(cls: type) -> bool:
     """Return whether forward calls ``top[i].reshape``: the sizes of its tops depend on data."""
+    import ast  # needed by networks with Python layers alone
+    import inspect
+    import textwrap
+
     forward: Any = getattr(cls, "forward", None)
     try:
         names = list(inspect.signature(forward).parameters)
