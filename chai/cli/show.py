@@ -14,11 +14,11 @@ from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..plugins import CustomLayer
+from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
-from ..util.text import visible
 from ..zoo.locate import is_compiled, locate, read_graph
 from . import options, output, schemas
 from .parsing import refuse, section
@@ -380,18 +380,10 @@ def _facts(view: View) -> dict[str, str]:
 
 
 def _dot(graph: Graph, layers: list[LayerRow]) -> list[str]:
-    lines = ["digraph {", "  rankdir=TB; node [shape=box style=rounded fontname=Helvetica];"]
+    labels = [(row.name, f"{row.type} {size(row.shapes[0]) if row.shapes else ''}") for row in layers]
     writer: dict[str, int] = {}
-    for i, (layer, row) in enumerate(zip(graph.layers, layers)):
-        top = size(row.shapes[0]) if row.shapes else ""
-        lines.append(f"  n{i} [label={_quoted(row, top)}];")
-        lines += [f"  n{writer[b]} -> n{i};" for b in layer.bottoms]
+    edges = []
+    for i, layer in enumerate(graph.layers):
+        edges += [(writer[b], i) for b in layer.bottoms]
         writer.update(dict.fromkeys(layer.tops, i))
-    return [*lines, "}"]
-
-
-def _quoted(row: LayerRow, top: str) -> str:
-    """Return a layer's label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
-    lines = (visible(line) for line in (row.name, f"{row.type} {top}"))
-    escaped = (s.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for s in lines)
-    return '"' + "\\n".join(escaped) + '"'
+    return dot(labels, edges)

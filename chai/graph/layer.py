@@ -49,7 +49,7 @@ class Layer:
     message: ClassVar[str | None] = None  # name of its *_param message
     Params: ClassVar[type] = NoParams
     bottoms_allowed: tuple[int, int | None] = (1, 1)  # minimum, maximum (None: no maximum)
-    tops_allowed: ClassVar[tuple[int, int | None]] = (1, 1)
+    tops_allowed: tuple[int, int | None] = (1, 1)
     source: ClassVar[bool] = False  # its tops are the inputs of the network
     training_only: ClassVar[bool] = False  # losses and measures: computed after a pass whose labels are fed
     skipped: ClassVar[bool] = False  # never computed, in whatever phase: writers, and losses of forks

@@ -13,7 +13,7 @@ from ..fixed import Format, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
-from ..offload.formats import from_precision
+from ..offload.formats import from_precision, unsigned_blobs
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
@@ -83,6 +83,7 @@ class Builder:
     ``original`` the graph of the prototxt
     ``placed``   layers that run on the overlay, except those in ``single``, whose precision_param sends them to the host
     ``wider``    width by layer, where it differs from ``bits``
+    ``signed``   whether all codes are signed, as in CHaiDNN
     """
 
     def __init__(
@@ -98,12 +99,16 @@ class Builder:
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
         single: Collection[str] = (),
+        signed: bool = False,
     ) -> None:
         self.graph, self.original, self.observed = graph, original, observed
         self.overlay, self.single = overlay, set(single)
         self.placed = set(placed) - self.single
         self.scheme, self.seed, self.tick = scheme, seed, tick
-        self.groups: Groups = groups(graph, self.placed, bits, wider)
+        on_host = {layer.name for layer in graph.layers} - self.placed
+        self.unsigned = frozenset[str]() if signed else unsigned_blobs(graph, overlay, on_host)
+        self.groups: Groups = groups(graph, self.placed, bits, wider, self.unsigned)
+        self.whole: Builder | None = None  # the builder that this is a fold of
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
         self._behind_fits: dict[tuple[int, str], Format] = {}
@@ -164,10 +169,8 @@ class Builder:
 
     def _fold(self, observed: Observed) -> Builder:
         fold = copy(self)
-        fold.observed, fold.folds = observed, []
-        fold._equalised = {0.0: (self.graph, observed, {})}
-        # ranges come from all images, so both halves share them; equalised networks differ
-        fold._fitted = {key: cached for key, cached in self._fitted.items() if not key[0]}
+        fold.observed, fold.folds, fold.whole = observed, [], self
+        fold._equalised, fold._fitted = {0.0: (self.graph, observed, {})}, {}
         fold._thresholds = {key: cached for key, cached in self._thresholds.items() if not key[0]}
         return fold
 
@@ -206,7 +209,7 @@ class Builder:
         formats, chosen = self._formats(recipe, graph, observed)
         for layer in graph.layers:
             layer.precision = self._precision(graph, layer, formats, recipe)
-        return graph, from_precision(graph), chosen
+        return graph, from_precision(graph, self.unsigned), chosen
 
     def judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
         """Return the cost of each image (N,), batch by batch."""
@@ -229,6 +232,8 @@ class Builder:
     # -- formats of blobs
 
     def _formats(self, recipe: Recipe, graph: Graph, observed: Observed) -> tuple[dict[str, Format], dict[str, str]]:
+        if self.whole is not None and not recipe.equalise:
+            return self.whole._formats(recipe, graph, self.whole.observed)  # ranges come from all images
         key = recipe.equalise, recipe.ranges
         if key not in self._fitted:
             found: dict[str, Format] = {}
@@ -247,7 +252,7 @@ class Builder:
         return self._fitted[key]
 
     def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
-        bits = self.groups.bits[group]
+        bits, unsigned = self.groups.bits[group], group in self.groups.unsigned
         members = [b for b, g in self.groups.of.items() if g == group]
         blobs = self.groups.read.get(group, members)
         own = {layer.name: layer for layer in graph.layers}
@@ -257,10 +262,12 @@ class Builder:
             key = id(observed), group  # observed values do not depend on the recipe
             if key not in self._behind_fits:
                 largest = max(map(observed.greatest, blobs))
-                self._behind_fits[key] = self._behind(readers, observed, largest, bits)
+                self._behind_fits[key] = self._behind(
+                    readers, observed, candidates(largest, bits, self.scheme, unsigned)
+                )
             return self._behind_fits[key], f"error behind {readers[0].type}"
         method = "mse" if method == "behind" else method
-        return fit(observed.histogram(blobs), method, bits, self.scheme), method
+        return fit(observed.histogram(blobs), method, bits, self.scheme, unsigned), method
 
     def _readers(self, group: str) -> list[Layer]:
         """Return the layers that compute with a group's blobs; none if the group holds an output."""
@@ -269,7 +276,7 @@ class Builder:
             return []
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
-    def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
+    def _behind(self, layers: list[Layer], observed: Observed, formats: list[Format]) -> Format:
         """Return the format of a blob with the least squared error at the outputs of ``layers``.
 
         The errors are relative to the energy of each output.
@@ -288,7 +295,6 @@ class Builder:
         def errors(formats: list[Format]) -> Array:
             return np.array([error(f) for f in formats])
 
-        formats = candidates(largest, bits, self.scheme)
         middle = 3 * int(np.argmin(errors(formats[::3])))  # running a layer is slow: coarse steps first
         return best(formats[max(0, middle - 2) : middle + 3], errors)
 
@@ -391,7 +397,8 @@ class _Fitting:
             codes = state.code(layer.bottoms[0])
             size = window.sizes(codes.shape[2:])
             at = places(layer, size, len(codes), number, self.builder.seed)
-            parts.append(patches(codes, window, group, size, at))
+            steps = codes.astype(np.int16) - self.formats[layer.bottoms[0]].zero
+            parts.append(patches(steps, window, group, size, at))
         return np.concatenate(parts, 1)
 
     def _steps(self, layer: Layer, source: Format) -> Array:

@@ -36,6 +36,7 @@ class Groups:
     ``of``       group of each blob, named by one of its blobs
     ``read``     blobs of each group that a layer computes with: they determine the format
     ``bits``     width of each group's codes
+    ``unsigned`` groups with unsigned codes
     ``weights``  width of the weights of each convolution on the overlay
     """
 
@@ -43,16 +44,25 @@ class Groups:
     read: dict[str, list[str]] = field(default_factory=dict)
     bits: dict[str, int] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
+    unsigned: set[str] = field(default_factory=set)
 
 
-def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str, int] | None = None) -> Groups:
+def groups(
+    graph: Graph,
+    placed: Collection[str],
+    bits: Bits,
+    wider: Mapping[str, int] | None = None,
+    unsigned: Collection[str] = (),
+) -> Groups:
     """Return the groups of a rewritten graph whose layers ``placed`` run on the overlay.
 
     Three widths are used unchanged: of the network's inputs, of weights, of all other blobs. A single width of 6 applies
     only to operands of the multipliers: blobs that no convolution on the overlay reads, and the first layer (inputs and
     weights), keep 8 at no cost. ``wider`` sets the width of a layer's weights and of its input.
+    A group is unsigned if all its blobs are in ``unsigned``.
     """
     result = Groups(_tied(graph, placed))
+    result.unsigned = {*result.of.values()} - {group for blob, group in result.of.items() if blob not in unsigned}
     exact = isinstance(bits, tuple)
     of_inputs, of_weights, of_blobs = bits if isinstance(bits, tuple) else (8, bits, bits)
     narrow: set[str] = set()
@@ -132,6 +142,7 @@ def precision(
     read = next((b for b in layer.bottoms if b in graph.inputs), layer.bottoms[0])
     source, target = formats[read], formats[layer.tops[0]]
     param = Precision(target.scheme, source.bits, target.bits, bits)
+    param = replace(param, chai_unsigned_in=source.unsigned, chai_unsigned_out=target.unsigned)
     if target.scheme == "Xilinx":
         thresholds = () if weights is None else tuple(map(float, weights))  # type: ignore[arg-type]
         return replace(param, th_layer_in=source.value, th_layer_out=target.value, th_params=thresholds)

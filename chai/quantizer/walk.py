@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
 from .. import devices
 from ..blob import Shape, on_device
 from ..devices.base import Program, Work
@@ -29,7 +27,6 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
-    from ..tasks import Task
 
 Batch = Mapping[str, "Array"]
 
@@ -119,8 +116,7 @@ class Emulation:
         weights and precision_param.
         """
         states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
-        # BLAS threads of several batches would only wait for each other
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
+        with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
             for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
                 if not layer.source:
                     if before is not None:
@@ -134,31 +130,32 @@ class Emulation:
 
     def step(self, layer: Layer, states: Sequence[State], every: Callable[..., Iterable[None]] = map) -> None:
         """Run one layer on all batches. Tasks are run by ``every``: map, or an executor's."""
-        tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
-        if tasks is not None:
-            run = partial(self._on_device, layer, self._programs(layer, tasks, states))
-            for _ in every(run, states):
+        programs = self._programs(layer, states) if layer.name in self.placed else None
+        if programs is not None:
+            for _ in every(partial(self._on_device, layer, programs), states):
                 pass
             return
         for state in states:
             self._on_host(layer, state)
 
-    def _programs(self, layer: Layer, tasks: list[Task], states: Sequence[State]) -> dict[tuple[Shape, ...], Program]:
-        """Return a program for each size of the layer's inputs: batches differ at most at the end."""
-        sizes = {tuple(state.shapes[b] for b in layer.bottoms): state.device_shapes for state in states}
-        return {size: self.device.compile(Work(self.overlay, tasks, shapes)) for size, shapes in sizes.items()}
+    def _programs(self, layer: Layer, states: Sequence[State]) -> dict[tuple[Shape, ...], Program] | None:
+        """Return a program for each size of the layer's inputs, or None if one of them does not fit the overlay."""
+        programs: dict[tuple[Shape, ...], Program] = {}
+        for state in states:
+            size = tuple(state.shapes[b] for b in layer.bottoms)
+            if size not in programs:
+                try:
+                    tasks = layer.lower(Target(self.overlay, self.formats, state.device_shapes))
+                except Unsupported as reason:
+                    self.refused[layer.name] = str(reason)
+                    return None
+                programs[size] = self.device.compile(Work(self.overlay, tasks, state.device_shapes))
+        return programs
 
     def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: State) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}
         programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
         state.codes.update((t, blobs[t]) for t in layer.tops)
-
-    def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
-        try:
-            return layer.lower(Target(self.overlay, self.formats, state.device_shapes))
-        except Unsupported as reason:
-            self.refused[layer.name] = str(reason)
-            return None
 
     def _on_host(self, layer: Layer, state: State) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
