@@ -17,7 +17,7 @@ from ..offload.formats import from_precision, unsigned_blobs
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
-from .groups import Bits, Groups, groups, precision
+from .groups import Bits, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import best, candidates, fit
 from .recipe import Recipe
@@ -27,6 +27,7 @@ from .writeback import bias_owner, folded_in
 if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
+    from ..tasks.coarser import Coarser
 
 
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
@@ -47,6 +48,7 @@ class Built:
     ``factors``   divisors (C,) of each equalised blob's channels
     ``refused``   reason by layer, for layers that run on the host because their numbers do not fit
     ``chosen``    method by which each blob's format was chosen
+    ``coarser``   layers whose weights have coarser steps so that their sums fit the accumulator
     """
 
     recipe: Recipe
@@ -57,6 +59,7 @@ class Built:
     factors: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
+    coarser: dict[str, Coarser] = field(default_factory=dict)
 
     @property
     def cost(self) -> float:
@@ -179,6 +182,11 @@ class Builder:
         """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
         graph, formats, chosen = self.formatted(recipe)
         _, observed, factors = self.equalised(recipe.equalise)
+        coarser = {}
+        for layer, bits in ((layer, self.groups.weights.get(layer.name)) for layer in graph.layers):
+            source = formats[layer.bottoms[0]] if bits else None
+            if bits and source and layer.precision is not None and layer.precision.quant_type != SINGLE:
+                coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
@@ -188,6 +196,7 @@ class Builder:
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
+        built.coarser = {name: found for name, found in coarser.items() if found and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
@@ -310,6 +319,20 @@ class Builder:
             self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
         return self._thresholds[key]
 
+    def own_steps(self, layer: Layer, source: Format, recipe: Recipe) -> Array:
+        """Return the step of each output channel's weights, as its precision_param and the weights have it."""
+        p = layer.precision
+        assert p is not None
+        bits = self.groups.weights[layer.name]
+        if p.quant_type == "DynamicFixed":
+            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
+            format = format or weights.one_fraction(layer.blobs[0], recipe.weights, bits)
+            return weight_steps(layer.blobs[0], format, None, source.step)
+        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
+        if layer.name in self.folded:
+            thresholds = weights.thresholds(layer.blobs[0], recipe.weights, bits)
+        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+
 
 def _images(value: Array) -> int:
     """Return how many costs a measured blob has, see observe.cost."""
@@ -380,17 +403,9 @@ class _Fitting:
 
     def _steps(self, layer: Layer, source: Format) -> Array:
         """Return the step of each output channel's weights, as lowering computes them."""
-        p = layer.precision
-        assert p is not None
-        bits = self.builder.groups.weights[layer.name]
-        if p.quant_type == "DynamicFixed":
-            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
-            format = format or weights.one_fraction(layer.blobs[0], self.recipe.weights, bits)
-            return weight_steps(layer.blobs[0], format, None, source.step)
-        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
-        if layer.name in self.builder.folded:
-            thresholds = weights.thresholds(layer.blobs[0], self.recipe.weights, bits)
-        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+        assert layer.precision is not None
+        steps, bits = self.builder.own_steps(layer, source, self.recipe), self.builder.groups.weights[layer.name]
+        return fitting(layer, steps, source, layer.precision.quant_type, bits).steps
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
         """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from ..fixed import Format
+from ..fixed import Format, quantize_weights
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..offload.partition import only_scores
+from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
@@ -86,22 +90,8 @@ def groups(
 
 
 def scores(graph: Graph, placed: Collection[str]) -> set[str]:
-    """Return the average pools on the overlay that only a Softmax or the caller reads.
-
-    They hold the class scores, for which 8 bits leave a few dozen distinct values. Computing such a small layer in float32
-    on the host costs little.
-    """
-    read: dict[str, list[Layer]] = {}
-    for layer in graph.layers:
-        for blob in layer.bottoms:
-            read.setdefault(blob, []).append(layer)
-    return {
-        layer.name
-        for layer in graph.layers
-        if layer.name in placed
-        and layer.averages
-        and all(reader.decision == "softmax" for reader in read.get(layer.tops[0], []))
-    }
+    """Return the average pools on the overlay that hold class scores."""
+    return {x.name for x in graph.layers if x.name in placed and x.averages and only_scores(graph, x)}
 
 
 def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
@@ -119,6 +109,30 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
             for blob in blobs[1:]:
                 tied.join(blob, blobs[0])
     return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
+
+
+def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) -> Sums:
+    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
+    bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
+    largest = (1 << (bits - 1)) - 1
+    return fitted(layer.blobs[0], bias, steps, source, FACTORS[scheme], largest, partial(quantize_weights, bits=bits))
+
+
+def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser | None:
+    """Write coarser thresholds into a layer's precision_param where sums could overflow the accumulator.
+
+    ``steps`` (M,) are those of its weights so far. Thresholds that are not written, as in DynamicFixed, follow from the
+    weights when the layer is lowered.
+    """
+    p = layer.precision
+    if p is None or not source.step:
+        return None
+    found = fitting(layer, steps, source, p.quant_type, bits)
+    if found.coarser is not None and p.th_params:
+        thresholds = (found.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
+        thresholds = np.where(found.steps == steps, np.array(p.th_params, np.float32), thresholds)
+        layer.precision = replace(p, th_params=tuple(map(float, thresholds)))
+    return found.coarser
 
 
 def precision(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import devices
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..devices.base import Program, Work
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
@@ -40,14 +40,22 @@ class State:
     host: dict[str, Array]
     codes: dict[str, Array] = field(default_factory=dict)
 
+    @property
+    def device_shapes(self) -> dict[str, Shape]:
+        """Shapes of all blobs as a device has them."""
+        return {blob: on_device(shape) for blob, shape in self.shapes.items()}
+
     def value(self, blob: str) -> Array:
         """Return a blob in float32, as a host layer would get it."""
-        return self.host[blob] if blob in self.host else self.formats[blob].dequantize(self.codes[blob])
+        if blob in self.host:
+            return self.host[blob]
+        return self.formats[blob].dequantize(self.codes[blob]).reshape(self.shapes[blob])
 
     def code(self, blob: str) -> Array:
         """Return a blob as codes, as a Task would get it."""
         if blob not in self.codes:
-            self.codes[blob] = pack(self.host[blob], self.formats[blob])
+            codes = pack(self.host[blob], self.formats[blob])
+            self.codes[blob] = codes.reshape(on_device(codes.shape))
         return self.codes[blob]
 
     def drop(self, blobs: Iterable[str]) -> None:
@@ -137,11 +145,11 @@ class Emulation:
             size = tuple(state.shapes[b] for b in layer.bottoms)
             if size not in programs:
                 try:
-                    tasks = layer.lower(Target(self.overlay, self.formats, state.shapes))
+                    tasks = layer.lower(Target(self.overlay, self.formats, state.device_shapes))
                 except Unsupported as reason:
                     self.refused[layer.name] = str(reason)
                     return None
-                programs[size] = self.device.compile(Work(self.overlay, tasks, state.shapes))
+                programs[size] = self.device.compile(Work(self.overlay, tasks, state.device_shapes))
         return programs
 
     def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: State) -> None:
@@ -152,8 +160,9 @@ class Emulation:
     def _on_host(self, layer: Layer, state: State) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
         coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
-        bottoms = [state.codes[b] if coded else state.value(b) for b in layer.bottoms]
+        bottoms = [state.codes[b].reshape(state.shapes[b]) if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
             compute = layer.on_codes(state.shapes, self.formats) if coded else None
             tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
+        tops = tuple(t.reshape(on_device(t.shape)) if coded else t for t in tops)
         (state.codes if coded else state.host).update(zip(layer.tops, tops))
