@@ -199,7 +199,7 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
     if isinstance(source, type):
         return _types_of_class(source)
     if isinstance(source, Mapping):
-        return {_type_name(type): plain_type(type, function) for type, function in source.items()}
+        return {_type_name(type): _definition(type, function) for type, function in source.items()}
     if isinstance(source, Definition):
         return {source.type: source}
     if callable(source):
@@ -208,6 +208,10 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
         f"custom={source!r}: expected a .py file, a folder, a module, a function, or {{type: function}}",
         hint='custom="my_layers.py", or custom={"gemm": function}',
     )
+
+
+def _definition(type: str, function: Any) -> Definition:
+    return caffe.type_of(function, type) if caffe.is_layer(function) else plain_type(type, function)
 
 
 def _type_name(type: Any) -> str:

@@ -346,7 +346,8 @@ def test_pycaffe_takes_classes_of_imported_modules_and_chai_does_when_told(
     path = tmp_path / "net.prototxt"
     path.write_text(prototxt(layer(module="imported_layers"), SHAPE))
     assert np.array_equal(caffe.Net(str(path), caffe.TEST).forward(data=DATA)["y"], 2 * DATA)
-    for custom in (sys.modules, [sys.modules], imported, imported.Double):
+    own = {"imported_layers.Double": imported.Double}
+    for custom in (sys.modules, [sys.modules], imported, imported.Double, own):
         assert np.array_equal(chai.Net(path, device="float", custom=custom).forward(DATA)["y"], 2 * DATA)
     with pytest.raises(chai.UnknownLayer):
         chai.Net(path, device="float")
@@ -420,6 +421,13 @@ def test_a_python_layer_that_runs_a_network_with_python_layers(tmp_path: Path) -
         ("self.factor =", "raise KeyError('x') #", 7, "KeyError: 'x'", ""),
         ("self.calls.append", "self.calls.push", 10, "'list' object has no attribute 'push'", ""),
         ("*bottom[0].data.shape)\n\n    def forward", "2, 2.5)\n\n    def forward", 11, "expected sizes", ""),
+        (
+            "self.factor =",
+            "raise TypeError(\"load() missing 1 required positional argument: 'Loader'\") #",
+            7,
+            "Load",
+            "safe_load",
+        ),
         ("self.factor * ", "xrange(3) * ", 14, "name 'xrange' is not defined", "code for Python 2"),
         ("self.factor * ", "np.float(3) * ", 14, "has no attribute 'float'", "write float"),
         ("top[0].data[...] =", "bottom[0].data[...] =", 14, "read-only", ""),
