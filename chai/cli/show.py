@@ -16,6 +16,7 @@ from ..passes.infer_shapes import infer_shapes
 from ..plugins import CustomLayer
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
+from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo.locate import is_compiled, locate, read_graph
@@ -184,8 +185,8 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     assert overlay is not None
     layers = placed(net)
     steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
-    views = net.schedule.views
-    memory = footprint([s.chain or chain(overlay, s.tasks, plan.shapes, views, s.inputs, s.outputs) for s in steps])
+    views, shapes = net.schedule.views, plan.device_shapes
+    memory = footprint([s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps])
     cycles = sum(layer.cycles or 0 for layer in layers)
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
@@ -205,6 +206,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         batch=net.batch,
         formats=formats,
         open_sums=[layer.name for layer in layers if layer.sum_open],
+        coarser=as_json(plan.coarser),
         conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
         merged=_merged(net),
         tasks=sum(len(step.tasks) for step in steps),
@@ -320,10 +322,12 @@ def _totals(content: schemas.Show) -> Iterator[Line]:
 
 
 def _plan_lines(view: View, net: Net) -> Iterator[Line]:
-    content, overlay = view.content, net.overlay
+    content, overlay, plan = view.content, net.overlay, net.offload.plan
     assert overlay is not None
     if content.open_sums:
         yield "fpga?", "planned as if its sums fitted the accumulator, which its weights decide:", content.open_sums
+    if plan.coarser:
+        yield "coarser", f"{SENTENCE}:", listed(plan.coarser)
     segments = f"{content.segments} segment{'s' * (content.segments != 1)}"
     yield "fpga", f"{content.tasks} Tasks in {segments}", []
     yield "convert", f"{len(content.conversions or ())}:", content.conversions or []

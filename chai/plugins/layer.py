@@ -44,7 +44,6 @@ class CustomLayer(Layer):
     engine = "custom"
     free_weights = True
     can_clamp = True
-    tops_allowed = (1, None)
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class CustomLayer(Layer):
         self.key = key or self.type
         self.turn = custom.turn or self.turn
         self.dynamic = custom.options.dynamic
-        self.bottoms_allowed = custom.options.bottoms
+        self.bottoms_allowed, self.tops_allowed = custom.options.bottoms, custom.options.tops
         self.network = network
         self.strict = strict
         self.resources = resources or Resources()
@@ -97,6 +96,17 @@ class CustomLayer(Layer):
     @property
     def needs_signed(self) -> bool:
         return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
+
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Return the indices of bottom and top of each pair that is one blob in the prototxt."""
+        pairs = []
+        for j, top in enumerate(self.tops):
+            at = max(top.rfind(f"@{layer}") for layer in (self.name, *self.origin))  # as in Graph.caffe_name
+            if at > 0:
+                name = top[:at]
+                pairs += [(i, j) for i, b in enumerate(self.bottoms) if b == name or b.startswith(f"{name}@")]
+        return tuple(pairs)
 
     # -- shapes
 
@@ -152,8 +162,7 @@ class CustomLayer(Layer):
     def _check_strict(self) -> None:
         if len(self.tops) > 1:
             raise self.wrong(f"EP075: {len(self.tops)} tops, CHaiDNN takes one", hint="leave strict out")
-        names = {b.partition("@")[0] for b in self.bottoms}
-        if any(t.partition("@")[0] in names for t in self.tops):
+        if self.in_place:
             raise self.wrong("EP073: it works in place, which CHaiDNN does not take", hint="leave strict out")
 
     # -- running
