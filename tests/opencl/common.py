@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -13,8 +13,12 @@ import chai
 from tests.conftest import MODELS
 from tests.passes.common import prototxt
 
+T = TypeVar("T")
 Array = np.ndarray
-runs = pytest.mark.skipif(find_spec("pyopencl") is None, reason='no OpenCL: pip install -e ".[opencl]"')
+RUNS = [
+    pytest.mark.extras,
+    pytest.mark.skipif(find_spec("pyopencl") is None, reason='no OpenCL: pip install -e ".[opencl]"'),
+]
 PAGES = MODELS.parent / "seeds"  # the pages of OpenVINO and TIM-VX that this follows
 GPU_PAGE = "openvino_gpu_custom_operations_ja.txt"
 VPU_PAGE = "openvino_ie_kernels_extensibility.txt"
@@ -59,6 +63,13 @@ __kernel void shift(const __global half* restrict from, __global half* restrict 
     to[i] = from[i] + by + (half)(i % n);
 }
 """
+
+
+def runs(test: T) -> T:
+    """Mark a test that runs kernels."""
+    for mark in RUNS:
+        test = mark(test)
+    return test
 
 
 def write(folder: Path, xml: str = XML, **sources: str) -> Path:
