@@ -75,7 +75,7 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Co
 
 def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
-    formats = {blob: _format(reader, f, blob) for blob, f in reader.get("formats", {str: dict}).items()}
+    formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
@@ -122,10 +122,12 @@ def _shape(dims: list[int], blob: str) -> Shape:
     return shape
 
 
-def _format(reader: Reader, value: Any, blob: str) -> Format:
+def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     format = reader.restore(Format, value, f"format of blob {blob!r}")
     if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
+    if format.unsigned and not overlay.unsigned:
+        raise ModelError(f"format of blob {blob!r}: {format}, but overlay {overlay.name} has no unsigned codes")
     if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
         raise ModelError(f"format of blob {blob!r}: fraction length {format.value:g}")
     return format

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import Any, ClassVar
 
@@ -23,7 +23,10 @@ SAFE_MATH = frozenset({"reassoc", "contract", "arcp", "nsz"})
 
 @dataclass(frozen=True)
 class Implementation:
-    """One implementation of a type. The decorated function is called "ref" and has priority 0."""
+    """One implementation of a type. The decorated function is called "ref" and has priority 0.
+
+    ``zero_points`` says that one of dtype int8 takes unsigned codes too.
+    """
 
     name: str
     function: Function
@@ -32,6 +35,7 @@ class Implementation:
     layout: str = "NCHW"
     when: Callable[[Any], Any] | None = None
     priority: int = 0
+    zero_points: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,18 +158,23 @@ class CustomType(Definition):
         when: Callable[[Any], Any] | None = None,
         priority: int = 10,
         jit: bool = True,
+        zero_points: bool = False,
     ) -> Callable[[Function], Function]:
         """Register another implementation.
 
         Among implementations whose ``when(x)`` is true (x has shapes and arguments), the one of highest priority runs,
         or with ``autotune`` the fastest. ``dtype`` "int8" reads the overlay's codes if its inputs are on the overlay.
+        All codes are signed then, unless ``zero_points`` says that the function reads ``x.zero_points`` and
+        ``x.code_ranges``.
         """
 
         def register(function: Function) -> Function:
             if any(known.name == name for known in self.implementations):
                 raise PluginError(f"custom type {self.type!r} has two implementations called {name!r}")
+            if zero_points and dtype != "int8":
+                raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {dtype!r}")
             made = self._implementation(name, function, jit, dtype, layout or self.options.layout, when, priority)
-            self.implementations.append(made)
+            self.implementations.append(replace(made, zero_points=zero_points))
             return function
 
         return register

@@ -213,7 +213,9 @@ class Frame:
             self._check_numbers(inputs, outputs)
         tops = tuple(_back(o, layout) for o in outputs)
         if self.formats is not None:
-            return tuple(np.maximum(t, 0) for t in tops) if self.layer.slope == 0 and not self.layer.clamps else tops
+            if self.layer.slope != 0 or self.layer.clamps:
+                return tops
+            return tuple(np.maximum(t, np.int8(f.zero)) for t, f in zip(tops, self.formats[1]))
         return tuple(np.asarray(t, np.float32) for t in tops)
 
     def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:
@@ -231,6 +233,9 @@ class Frame:
         inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
         guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
         outputs = [g.array for g in guarded]
+        for guard, format in zip(guarded, self.formats[1] if self.formats is not None else ()):
+            if format.zero:
+                guard.array[...] = format.zero
         if self.options.inplace:
             for source, target in zip(inputs, outputs):
                 target[...] = source.reshape(target.shape)

@@ -94,6 +94,10 @@ class CustomLayer(Layer):
     def output_kind(self, top: Shape) -> OutputKind | None:
         return self.custom.options.output or super().output_kind(top)
 
+    @property
+    def needs_signed(self) -> bool:
+        return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
+
     # -- shapes
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -187,6 +191,13 @@ class CustomLayer(Layer):
 
     def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
         bottoms, tops = (tuple(formats[b] for b in side) for side in (self.bottoms, self.tops))
+        if self.needs_signed and any(f.unsigned for f in (*bottoms, *tops)):  # of a file compiled with another function
+            raise PluginError(
+                f"layer {self.name!r}: its blobs have unsigned codes, but custom type {self.type!r} has an int8 "
+                "implementation without zero_points=True",
+                layer=self.name,
+                hint="load the function that the network was compiled with, or compile it again",
+            )
         frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
         return lambda *codes: frame.run(codes)
 

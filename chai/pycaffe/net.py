@@ -27,6 +27,7 @@ from ..runtime.source import check_weights
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .blob import Blob
+from .losses import with_losses
 from .mode import device_name
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Net:
 
     ``blobs``    every blob by name, bottom to top; in place: one blob, with the last writer's numbers
     ``params``   the trained parameters by layer: lists of Blobs, weights before bias
-    ``inputs``, ``outputs``   names of blobs; data layers count as inputs
+    ``inputs``, ``outputs``   names of blobs; data layers count as inputs, but not the labels of losses
     ``bottom_names``, ``top_names``   names of blobs by layer
     ``layers``, ``layer_dict``        the layers in order, and by name
     ``net``      the chai.Net that runs the network; ``perf``: time per step of the last pass
@@ -87,13 +88,14 @@ class Net:
         self.net = _Engine(network_file, weights, device or device_name(network_file), keep="all", **options)
         self.net.reshape()  # raises an error that names a missing input size
         self.perf = self.net.perf
-        self._graph = graph = self.net.graph
+        graph, shapes = with_losses(self.net)
+        self._graph = graph
+        self._labels = [b for b in graph.inputs if b not in self.net.inputs]
         self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
-        shapes = self.net.shapes
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
         self.layer_dict = OrderedDict((v.name, v) for v in self.layers)
-        self.inputs, self.outputs = self.net.inputs, self.net.outputs
+        self.inputs, self.outputs = self.net.inputs, list(graph.outputs)
         self.bottom_names = OrderedDict((v.name, [self._names[b] for b in v.bottoms]) for v in graph.layers)
         self.top_names = OrderedDict((v.name, [self._names[t] for t in v.tops]) for v in graph.layers)
         self._sized: tuple[Any, dict[str, Shape]] = (None, {})
@@ -173,6 +175,7 @@ class Net:
 
     def reshape(self) -> None:
         """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
+        self._size_labels()
         if self.net.overlay is None:
             self._resize(self._graph.layers)
             return
@@ -235,12 +238,20 @@ class Net:
         return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
 
     def _check_inputs(self, given: Mapping[str, Any]) -> None:
-        if set(given) != set(self.inputs):
+        if set(given).difference(self._labels) != set(self.inputs):
             raise UsageError(
                 f"the arrays given ({', '.join(given) or 'none'}) are not the net's inputs ({', '.join(self.inputs)})"
             )
 
+    def _size_labels(self) -> None:
+        """Give the labels the size of the batch, as Caffe's data layers do."""
+        for name in self._labels:
+            label = self.blobs[name]
+            if label.shape and label.shape[0] != self._batch:
+                label.reshape(self._batch, *label.shape[1:])
+
     def _feed(self, given: Mapping[str, Any]) -> None:
+        self._size_labels()
         if given:
             self._check_inputs(given)
         for name, values in given.items():
@@ -312,7 +323,9 @@ class Net:
         return tops
 
     def _run_on_overlay(self) -> None:
-        self.net.forward(**{name: self.blobs[name].data for name in self.inputs})
+        found = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
+        for name, value in found.items():
+            self.blobs[name].put(value)
         blobs = self.net.blobs
         for name in blobs:
             if (reason := blobs.missing(name)) is None:

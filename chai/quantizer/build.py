@@ -63,10 +63,14 @@ class Built:
         """Return the mean cost over images."""
         return float(self.costs.mean())
 
-    def clearly_worse(self, other: Built) -> bool:
-        """Return whether this costs more than ``other`` by more than the standard error of the difference."""
-        more = self.softened - other.softened
-        return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
+    def beats(self, other: Built, evidence: float) -> bool:
+        """Return whether this costs less than ``other``, by ``evidence`` standard errors of the difference.
+
+        A negative number allows it to cost more by as much.
+        """
+        gain = other.softened - self.softened
+        least = evidence * gain.std(ddof=min(1, len(gain) - 1)) / np.sqrt(len(gain))
+        return bool(gain.mean() >= least and (gain.mean() > 0 or evidence < 0))
 
 
 class Builder:

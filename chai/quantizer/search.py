@@ -214,7 +214,7 @@ def _search(
         log.info("%s: cost %.6g", recipe, built.cost)
         return built
 
-    best = attempt(PLAIN)
+    best = plain = attempt(PLAIN)
     if only is not None:
         best = attempt(only) if only != PLAIN else best
         return best, list(tried.items()), tried[PLAIN]
@@ -223,9 +223,9 @@ def _search(
         for recipe in changed(base, stage):
             if recipe not in tried:
                 built = attempt(recipe, best)
-                # among many recipes one always looks better on a few images: require more than chance
-                kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
-                best = built if kept else best
+                best = built if built.beats(best, stage.evidence) else best
+    if plain.beats(best, 0.0):
+        best = plain
     return best, list(tried.items()), tried[PLAIN]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..blob import show
 from ..fixed import Format
 from ..graph import Graph
-from ..offload.formats import from_precision, given
+from ..offload.formats import from_precision, given, unsigned_blobs
 from ..offload.schedule import DeviceStep
 from ..plugins import CustomLayer
 from ..util import html
@@ -108,7 +108,9 @@ def known_formats(net: Network) -> Mapping[str, Format] | None:
     """Return the final formats by blob; None while they are not measured."""
     if not (net.calibrated or given(net.offload.graph)):
         return None  # a schedule for display only has placeholders
-    return net.offload.formats or from_precision(net.offload.graph)
+    offload = net.offload
+    unsigned = unsigned_blobs(offload.graph, offload.overlay, offload.partition.reasons)
+    return offload.formats or from_precision(offload.graph, unsigned)
 
 
 def table(net: Network) -> Table:
@@ -223,6 +225,6 @@ def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, pack
 
 def _not_obeyed(graph: Graph, layer: Layer, formats: Mapping[str, Format]) -> str | None:
     wanted = layer.precision.side("in") if layer.precision is not None else None
-    if wanted is None or Format(*wanted) == formats[graph.layer(layer.name).bottoms[0]]:
-        return None
+    if wanted is None or Format(*wanted).signed == formats[graph.layer(layer.name).bottoms[0]].signed:
+        return None  # the same range, whatever the signs
     return str(Format(*wanted))

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ import numpy as np
 import pytest
 
 import chai
+from chai import overlay as overlays
+from chai.artifact import container, load as formats
+from chai.artifact.reader import Reader
 from chai.errors import ChaiError, DeviceError, ParseError
+from chai.fixed import Format
 from chai.limits import limits
 
 from .common import PREFIX, assembled, data, load, made, parts
@@ -337,8 +342,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "fewer descriptors": (descriptor(lambda d: d[:-128]), "another number of Tasks"),
     "more descriptors": (descriptor(lambda d: d + bytes(128)), "another number of Tasks"),
     "no descriptors": (lambda h, s: s.pop("descriptors.0"), "section 'descriptors.0' is missing"),
-    "a descriptor of another version": (descriptor(lambda d: b"\x02" + d[1:]), "expected version 1, found 2"),
-    "a descriptor of no kind": (descriptor(lambda d: b"\x01\x09" + d[2:]), "opcode = 9 is that of no Task"),
+    "a descriptor of another version": (descriptor(lambda d: b"\x03" + d[1:]), "expected version 2, found 3"),
+    "a descriptor of no kind": (descriptor(lambda d: b"\x02\x09" + d[2:]), "opcode = 9 is that of no Task"),
     "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has another place in the chain"),
     "a descriptor that waits for nobody": (field("wait", 1), "task 0: its descriptor has another place in the chain"),
     "a token for nobody": (field("signal", 1), "task 0: its descriptor has another place in the chain"),
@@ -363,6 +368,16 @@ def test_contents_that_do_not_fit(refused: Callable[..., ChaiError], what: str) 
     edit, words = CHANGES[what]
     error = refused(edit, ChaiError)
     assert re.search(words, str(error)) or words in str(error), str(error)
+
+
+def test_a_format_that_the_overlay_does_not_have(file: Path) -> None:
+    value = {"scheme": "Xilinx", "bits": 8, "value": 2.0, "unsigned": True}
+    reader, z2 = Reader(container.read(file)), overlays.load("pynq-z2")
+    assert formats._format(reader, value, "a", z2) == Format("Xilinx", 8, 2.0, True)
+    with pytest.raises(
+        chai.ModelError, match=r"format of blob 'a': Xilinx\(u8, th 2\), but overlay pynq-z2 has no uns"
+    ):
+        formats._format(reader, value, "a", replace(z2, unsigned=False))
 
 
 def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:

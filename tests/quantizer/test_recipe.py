@@ -34,12 +34,20 @@ def test_efforts_change_fields_that_there_are(effort: str) -> None:
     assert (TOGETHER in EFFORTS[effort]) == (effort != "fast")
 
 
-def test_clearly_worse_is_more_than_a_standard_error() -> None:
+def test_a_change_needs_evidence() -> None:
     old = built(PLAIN, [1.0, 2.0, 3.0])
-    assert not built(PLAIN, [1.1, 1.9, 3.2]).clearly_worse(old)  # 0.067 +- 0.088
-    assert built(PLAIN, [1.1, 2.1, 3.2]).clearly_worse(old)  # 0.133 +- 0.033
-    assert not built(PLAIN, [0.5, 1.0, 2.0]).clearly_worse(old)
-    assert built(PLAIN, [2.0]).clearly_worse(built(PLAIN, [1.0]))
+    for costs, evidence in (
+        ([1.1, 1.9, 3.2], -0.76),  # 0.067 +- 0.088 more
+        ([1.1, 2.1, 3.2], -4.0),  # 0.133 +- 0.033 more
+        ([0.9, 1.9, 2.8], 4.0),
+        ([0.7, 2.1, 2.8], 1.11),  # 0.133 +- 0.120 less
+    ):
+        new = built(PLAIN, costs)
+        assert new.beats(old, evidence - 0.01) and not new.beats(old, evidence + 0.01)
+        assert new.beats(old, 0.0) == (evidence > 0)
+    assert not old.beats(old, 0.0) and old.beats(old, -1.0)
+    assert not built(PLAIN, [2.0]).beats(built(PLAIN, [1.0]), -1.0)  # one image has no standard error
+    assert built(PLAIN, [1.0]).beats(built(PLAIN, [2.0]), 1.0)
 
 
 class Table:
@@ -54,11 +62,11 @@ class Table:
         return built(recipe, self.costs[recipe])
 
 
-def test_the_least_cost_goes_on_and_trusted_changes_need_not_be_better() -> None:
+def test_the_least_cost_goes_on_and_some_changes_need_not_be_better() -> None:
     mse, kl = Recipe("mse", "mse"), Recipe("kl", "mse")
     together, tuned = Recipe("kl", "mse", 0.0, "compensated"), Recipe("kl", "mse", 0.0, "compensated", "tuned")
     table: Any = Table({PLAIN: [9, 9], mse: [4, 6], kl: [3, 5], together: [3.5, 4.8], tuned: [6, 7]})
-    both = Stage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), trusted=True)
+    both = Stage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), evidence=-1.0)
     stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), both]
     progress = _Progress(lambda what, share: None, None, "fast", 1)
     best, tried, plain = _search(table, None, stages, progress, Known(None, {}))
@@ -67,6 +75,16 @@ def test_the_least_cost_goes_on_and_trusted_changes_need_not_be_better() -> None
     assert plain == 9  # of the cost that is reported
     only, tried, _ = _search(table, mse, stages, progress, Known(None, {}))
     assert only.recipe == mse and len(tried) == 2
+
+
+def test_nothing_is_worse_than_plain_maxima() -> None:
+    """A change that may cost more than the best so far does not win over formats that cover the largest values."""
+    together = Recipe("max", "max", 0.0, "compensated")
+    for costs, wins in (([4.0, 6.5], PLAIN), ([4.0, 5.5], together)):
+        table: Any = Table({PLAIN: [4.5, 5.5], together: costs})
+        progress = _Progress(lambda what, share: None, None, "fast", 1)
+        best, _, _ = _search(table, None, [TOGETHER], progress, Known(None, {}))
+        assert best.recipe == wins
 
 
 def test_progress_never_goes_back(tmp_path: Path) -> None:
