@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 import chai
+from chai.cli import main
 from chai.errors import ParseError
 from chai.plugins.opencl.description import Buffer, Given, Port, Size, Tensor, Trained
 from chai.plugins.opencl.reading import read
+from tests.conftest import ROOT
 
 from .common import KERNEL, MVCL, SHIFT, XML, write
 
@@ -156,6 +159,17 @@ def test_malformed(name: str, tmp_path: Path) -> None:
     assert reason in error.message
     assert (error.line is None and place == "1:1") or f"{error.line}:{error.column}" == place
     assert "layers.xml" in str(error)
+
+
+def test_the_error_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "from_openvino.md").read_text()
+    (shown,) = re.findall(r"```\n(error: .*?)```", page, re.DOTALL)
+    write(tmp_path, XML.replace("X,Y,B*F", "X,Y,B*(F"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["layers", "--custom", "layers.xml"]) == 65
+    assert capsys.readouterr().err.replace(f"{tmp_path}/", "").strip() == shown.strip()
 
 
 def test_a_file_of_another_encoding(tmp_path: Path) -> None:
