@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,7 +85,8 @@ def write(folder: Path, xml: str = XML, **sources: str) -> Path:
 def cut(page: str, start: str, end: str) -> str:
     """The text of a page from ``start`` to the first ``end`` after it; skips the test without the pages."""
     if not PAGES.is_dir():
-        pytest.skip(f"no data: {PAGES} does not exist (set CHAI_TEST_DATA)")
+        stop = pytest.fail if os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1" else pytest.skip
+        stop(f"no data: {PAGES} does not exist (set CHAI_TEST_DATA)")
     text = (PAGES / page).read_text()
     first = text.index(start)
     return text[first : text.index(end, first) + len(end)]

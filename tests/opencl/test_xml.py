@@ -87,6 +87,13 @@ def test_stages_and_buffers(tmp_path: Path) -> None:
     assert first.number == second.number
 
 
+def test_trained_parameters_by_name(tmp_path: Path) -> None:
+    text = MVCL.replace("<Scalar", '<Tensor arg-name="w" type="data" source="weights" format="BFYX"/><Scalar', 1)
+    kernel = SHIFT.replace("float by", "float by, __global const half* w")
+    (layer,) = read(write(tmp_path, text, shift=kernel))
+    assert layer.stages[0].bindings[-1] == Trained(0, "weights")
+
+
 def test_the_binary_of_another_processor(tmp_path: Path) -> None:
     """A .bin stands for the .cl of the same name."""
     (layer,) = read(write(tmp_path, MVCL.replace("shift.cl", "shift.bin")))
