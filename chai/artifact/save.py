@@ -63,6 +63,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "layers": layers,
         "order": list(layers),
         "steps": steps,
+        "coarser": {name: list(found) for name, found in execution.plan.coarser.items()},
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
@@ -139,7 +140,8 @@ class _Chains:
 
     def add(self, step: DeviceStep) -> dict[str, int]:
         """Add the two sections of a segment; return the offset of each of its blobs in its region."""
-        overlay, shapes, views = self.execution.overlay, self.execution.shapes, self.execution.schedule.views
+        overlay, views = self.execution.overlay, self.execution.schedule.views
+        shapes = self.execution.plan.device_shapes
         made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
         index = len(self.sections) // 2
         self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)

@@ -49,7 +49,7 @@ class Layer:
     message: ClassVar[str | None] = None  # name of its *_param message
     Params: ClassVar[type] = NoParams
     bottoms_allowed: tuple[int, int | None] = (1, 1)  # minimum, maximum (None: no maximum)
-    tops_allowed: ClassVar[tuple[int, int | None]] = (1, 1)
+    tops_allowed: tuple[int, int | None] = (1, 1)
     source: ClassVar[bool] = False  # its tops are the inputs of the network
     training_only: ClassVar[bool] = False  # losses and measures: computed after a pass whose labels are fed
     skipped: ClassVar[bool] = False  # never computed, in whatever phase: writers, and losses of forks
@@ -198,6 +198,8 @@ class Layer:
     can_clamp: ClassVar[bool] = False  # a ReLU after it may become its ``slope`` and ``ceiling``
     merges_formats: ClassVar[bool] = False  # its top combines several bottoms, which should share one format
     per_channel: ClassVar[bool] = False  # on an overlay it runs as a factor and an addend per channel: ``affine``
+    own_format: ClassVar[bool] = False  # runs on an overlay only in a format of its own, never in one of its neighbours
+    computes_scores: ClassVar[bool] = False  # runs on the host if only a Softmax or the caller reads its top
     precision_expected: ClassVar[bool] = False  # needs a format of its own for its results, even without ``blobs``
     indices: ClassVar[bool] = False  # its top holds indices, not values
 
@@ -234,6 +236,11 @@ class Layer:
     def convolution(self) -> tuple[Window, int] | None:
         """Return the window and the groups of its weights ``blobs[0]`` (M, C/group, kh, kw) if it is a convolution."""
         return None
+
+    @property
+    def weight_rows(self) -> Array:
+        """Return its weights with outputs as the first axis."""
+        return self.blobs[0]
 
     @property
     def bias_blob(self) -> int | None:

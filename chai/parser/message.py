@@ -62,7 +62,7 @@ class Message:
 def parameters(layer: Message, more: Mapping[str, tuple[Any, ...]] | None = None) -> dict[str, tuple[Any, ...]]:
     """Return the values of every field in a layer's ``*_param`` messages by name, including fields outside the schema.
 
-    Numbers are float, everything else text. xcustom_param is left out; ``more`` is added.
+    Values outside the schema are text. xcustom_param is left out; ``more`` is added.
     """
     found: dict[str, list[Any]] = {}
     for name, values in layer.values.items():
@@ -80,14 +80,7 @@ def parameters(layer: Message, more: Mapping[str, tuple[Any, ...]] | None = None
 def _unknown(fields: Iterable[Field], found: dict[str, list[Any]]) -> None:
     for field in fields:
         if isinstance(field.value, Scalar):
-            found.setdefault(field.name, []).append(_plain(field.value))
-
-
-def _plain(node: Scalar) -> float | str:
-    try:
-        return float(node.text.rstrip("fF")) if node.kind == "number" else node.text
-    except ValueError:
-        return node.text
+            found.setdefault(field.name, []).append(field.value.text)
 
 
 def read(block: Block, type: str, source: Source) -> Message:

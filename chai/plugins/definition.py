@@ -59,6 +59,7 @@ class Options:
     output: OutputKind | None = None
     dynamic: bool = False  # the sizes of its tops depend on data: the function returns them
     bottoms: tuple[int, int | None] = (1, None)  # minimum, maximum
+    tops: tuple[int, int | None] = (1, None)
     first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
 
 

@@ -44,7 +44,6 @@ class CustomLayer(Layer):
     engine = "custom"
     free_weights = True
     can_clamp = True
-    tops_allowed = (1, None)
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class CustomLayer(Layer):
         self.key = key or self.type
         self.turn = custom.turn or self.turn
         self.dynamic = custom.options.dynamic
-        self.bottoms_allowed = custom.options.bottoms
+        self.bottoms_allowed, self.tops_allowed = custom.options.bottoms, custom.options.tops
         self.network = network
         self.strict = strict
         self.resources = resources or Resources()

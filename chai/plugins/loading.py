@@ -315,7 +315,7 @@ def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
         module = modules.run(file, root)
     dotted = modules.dotted(name)
     version = getattr(module, "__version__", "")
-    for cls in caffe.classes(module):
+    for cls in caffe.classes_of(module):
         made = caffe.type_of(vars(module)[cls], f"{dotted}.{cls}", version if isinstance(version, str) else "")
         into.register(made)
 

@@ -151,7 +151,12 @@ def shape(type: str) -> Callable[[Function], Function]:
 
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {"compose": ".composed.definition", "opencl": ".opencl.functions"}
+FORMS: Mapping[str, str] = {
+    "compose": ".composed.definition",
+    "cvlayer": ".python.opencv",
+    "opencl": ".opencl.functions",
+    "vitis": ".python.vitis",
+}
 
 
 class Custom:

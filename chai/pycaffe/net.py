@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from .. import net as chai_net
 from ..blob import Shape, show
-from ..errors import UsageError
+from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
@@ -26,6 +26,7 @@ from ..runtime.perf import PerfInfo
 from ..runtime.source import check_weights
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
+from . import hdf5
 from .blob import Blob
 from .losses import with_losses
 from .mode import device_name
@@ -83,9 +84,10 @@ class Net:
         if phase not in (TRAIN, TEST):
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
+        stored = None if str(weights).endswith(".h5") else weights
         named = options.get("custom") or ()
         options["custom"] = [*(named if isinstance(named, (list, tuple)) else [named]), sys.modules]
-        self.net = _Engine(network_file, weights, device or device_name(network_file), keep="all", **options)
+        self.net = _Engine(network_file, stored, device or device_name(network_file), keep="all", **options)
         self.net.reshape()  # raises an error that names a missing input size
         self.perf = self.net.perf
         graph, shapes = with_losses(self.net)
@@ -101,6 +103,8 @@ class Net:
         self._sized: tuple[Any, dict[str, Shape]] = (None, {})
         self._asked = False
         self._states: dict[str, tuple[Array, ...]] = {}  # of recurrent layers, after the last pass
+        if weights is not None and stored is None:
+            self.load_hdf5(weights)
 
     @property
     def params(self) -> OrderedDict[str, list[Blob]]:
@@ -114,6 +118,10 @@ class Net:
     @property
     def _layer_names(self) -> list[str]:
         return [layer.name for layer in self.layers]
+
+    @property
+    def _blob_names(self) -> list[str]:
+        return list(self.blobs)
 
     # -- running
 
@@ -186,7 +194,10 @@ class Net:
     # -- trained parameters
 
     def copy_from(self, weights: str | Path) -> None:
-        """Load the parameters of a caffemodel by layer name; layers that it lacks keep theirs."""
+        """Load the parameters of a caffemodel, or of an .h5 file, by layer name; layers that it lacks keep theirs."""
+        if str(weights).endswith(".h5"):
+            self.load_hdf5(weights)
+            return
         stored = Weights(weights)
         self._take_params(asked=True)
         kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
@@ -219,6 +230,26 @@ class Net:
         self._take_params(asked=True)
         rows = ((v.name, v.type, [b.data for b in v.blobs]) for v in self.layers)
         write_caffemodel(path, self._graph.name, rows)
+
+    def save_hdf5(self, path: str | Path, write_diff: bool = False) -> None:
+        """Write the parameters as Caffe's HDF5 file. Raises UsageError for gradients, and without h5py."""
+        if write_diff:
+            raise UsageError("chai computes no gradients: an HDF5 file has none")
+        hdf5.write(path, ((name, [b.data for b in blobs]) for name, blobs in self.params.items()))
+
+    def load_hdf5(self, path: str | Path) -> None:
+        """Load the parameters of an HDF5 file by layer name; layers that it lacks keep theirs.
+
+        Raises ParseError for a file that is none, ModelError for parameters of other shapes, UsageError without h5py.
+        """
+        params = self.params
+        for name, arrays in hdf5.read(path, params).items():
+            blobs = params[name]
+            if [a.shape for a in arrays] != [b.shape for b in blobs]:
+                found, mine = ([show(b.shape) for b in v] for v in (arrays, blobs))
+                raise ModelError(f"layer {name!r}: its parameters are {found} in {path}, expected {mine}", layer=name)
+            for blob, array in zip(blobs, arrays):
+                blob.data[...] = array
 
     def __repr__(self) -> str:
         return repr(self.net).replace("<chai.Net", "<chai.pycaffe.Net")

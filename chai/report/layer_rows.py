@@ -207,10 +207,11 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
     """Return cycles and multiply-accumulates of Tasks, by the first layer of each."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
+    shapes = offload.plan.device_shapes
     for step in offload.schedule.steps:
         for task in step.tasks if isinstance(step, DeviceStep) else ():
-            times[task.origin[0]] += task.cycles(offload.overlay, offload.shapes)
-            products[task.origin[0]] += task.macs(*(offload.shapes[b] for b in task.inputs))
+            times[task.origin[0]] += task.cycles(offload.overlay, shapes)
+            products[task.origin[0]] += task.macs(*(shapes[b] for b in task.inputs))
     return times, products
 
 

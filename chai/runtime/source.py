@@ -158,6 +158,8 @@ class PrototxtSource:
         return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)
 
     def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
+        if not self._attached:
+            self._attach_free()
         shapes = infer_shapes(self.graph, sizes)
         if not self._attached:
             self._attach(shapes)
@@ -178,6 +180,12 @@ class PrototxtSource:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
+    def _attach_free(self) -> None:
+        """Assign trained parameters to the layers that accept any: shapes of custom layers may depend on them."""
+        for layer in self.graph.layers:
+            if layer.free_weights and self.weights is not None:
+                layer.blobs = self.weights.blobs_of(layer) or layer.blobs
+
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Assign the trained parameters to the layers."""
         filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
@@ -185,8 +193,8 @@ class PrototxtSource:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             _check_size(layer.name, expected)
             stored = self.weights.blobs_of(layer) if self.weights is not None and layer.name not in filled else []
-            if stored:
-                layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
+            if stored and not layer.free_weights:
+                layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
                 self._random.append(layer.name)
                 layer.blobs = fillers.fill(layer.name, expected, layer.fillers())

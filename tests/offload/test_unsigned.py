@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import pytest
 import chai
 from chai import overlay
 from chai.fixed import Format
+from chai.offload import schedule
 from chai.offload.formats import calibrated, covering, from_precision, unsigned_blobs
+from chai.offload.merge_parallel import Merged
 from chai.offload.schedule import DeviceStep
 from chai.passes.rewrite import rewrite
 from chai.report.layer_rows import placed
@@ -22,7 +25,7 @@ from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.util.paths import resource
-from tests.passes.common import AFFINE, AVE, CONV, DEEP, MAX, make, network, values
+from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, Array, make, network, train, values
 
 Z2 = overlay.load("pynq-z2")
 SHAPE = (2, 3, 5, 7)
@@ -125,7 +128,7 @@ def test_custom_layers(tmp_path: Path) -> None:
 def codes(zero_points: bool) -> Any:
     """A custom type with an implementation on codes."""
 
-    @chai.custom("halve")
+    @chai.custom("halve", jit=False)
     def ref(x: chai.xChangeLayer) -> None:
         x.top[0][...] = x.bottom[0] * 0.5
 
@@ -311,6 +314,76 @@ def test_every_kind_carries_the_zero_points_of_its_blobs(tmp_path: Path) -> None
     steps = net.formats["c"].step
     true = last.bias - 128 * weights
     assert steps > 0 and np.abs(true).max() < np.abs(last.bias).max() + 128 * np.abs(weights).max()
+
+
+def unmerged(patch: pytest.MonkeyPatch) -> None:
+    """Every convolution a Task of its own, every branch of a concat copied into it."""
+    patch.setattr(schedule, "merge_parallel", lambda tasks, *_: Merged(list(tasks), {}, {}))
+    patch.setattr(schedule, "_views", lambda *_: {})
+
+
+def compare(build: Callable[[], chai.Net], data: Array) -> tuple[Any, Any]:
+    """Run a network whole and unmerged; the outputs are equal to the bit. Return the Tasks of both."""
+    found = []
+    for patched in (False, True):
+        with pytest.MonkeyPatch.context() as patch, build() as net:
+            if patched:
+                unmerged(patch)
+            net.calibrate(data)
+            found.append((net.forward(data), tasks(net), {f.unsigned for f in (net.formats or {}).values()}))
+    (whole, merged, signs), (apart, single, _) = found
+    assert signs == {True, False}
+    for blob, wanted in apart.items():
+        assert np.array_equal(whole[blob], wanted), blob
+        assert wanted.std() > 0
+    return merged, single
+
+
+def block(stride: int) -> str:
+    """A residual block: branch1 without a ReLU, branch2a with one, both of the same input; then parts in a concat."""
+    wide = f"convolution_param {{ num_output: 16 kernel_size: 1 stride: {stride} bias_term: false }}"
+    return f"""
+        stem Convolution data -> s : {DEEP}
+        rs ReLU s -> s
+        branch1 Convolution s -> b1 : {wide}
+        branch2a Convolution s -> b2 : {wide}
+        bn BatchNorm b2 -> b2 : {GLOBAL}
+        r2 ReLU b2 -> b2
+        branch2b Convolution b2 -> b3 : {DEEP}
+        sum Eltwise b1 b3 -> e
+        re ReLU e -> e
+        left Convolution e -> l : {DEEP}
+        rl ReLU l -> l
+        right Convolution e -> r : {DEEP}
+        rr ReLU r -> r
+        cat Concat l r e -> y
+        last Convolution y -> z : {CONV}
+        """
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_residual_block_whole_and_unmerged(tmp_path: Path, scheme: str, stride: int) -> None:
+    def build() -> chai.Net:
+        return network(tmp_path, block(stride), device="emulator", scheme=scheme)
+
+    merged, single = compare(build, DATA)
+    assert {task.output for task in merged.values()} >= {"b1", "b2@r2"}  # of different signs: never one Task
+    assert "cat" in single and single["left"].output == "l@rl"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "last", "shape"),
+    [("resnet50", "res5c_relu", (1, 3, 224, 224)), ("mobilenet_ssd", "detection_out", (2, 3, 128, 128))],
+)
+def test_a_network_whole_and_unmerged(name: str, last: str, shape: tuple[int, ...]) -> None:
+    def build() -> chai.Net:
+        net = chai.Net(name, device="emulator", end_layer=last, shapes={"data": shape})
+        train(net.graph)
+        return net
+
+    compare(build, np.random.default_rng(3).uniform(-1, 1, shape).astype(np.float32))
 
 
 def test_branches_of_other_formats_are_rescaled_without_their_zero_point(tmp_path: Path) -> None:

@@ -201,7 +201,10 @@ def test_refused_at_once(options: dict[str, Any], reason: str) -> None:
         ({"local_size": (4,)}, "global work size 210 is no multiple of the local one, 4"),
         ({"args": {"n": 3}}, "parameter 'factor' of kernel 'scale' is no argument"),
         ({"args": {"n": 3, "factor": "much"}}, "parameter 'factor': expected float32, found 'much'"),
-        ({"source": SCALE.replace("__global const float* w,", "")}, "its layer has: bottoms 1, trained parameters 1, tops 1"),
+        (
+            {"source": SCALE.replace("__global const float* w,", "")},
+            "its layer has: bottoms 1, trained parameters 1, tops 1",
+        ),
         ({"source": SCALE.replace("__global float* y", "__global const float* y")}, "is to be top 0"),
         ({"source": SCALE.replace("__global float* y", "__local float* y")}, "is local memory"),
         ({"source": SCALE.replace("__global float* y", "__write_only image3d_t y")}, "expected an image2d_array_t"),

@@ -14,7 +14,7 @@ from chai.quantizer.build import Built
 from chai.quantizer.progress import Known
 from chai.quantizer.ranges import METHODS
 from chai.quantizer.recipe import TOGETHER, Stage, changed
-from chai.quantizer.search import _Progress, _search
+from chai.quantizer.search import _built, _Progress, _search
 from tests.quantizer.test_writeback import NET, SHAPE, batches, network, quantize, save
 
 
@@ -69,22 +69,34 @@ def test_the_least_cost_goes_on_and_some_changes_need_not_be_better() -> None:
     both = Stage(({"rounding": "compensated"}, {"rounding": "compensated", "bias": "tuned"}), evidence=-1.0)
     stages = [Stage(({"ranges": "mse", "weights": "mse"},)), Stage(({"ranges": "kl"},)), both]
     progress = _Progress(lambda what, share: None, None, "fast", 1)
-    best, tried, plain = _search(table, None, stages, progress, Known(None, {}))
-    assert best.recipe == together  # 0.15 +- 0.35 more than kl is not clear; tuned is
+    kept, tried, plain = _search(table, None, stages, progress, Known(None, {}))
+    assert [found.recipe for found in kept] == [
+        PLAIN,
+        mse,
+        kl,
+        together,
+    ]  # 0.15 +- 0.35 more than kl is not clear; tuned is
     assert [r for r, _ in tried] == table.asked == [PLAIN, mse, kl, together, tuned]
     assert plain == 9  # of the cost that is reported
-    only, tried, _ = _search(table, mse, stages, progress, Known(None, {}))
+    (only,), tried, _ = _search(table, mse, stages, progress, Known(None, {}))
     assert only.recipe == mse and len(tried) == 2
 
 
-def test_nothing_is_worse_than_plain_maxima() -> None:
-    """A change that may cost more than the best so far does not win over formats that cover the largest values."""
-    together = Recipe("max", "max", 0.0, "compensated")
-    for costs, wins in (([4.0, 6.5], PLAIN), ([4.0, 5.5], together)):
-        table: Any = Table({PLAIN: [4.5, 5.5], together: costs})
-        progress = _Progress(lambda what, share: None, None, "fast", 1)
-        best, _, _ = _search(table, None, [TOGETHER], progress, Known(None, {}))
-        assert best.recipe == wins
+@pytest.mark.parametrize(
+    ("judged", "fitted", "wins"), [(5.0, 5.0, 2), (6.1, 1.0, 1), (5.0, 6.1, 1), (6.0, 6.0, 2)], ids=str
+)
+def test_nothing_is_worse_than_plain_maxima(judged: float, fitted: float, wins: int) -> None:
+    """Neither by cross-validation nor when it is fitted on all images; then the best one before it is taken."""
+    recipes = [PLAIN, Recipe("mse", "max"), Recipe("mse", "max", 0.0, "compensated")]
+    progress = _Progress(lambda what, share: None, None, "fast", 1)
+
+    class Fitted:
+        def build(self, recipe: Recipe) -> Built:
+            return built(recipe, [{recipes[1]: 5.5, recipes[2]: fitted}[recipe]])
+
+    kept = [built(recipe, [cost]) for recipe, cost in zip(recipes, (6.0, 5.5, judged))]
+    found = _built(Fitted(), kept, 6.0, progress)  # type: ignore[arg-type]
+    assert found.recipe == recipes[wins]
 
 
 def test_progress_never_goes_back(tmp_path: Path) -> None:

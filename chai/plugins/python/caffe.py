@@ -6,9 +6,6 @@ in Caffe, before each forward. Source: caffe/python_layer.hpp.
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -17,6 +14,7 @@ from ...blob import Shape, show
 from ...util.lazy_numpy import np
 from ...util.sharing import Turn
 from ..definition import CustomType, Options
+from . import classes
 from .blob import Blob, Blobs
 
 METHODS = ("setup", "reshape", "forward")
@@ -61,7 +59,7 @@ def _installed(base: type) -> bool:
     return base.__name__ == "Layer" and base.__module__.partition(".")[0] == "caffe"
 
 
-def classes(module: ModuleType) -> Mapping[str, type]:
+def classes_of(module: ModuleType) -> Mapping[str, type]:
     """Return the classes of Python layers that a module has, by name."""
     return {name: value for name, value in vars(module).items() if is_layer(value)}
 
@@ -80,15 +78,11 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
             return made.shapes(x)
 
     dynamic = _reshapes_tops(cls)
-    code = next((vars(base)["forward"].__code__ for base in cls.__mro__ if "forward" in vars(base)), None)
-    place = f"{code.co_filename}:{code.co_firstlineno}" if code else cls.__module__
-    forward.__dict__["place"] = shape.__dict__["place"] = place
     options = Options(
         {"param_str": "", "phase": 1}, dynamic=dynamic, bottoms=(0, None), override=False, version=version
     )
-    made = CustomType(key, forward, False, options)
-    made.__doc__, made.__name__, made.turn = cls.__doc__, cls.__name__, TURN
-    made.shape(shape)
+    made = classes.type_of(key, cls, METHODS, forward, options, shape)
+    made.turn = TURN
     return made
 
 
@@ -187,6 +181,10 @@ def _in_place(x: Any) -> Iterator[tuple[int, int]]:
 
 def _reshapes_tops(cls: type) -> bool:
     """Return whether forward calls ``top[i].reshape``: the sizes of its tops depend on data."""
+    import ast  # needed by networks with Python layers alone
+    import inspect
+    import textwrap
+
     forward: Any = getattr(cls, "forward", None)
     try:
         names = list(inspect.signature(forward).parameters)
