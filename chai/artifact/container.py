@@ -32,7 +32,7 @@ from ..limits import limits
 from ..util.files import opened_file
 
 MAGIC = b"\x89chai\r\n\x1a"
-VERSION = 3
+VERSION = 4
 ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
-from ..codegen.chain import Chain, head_bytes, tokens, wanted
-from ..codegen.encoding import decode
+from ..codegen.chain import Chain, head_bytes, wanted
+from ..codegen.dependencies import dependencies
+from ..codegen.encoding import decode, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
@@ -115,11 +116,14 @@ class Steps:
             if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
                 raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
             tasks.append(replace(task, inputs=ins, output=out, origin=tuple(entry["origin"])))
-        for tag, (descriptor, link) in enumerate(zip(descriptors, tokens(tasks))):
-            found = [value(overlay.descriptor, descriptor, name) for name in ("tag", "wait", "signal")]
-            if found != [tag, *link]:
-                raise self.reader.error(f"task {tag}: its descriptor has another place in the chain")
-        return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, [(head, constants)])
+        outputs = wanted(laid, tasks, shapes)
+        after = dependencies(overlay, tasks, shapes, laid, outputs)
+        for tag, (descriptor, finished) in enumerate(zip(descriptors, after)):
+            for name, number in {"tag": tag, **waiting(finished)}.items():
+                found = value(overlay.descriptor, descriptor, name)
+                if found != number:
+                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {found}, here it is {number}")
+        return Chain(overlay, tuple(tasks), shapes, laid, outputs, after, descriptors, [(head, constants)])
 
     def _same(self, laid: Regions, blob: str, name: str) -> bool:
         """Return whether two names refer to the same memory, as a Concat and its only bottom do."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..overlay.layout import fetch, store
@@ -15,6 +14,7 @@ from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece, put, size_of
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
+from .dependencies import Finished, dependencies
 from .encoding import encode
 from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 
@@ -30,6 +30,7 @@ class Chain:
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
     ``wanted``       the outputs that the host can ``load`` after a run: (blob, first channel, channels)
+    ``after``        what each of ``tasks`` waits for
     ``descriptors``  with addresses relative to regions
     ``constants``    stored after them in FIXED, in order: (offset in FIXED, bytes or their source)
     """
@@ -39,6 +40,7 @@ class Chain:
     shapes: Mapping[str, Shape]
     regions: Regions
     wanted: Sequence[tuple[str, int, int]]
+    after: Sequence[Finished]
     descriptors: Sequence[bytes]
     constants: Sequence[tuple[int, Piece]]
 
@@ -115,20 +117,15 @@ def chain(
     """
     moves = [(task.inputs, task.output) for task in tasks]
     laid = regions(overlay.layout, shapes, views, moves, reads, writes)
-    descriptors, constants = _encoded(overlay, tasks, shapes, laid)
-    return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, constants)
+    outputs = wanted(laid, tasks, shapes)
+    after = dependencies(overlay, tasks, shapes, laid, outputs)
+    descriptors, constants = _encoded(overlay, tasks, shapes, laid, after)
+    return Chain(overlay, tuple(tasks), shapes, laid, outputs, after, descriptors, constants)
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:
     """Return the bytes of ``count`` descriptors in FIXED, which is the offset of the constants."""
     return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
-
-
-def tokens(tasks: Sequence[Task]) -> Iterator[tuple[bool, bool]]:
-    """Yield (wait, signal) of each Task: when the engine changes, the Task waits for a token of the Task before it."""
-    engines = [task.engine for task in tasks]
-    changes = [False, *(a != b for a, b in pairwise(engines)), False]
-    return pairwise(changes) if tasks else iter(())
 
 
 def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
@@ -161,14 +158,14 @@ def _inside(filled: Sequence[tuple[int, int]], first: int, end: int) -> Iterator
 
 
 def _encoded(
-    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], laid: Regions
+    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], laid: Regions, after: Sequence[Finished]
 ) -> tuple[list[bytes], list[tuple[int, Piece]]]:
     """Return descriptors, and constants with their offsets."""
     descriptors, constants = [], list[tuple[int, Piece]]()
     end = head_bytes(overlay, len(tasks))
-    for tag, (task, (wait, signal)) in enumerate(zip(tasks, tokens(tasks))):
+    for tag, (task, finished) in enumerate(zip(tasks, after)):
         where = (FIXED << REGION) + end
-        descriptor, parts = encode(task, overlay, laid.blobs, shapes, where, tag=tag, wait=wait, signal=signal)
+        descriptor, parts = encode(task, overlay, laid.blobs, shapes, where, tag=tag, after=finished)
         descriptors.append(descriptor)
         for part in parts:
             constants.append((end, part))

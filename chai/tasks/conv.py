@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..fixed import Requantization, quantize_bias, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
-from ..overlay.weights import Packed, Unpacked, weight_bytes
+from ..overlay.weights import Packed, Unpacked, block_bytes, weight_bytes
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import clamp, from_table, table, view, window_fields, window_of
 from .probe import SIZE, SLOPE
+from .tiling import array_cycles, tiling, weight_traffic
 from .window import Window
 
 if TYPE_CHECKING:
@@ -88,37 +88,25 @@ class Conv(Task):
 
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
-        return int(shapes[0][0] * self.weights.size * oh * ow)
+        images = self.images[1] if self.images else shapes[0][0]
+        return int(images * self.weights.size * oh * ow)
 
     @classmethod
     def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
         return overlay.limits(cls.kind, ConvLimits)
 
-    @property
-    def constant_bytes(self) -> int:
-        return self.weights.size
-
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate passes * max(pixels of a tile, cycles to load the next weights) + draining, per tile of accumulators.
+        return float(array_cycles(overlay, *self._geometry(shapes)))
 
-        The array holds inputs x outputs weights and takes ``inputs`` channels of ``lanes`` pixels per cycle. Each kernel tap and
-        block of input channels takes one pass over the pixels of a tile.
-        """
-        source, out = shapes[self.inputs[0]], shapes[self.output]
-        array = overlay.array
-        m, c = self.weights.shape[:2]
-        kh, kw = self.window.kernel
-        # with few channels, kernel taps fill the array's inputs: the host unfolds such a layer when it packs
-        taps = ceil(kh * kw * c / array.inputs) if c < array.inputs else kh * kw * ceil(c / array.inputs)
-        blocks = ceil(m / self.group / array.outputs) * self.group
-        if c == 1 and self.group == source[1] > 1:  # depthwise: a diagonal of the array, one output per input
-            taps, blocks = kh * kw, ceil(m / min(array.inputs, array.outputs))
-        pixels = ceil(out[0] * out[2] * out[3] / array.lanes)
-        tiles = ceil(pixels / overlay.buffers.accumulators.depth)
-        per_tile = ceil(pixels / tiles)
-        compute = taps * max(per_tile, array.inputs)
-        drain = ceil(array.outputs / overlay.requant.lanes) * per_tile
-        return float(tiles * blocks * (max(compute, drain) + overlay.overhead.tile_cycles))
+    def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return tiling(overlay, *self._geometry(shapes)).waits
+
+    def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
+        return weight_traffic(overlay, *self._geometry(shapes)) + self.weights.shape[0] * overlay.table.bytes
+
+    def _geometry(self, shapes: Mapping[str, Shape]) -> tuple[Window, Shape, int, Shape]:
+        source = self.batch(shapes), *shapes[self.inputs[0]][1:]
+        return self.window, self.weights.shape, self.group, source
 
     def fields(self, memory: Memory, where: int) -> Encoded:
         overlay = memory.overlay
@@ -138,12 +126,18 @@ class Conv(Task):
         size = weight_bytes(self.weights.shape, self.group, array)
         padding = bytes(-size % overlay.layout.alignment)
         records = table(overlay, self.bias, r, (m, 1, 1))
+        tile = tiling(overlay, *self._geometry(memory.shapes))
         values = {
             **source.input(),
             **memory.view(self.output).output(),
             **window,
             **clamp(r, r.negative is not None),
             "group": self.group,
+            "tile_rows": tile.rows,
+            "tile_columns": tile.columns,
+            "tiles": tile.tiles,
+            "stays": tile.stays,
+            "weights_block": block_bytes(self.weights.shape, self.group, array),
             "weights": where,
             "table": where + size + len(padding),
         }

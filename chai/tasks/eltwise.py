@@ -70,7 +70,7 @@ class Eltwise(Task):
         below = self.negative or (0, 0)
         return {
             **source.input(),
-            **second.planes_of("second"),
+            **second.place("second"),
             **memory.view(self.output).output(),
             **clamp(r, self.negative is not None),
             **dict(zip(("factor", "second_factor", "negative", "second_negative"), (*self.factors, *below))),

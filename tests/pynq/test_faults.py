@@ -22,7 +22,6 @@ from chai.errors import ChaiError, DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
-from chai.tasks.conv import Conv
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -265,14 +264,6 @@ def test_an_address_beyond_its_buffer(net: chai.Net, board: Any, wanted: Any, sh
     assert caught.value.layer == layer(other, -1)
     assert not board.memory.held
     right(other, wanted)
-
-
-def test_a_chain_without_tokens_is_wrong(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The two engines of the simulated accelerator do run apart: without tokens one is too early."""
-    monkeypatch.setattr(Conv, "engine", Task.engine)
-    net = chai.Net("digits", device="pynq", overlay=board.overlay.path, calibrate=IMAGES[0])
-    found = net.forward(IMAGES[0])
-    assert any(not np.array_equal(found[b], wanted[0][b]) for b in found)
 
 
 def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
