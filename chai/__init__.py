@@ -20,6 +20,7 @@ _HOME = {
     "getPerfInfo": "runtime.perf",
     "custom": "plugins",
     "load_custom": "plugins",
+    "shape": "plugins",
     "check_custom": "evaluate.check_custom",
     "run_layer": "evaluate.replay",
     "xChangeLayer": "plugins.xchange",
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from .evaluate.replay import run_layer as run_layer
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net
-    from .plugins import custom as custom, load_custom as load_custom
+    from .plugins import custom as custom, load_custom as load_custom, shape as shape
     from .plugins.xchange import xChangeLayer as xChangeLayer
     from .runtime.perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo
 

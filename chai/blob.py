@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
+from .util.lazy_numpy import np
 
+if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 Shape = tuple[int, ...]
@@ -35,6 +35,18 @@ def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | Non
     """Return the view of a blob in the largest blob that it is a part of, itself if of none; of those ``among``."""
     *_, view = (view for view in bases(blob, views) if among is None or view.base in among)
     return view
+
+
+def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
+    """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
+    if blob not in blobs:
+        view, shape = views.get(blob), shapes[blob]
+        if view is None:
+            blobs[blob] = np.empty(shape, np.int8)
+        else:
+            base = codes_of(view.base, blobs, shapes, views)
+            blobs[blob] = base[:, view.first_channel : view.first_channel + shape[1]]
+    return blobs[blob]
 
 
 def show(shape: Shape) -> str:

@@ -16,6 +16,8 @@ class Env:
 
     check: whether every Task is compared with its definition; dump: folder to write every blob to, or None.
     cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
+    opencl_inprocess: whether OpenCL kernels run in the process of the network.
+    kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best.
     """
 
     device: str
@@ -26,6 +28,8 @@ class Env:
     dump: Path | None
     cache: Path
     pynq_wait: str
+    opencl_inprocess: bool
+    kernels: str
 
 
 @lru_cache(maxsize=1)
@@ -47,6 +51,8 @@ def env() -> Env:
         dump=Path(os.environ["CHAI_DUMP"]) if os.environ.get("CHAI_DUMP") else None,
         cache=_cache(),
         pynq_wait=wait,
+        opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
+        kernels=os.environ.get("CHAI_KERNELS", ""),
     )
 
 

@@ -1,7 +1,8 @@
 """Fixed point: the only definition of formats, rounding and saturation.
 
-Formats are CHaiDNN's. A *code* is the integer that is stored, a *step* the float64 value of code 1, so that
-value = code * step. ``round`` is half away from zero everywhere.
+Formats are CHaiDNN's, and unsigned ones for blobs that are never negative. A *code* is the integer (int8) that is
+stored, a *zero point* the code of value 0, a *step* the float64 difference of neighbouring codes' values, so that
+value = (code - zero) * step. ``round`` is half away from zero everywhere.
 """
 
 from __future__ import annotations
@@ -25,36 +26,58 @@ ACCUMULATOR = 1 << 24  # bound on the magnitude of sums: 25-bit registers, float
 class Format:
     """The number format of a blob.
 
-    ``scheme``  "DynamicFixed": ``value`` is the fraction length fl, step 2^-fl
-                "Xilinx": ``value`` is the threshold th (a float32), step th / (2^(bits-1) - 1)
-    ``bits``    8 or 6; codes are int8 in either case
+    ``scheme``    "DynamicFixed": ``value`` is the fraction length fl, step 2^-fl
+                  "Xilinx": ``value`` is the threshold th (a float32), step th / ``largest``
+    ``bits``      8 or 6; codes are int8 in either case
+    ``unsigned``  False: values of both signs, code - zero from -2^(bits-1) to 2^(bits-1) - 1, zero point 0
+                  True: values >= 0, code - zero from 0 to 2^bits - 1; the zero point is -128 at 8 bits, so that codes
+                  are int8 too, and 0 at 6 bits
     """
 
     scheme: str
     bits: int
     value: float
+    unsigned: bool = False
 
     @cached_property
     def step(self) -> float:
-        """Return the value of code 1."""
+        """Return the difference between the values of neighbouring codes."""
         if self.scheme == "DynamicFixed":
             return float(2.0**-self.value)
         return float(np.float32(self.value)) / self.largest
 
     @property
+    def zero(self) -> int:
+        """Return the code of value 0."""
+        return -128 if self.unsigned and self.bits == 8 else 0
+
+    @property
     def largest(self) -> int:
-        """Return the largest code, 127 or 31; the magnitude of the smallest is one more."""
-        return (1 << (self.bits - 1)) - 1
+        """Return the largest value in steps: 127 or 31, unsigned 255 or 63."""
+        return (1 << (self.bits if self.unsigned else self.bits - 1)) - 1
 
     @cached_property
     def packed(self) -> tuple[int, int]:
-        """Return the range of codes that a Pack writes: a Xilinx format clips to +-largest."""
-        return -self.largest - (self.scheme != "Xilinx"), self.largest
+        """Return the range of codes that a Pack writes: a signed Xilinx format clips to +-largest."""
+        low, high = self.range
+        return low + (self.scheme == "Xilinx" and not self.unsigned), high
 
     @property
     def range(self) -> tuple[int, int]:
         """Return the range of codes that a computation writes."""
-        return -self.largest - 1, self.largest
+        return (0 if self.unsigned else -self.largest - 1) + self.zero, self.largest + self.zero
+
+    @property
+    def magnitude(self) -> int:
+        """Return the largest magnitude of a code, as the multipliers read it: 128 or 32, unsigned 128 or 63."""
+        return max(map(abs, self.range))
+
+    @property
+    def signed(self) -> Format:
+        """Return the signed format with the same range."""
+        if not self.unsigned:
+            return self
+        return Format(self.scheme, self.bits, self.value - (self.scheme == "DynamicFixed"))
 
     def quantize(self, x: Array) -> Array:
         """Return the codes (int8) of float values of any shape: nearest, saturated to ``packed``.
@@ -63,19 +86,20 @@ class Format:
         """
         low, high = self.packed
         if not self.step and not np.isnan(x).any():
-            return np.zeros(x.shape, np.int8)  # with a threshold of 0 every code is 0
-        codes = round_half_away(np.clip(_quotient(x, self.step), low - 1, high + 1))
+            return np.full(x.shape, self.zero, np.int8)  # with a threshold of 0 every value is 0
+        steps = np.clip(_quotient(x, self.step), low - self.zero - 1, high - self.zero + 1)
+        codes: Array = round_half_away(steps) + self.zero
         if np.isnan(codes).any():
             raise ModelError("a value is not a number (NaN); it has no fixed-point code")
         return np.clip(codes, low, high).astype(np.int8)
 
     def dequantize(self, codes: Array) -> Array:
         """Return the float32 values of codes."""
-        return codes.astype(np.float32) * np.float32(self.step)
+        return (codes.astype(np.float32) - np.float32(self.zero)) * np.float32(self.step)
 
     def __str__(self) -> str:
         short = f"fl {self.value:g}" if self.scheme == "DynamicFixed" else f"th {self.value:.4g}"
-        return f"{self.scheme}({self.bits}, {short})"
+        return f"{self.scheme}({'u' * self.unsigned}{self.bits}, {short})"
 
 
 def round_half_away(x: Array) -> Array:
@@ -93,11 +117,15 @@ def _quotient(x: Array, step: Array | float) -> Array:
 
 @dataclass(frozen=True)
 class Requantization:
-    """Conversion of an accumulator to a code: clamp((acc * m + R - (acc < 0)) >> shift), R = 2^(shift-1), 0 for no shift.
+    """Conversion of an accumulator to a code: clamp(((acc * m + R - (acc < 0)) >> shift) + zero).
+
+    R = 2^(shift-1), 0 for no shift. The accumulator is the true sum: its sign decides rounding and multiplier. The zero
+    point is added after the shift, since before it ties would round the wrong way.
 
     ``multiplier``  int64, one number or one per channel (or per window), below 2^mult_bits
+    ``low, high``   the clamp of codes; low is the zero point for a plain ReLU
     ``negative``    multipliers for negative accumulators (leaky ReLU), or None
-    ``low, high``   the clamp; low is 0 for a plain ReLU
+    ``zero``        zero point of the output's format
     """
 
     multiplier: Array
@@ -105,6 +133,7 @@ class Requantization:
     low: int
     high: int
     negative: Array | None = None
+    zero: int = 0
 
 
 def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> Array:
@@ -122,7 +151,7 @@ def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> A
     if r.shift:
         half: Array = value + (1 << (r.shift - 1)) - (value < 0)
         value = np.right_shift(half, r.shift)
-    codes: Array = np.clip(value, r.low, r.high).astype(np.int8)
+    codes: Array = np.clip(value + r.zero, r.low, r.high).astype(np.int8)
     return codes
 
 
@@ -178,7 +207,10 @@ def quantize_bias(bias: Array, steps: Array) -> Array:
     return round_half_away(np.clip(scaled, -(2.0**40), 2.0**40)).astype(np.int64)
 
 
-def accumulator_bound(weights: Array, bias: Array, input_bits: int) -> int:
-    """Return the largest magnitude that an accumulator of any channel can reach: sum of |qw| * 2^(bits-1) + |qb|."""
+def accumulator_bound(weights: Array, bias: Array, largest: int) -> int:
+    """Return the largest magnitude that an accumulator of any channel can reach: sum of |qw| * ``largest`` + |bias|.
+
+    ``largest`` is the input's ``Format.magnitude``; the bias includes - zero * sum of qw.
+    """
     sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1)
-    return int((sums * (1 << (input_bits - 1)) + np.abs(bias)).max(initial=0))
+    return int((sums * largest + np.abs(bias)).max(initial=0))

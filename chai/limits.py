@@ -36,6 +36,11 @@ class Limits:
     macs: int = 10**13  # multiply-accumulates of one forward pass
     boxes: int = 1_000_000  # priors of a detection layer
     scores: int = 100_000_000  # priors times classes
+    xml_bytes: int = 1 << 20  # description of OpenCL layers; OpenVINO's own has 100 KB
+    kernel_bytes: int = 4 << 20  # OpenCL source of one layer
+    kernel_items: int = 1 << 32  # work items of one kernel
+    kernel_seconds: int = 60  # time of one OpenCL layer; its first run includes the last part of its compilation
+    build_seconds: int = 300  # compilation of one OpenCL layer
     card_bytes: int = 1 << 20  # the .toml of a network
     image_bytes: int = 64 << 20
     image_pixels: int = 64 << 20

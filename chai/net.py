@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
-    from .images.preprocess import Card
     from .offload.partition import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
     from .plugins.loading import Sources
     from .runtime.execution import Execution
+    from .zoo.card import Card
 
 
 class Pass(NamedTuple):
@@ -151,6 +152,7 @@ class Net(Shared):
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
+                layer.end_with(self)
         self._keep = kept_blobs(self.graph, keep)
         sizes = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
@@ -261,7 +263,7 @@ class Net(Shared):
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
         blob = self.inputs[0]
-        return prepared(pictures, self.card, self.graph.transforms.get(blob), shapes[blob])
+        return prepared(pictures, self.card.preprocess_after(self.graph.transforms.get(blob)), shapes[blob])
 
     def shapes_of(self, blob: str) -> Shape:
         """Return the shape of a blob by its id, for the current input sizes."""
@@ -358,6 +360,7 @@ class Net(Shared):
 
     def _finished(self, values: Mapping[str, Array], perf: PerfInfo) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs."""
+        perf = replace(perf, composed=self.graph.composed)
         if not self._lifetime.closed:
             self._last = Pass(values, perf)
         log_pass(self.graph, values, perf)

@@ -12,7 +12,8 @@ import chai
 PUBLIC = {
     "ChaiError", "DeviceError", "FetchError", "MissingWeights", "ModelError", "Net", "ParseError", "PerfInfo", "PluginError",
     "Preprocess", "ShapeError", "UnknownLayer", "UsageError", "__version__", "check_custom", "custom", "getPerfInfo",
-    "load_custom", "run_layer", "xChangeLayer",
+    "load_custom",
+        "shape", "run_layer", "xChangeLayer",
 }  # fmt: skip
 
 

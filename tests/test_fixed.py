@@ -32,8 +32,8 @@ SUM = (1 << 24) - 1
 bits = st.sampled_from([8, 6])
 thresholds = st.floats(2.0**-10, 2.0**12, width=32)
 forms = st.one_of(
-    st.builds(reference.Form, st.just("DynamicFixed"), bits, st.integers(-8, 20)),
-    st.builds(reference.Form, st.just("Xilinx"), bits, thresholds),
+    st.builds(reference.Form, st.just("DynamicFixed"), bits, st.integers(-8, 20), st.booleans()),
+    st.builds(reference.Form, st.just("Xilinx"), bits, thresholds, st.booleans()),
 )
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
@@ -43,7 +43,7 @@ def array(*values: Any) -> Array:
 
 
 def format_of(form: reference.Form) -> Format:
-    return Format(form.scheme, form.bits, float(form.value))
+    return Format(form.scheme, form.bits, float(form.value), form.unsigned)
 
 
 def fractions(values: Array) -> list[Fraction]:
@@ -58,6 +58,31 @@ def fractions(values: Array) -> list[Fraction]:
 def test_a_computation_may_use_every_code(scheme: str, bits: int, low: int, high: int) -> None:
     assert Format(scheme, bits, 3.0).range == (low, high)
     assert Format(scheme, bits, 3.0).largest == high
+    assert Format(scheme, bits, 3.0).magnitude == -low
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize(
+    ("bits", "zero", "range", "largest", "magnitude"), [(8, -128, (-128, 127), 255, 128), (6, 0, (0, 63), 63, 63)]
+)
+def test_unsigned_codes_begin_at_their_zero_point(
+    scheme: str, bits: int, zero: int, range: tuple[int, int], largest: int, magnitude: int
+) -> None:
+    format = Format(scheme, bits, 3.0, unsigned=True)
+    assert (format.zero, format.range, format.packed) == (zero, range, range)
+    assert (format.largest, format.magnitude) == (largest, magnitude)
+    assert format.quantize(array(0.0, -0.0, -1.0, 1e9)).tolist() == [zero, zero, zero, range[1]]
+
+
+@EXAMPLES
+@given(forms)
+def test_the_signed_format_covers_the_same_range(form: reference.Form) -> None:
+    format = format_of(form)
+    signed = format.signed
+    assert (signed.scheme, signed.bits, signed.unsigned) == (form.scheme, form.bits, False)
+    assert signed == format or form.unsigned
+    tops = [f.largest * f.step for f in (format, signed)]
+    assert abs(tops[0] - tops[1]) <= signed.step * (1 if form.scheme == "DynamicFixed" else 1e-9)
 
 
 @EXAMPLES
@@ -71,6 +96,14 @@ def test_steps_of_both_schemes_in_figures() -> None:
     assert Format("DynamicFixed", 6, -3).step == 8
     assert Format("Xilinx", 8, 3.7).step == float(np.float32(3.7)) / 127  # the threshold is a float32, its step is not
     assert Format("Xilinx", 6, 16.0).step == 16 / 31
+    assert Format("Xilinx", 8, 16.0, True).step == 16 / 255
+    assert Format("Xilinx", 6, 16.0, True).step == 16 / 63
+    assert Format("DynamicFixed", 8, 5, True).step == 1 / 32
+
+
+def test_a_format_as_text() -> None:
+    assert str(Format("Xilinx", 8, 2.5)) == "Xilinx(8, th 2.5)"
+    assert str(Format("DynamicFixed", 6, 4, True)) == "DynamicFixed(u6, fl 4)"
 
 
 @EXAMPLES
@@ -107,6 +140,7 @@ def test_a_threshold_of_zero_leaves_only_the_code_zero() -> None:
     """Values are clamped to the threshold; no value is at fault."""
     with np.errstate(all="ignore"):
         assert Format("Xilinx", 8, 0.0).quantize(array(0.0, 1.0, -1.0)).tolist() == [0, 0, 0]
+        assert Format("Xilinx", 8, 0.0, True).quantize(array(0.0, 1.0, -1.0)).tolist() == [-128, -128, -128]
 
 
 def test_quantize_keeps_shapes_and_its_input() -> None:
@@ -130,7 +164,7 @@ def test_dequantize(form: reference.Form) -> None:
 @given(forms)
 def test_codes_survive_the_way_to_the_host_and_back(form: reference.Form) -> None:
     format = format_of(form)
-    codes = np.arange(-form.largest, form.largest + 1).astype(np.int8)
+    codes = np.arange(form.quantize(-np.inf), form.largest + 1).astype(np.int8)
     assert np.array_equal(format.quantize(format.dequantize(codes)), codes)
 
 
@@ -358,15 +392,15 @@ def test_a_bias_beyond_every_bound_stays_there() -> None:
 
 
 @EXAMPLES
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([8, 6]))
-def test_accumulator_bound(seed: int, channels: int, bits: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from([128, 63, 32]))
+def test_accumulator_bound(seed: int, channels: int, largest: int) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.integers(-127, 128, (channels, 3, 2, 1)).astype(np.int8)
     bias = rng.integers(-(1 << 20), 1 << 20, channels)
-    worst = [sum(map(abs, w)) * {8: 128, 6: 32}[bits] for w in weights.reshape(channels, -1).tolist()]
-    assert accumulator_bound(weights, bias, bits) == max(s + abs(b) for s, b in zip(worst, bias.tolist()))
+    worst = [sum(map(abs, w)) * largest for w in weights.reshape(channels, -1).tolist()]
+    assert accumulator_bound(weights, bias, largest) == max(s + abs(b) for s, b in zip(worst, bias.tolist()))
 
 
 def test_the_bound_is_reached_by_the_smallest_code() -> None:
     weights = np.full((1, 5, 1, 1), -127, np.int8)
-    assert accumulator_bound(weights, np.array([7]), 8) == int((weights.astype(int) * -128).sum()) + 7
+    assert accumulator_bound(weights, np.array([7]), 128) == int((weights.astype(int) * -128).sum()) + 7

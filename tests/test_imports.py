@@ -32,20 +32,19 @@ RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
     "google": {"parser/schema.py"},
     "numba": {"plugins/compiling.py", "plugins/xchange_numba.py", "plugins/prange_numba.py", "kernels/codes_numba.py"},
+    "pyopencl": {"plugins/opencl/worker/engine.py"},
     "rich": {"cli/output.py"},
     "PIL": {"images/", "report/page.py"},
     "cv2": {"cli/bench.py"},
-    "threadpoolctl": {"quantizer/build.py"},
+    "threadpoolctl": {"quantizer/walk.py"},
     "distributed": {"evaluate/workers/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn.py"},
 }
-NAMING = {  # files that name layer types for another reason: lines of CHaiDNN's lists, data layers, a score
+NAMING = {  # files that make layers of the lines of CHaiDNN's lists
     "chaidnn/calls.py",
     "chaidnn/estimate.py",
-    "evaluate/score.py",
-    "parser/build.py",
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 IGNORES = 14  # "type: ignore" in the package: fewer are welcome

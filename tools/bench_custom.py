@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
 from chai.blob import Shape  # noqa: E402
-from chai.plugins import REGISTRY, CustomLayer, CustomParams, load_shipped  # noqa: E402
+from chai.plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped  # noqa: E402
 from chai.plugins.frame import Frame  # noqa: E402
 from chai.util.paths import resource  # noqa: E402
 
@@ -65,7 +65,7 @@ def turns(rounds: int, *runs: Callable[[], Any]) -> list[float]:
 def layer_of(type: str, floats: Sequence[float] = (), blobs: Sequence[Any] = (), top_dim: Shape = ()) -> CustomLayer:
     """Return a layer of a registered type, outside any network."""
     custom = REGISTRY.find(type)
-    assert custom is not None
+    assert isinstance(custom, CustomType)
     params = CustomParams(top_dim, tuple(floats))
     return CustomLayer(custom, name=type, type=type, bottoms=("x",), tops=("y",), params=params, blobs=list(blobs))
 

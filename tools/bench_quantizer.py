@@ -21,7 +21,8 @@ import numpy as np
 
 import chai
 from chai.evaluate import Evaluation, evaluate, output, wilson
-from chai.images import preprocess as images
+from chai.images import files as images
+from chai.images.preprocess import Preprocess
 from chai.quantizer import PLAIN, Recipe, quantize
 
 SIZES = {"googlenet": 224, "squeezenet_v1.1": 227}
@@ -32,7 +33,7 @@ Array = Any
 def load(name: str, files: list[Path], classes: dict[str, int]) -> list[tuple[Array, int | None]]:
     """Return inputs (C, H, W) with their class, from the synset in the file's name."""
     side = SIZES[name]
-    prepare = images.Preprocess(resize=(256, 256), crop=(side, side), mean=(104, 117, 123))
+    prepare = Preprocess(resize=(256, 256), crop=(side, side), mean=(104, 117, 123))
     shape = (1, 3, side, side)
     return [(prepare(images.read(file), shape), classes.get(file.name[:9])) for file in files]
 

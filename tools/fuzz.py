@@ -172,18 +172,19 @@ def other(path: Path) -> None:
     """Read a file that is not a prototxt."""
     from chai import overlay
     from chai.chaidnn import estimate
-    from chai.images import preprocess
+    from chai.images import files as images
     from chai.parser.caffemodel import Weights
     from chai.util.data import journal
+    from chai.zoo.card import read_card
 
     if path.suffix == ".caffemodel":
         weights = Weights(path)
         for name in weights.layers:
             weights.load(name)
     elif path.suffix in (".npy", ".binaryproto"):
-        preprocess.read_mean(path)
+        images.read_mean(path)
     elif path.suffix == ".toml":
-        preprocess.read_card(path)
+        read_card(path)
     elif path.suffix == ".jsonl":
         with journal.Journal(path, RUN):
             pass

@@ -24,8 +24,8 @@ import numpy as np
 
 import chai
 from chai.artifact.save import save
-from chai.images.preprocess import Card
 from chai.kernels import codes
+from chai.zoo.card import Card
 
 GROWTH = 16 << 20  # bytes; freed memory that the allocator retains varies by a few MB between runs
 WARM = 20  # one in WARM of the passes is run before measuring

@@ -1,7 +1,18 @@
-"""Make ``import chai.image`` give chai.images.preprocess."""
+"""Make ``import chai.image`` give the functions for images, their files and cards."""
 
-import sys
-
-import chai.images.preprocess
-
-sys.modules[__name__] = chai.images.preprocess
+from chai.images.files import (
+    find as find,
+    read as read,
+    read_array as read_array,
+    read_classes as read_classes,
+    read_labels as read_labels,
+    read_mean as read_mean,
+)
+from chai.images.preprocess import (
+    Preprocess as Preprocess,
+    bilinear as bilinear,
+    from_transform as from_transform,
+    interpolate as interpolate,
+    prepared as prepared,
+)
+from chai.zoo.card import Card as Card, parse_card as parse_card, read_card as read_card

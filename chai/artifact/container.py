@@ -74,7 +74,7 @@ class Artifact(NamedTuple):
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
         """Return a ParseError that names the file."""
-        return ParseError(message, path=self.path, hint=hint or "make it anew: chai compile")
+        return ParseError(message, path=self.path, hint=hint or "compile it again: chai compile")
 
 
 def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ def read(path: str | Path) -> Artifact:
         if version != VERSION:
             raise bad(
                 f"format version {version}, this chai reads {VERSION}",
-                hint="update chai" if version > VERSION else "make it anew: chai compile",
+                hint="update chai" if version > VERSION else "compile it again: chai compile",
             )
         if length > limits().header_bytes:
             raise bad("header: " + limits().exceeded("header_bytes", length))
@@ -182,14 +182,14 @@ class _Bad:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def __call__(self, message: str, hint: str | None = "make it anew: chai compile") -> ParseError:
+    def __call__(self, message: str, hint: str | None = "compile it again: chai compile") -> ParseError:
         return ParseError(message, path=self.path, hint=hint)
 
 
 def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in pairs}) != len(pairs):
-            raise ValueError("a key stands twice")
+            raise ValueError("a key occurs twice")
         return dict(pairs)
 
     def number(word: str) -> float:
@@ -227,7 +227,7 @@ def _spans(table: Any, size: int, bad: _Bad) -> dict[str, tuple[int, int, int]]:
             raise bad(f"the file ends inside section {name!r} ({size - offset:,} of {count:,} bytes)")
     last = max((offset + count for offset, count, _ in found.values()), default=0)
     if found and last != size:
-        raise bad(f"{size - last:,} bytes behind the last section")
+        raise bad(f"{size - last:,} bytes after the last section")
     return found
 
 

@@ -14,7 +14,6 @@ from ..limits import limits
 from ..plugins import CustomLayer, CustomParams
 from ..plugins.layer import make
 from .reader import Reader
-from .values import restore
 
 if TYPE_CHECKING:
     from ..plugins import Registry
@@ -44,7 +43,7 @@ def layers(reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custo
             if blob not in shapes:
                 raise reader.error(f"layer {name!r}: the shape of blob {blob!r} is missing")
         if not known.issuperset(entry["bottoms"]) or not known.isdisjoint(entry["tops"]):
-            raise reader.error(f"layer {name!r} reads what nobody has written, or writes what is there")
+            raise reader.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
         known.update(entry["tops"])
         made[name] = _layer(reader, name, entry, shapes, custom)
     if any(blob not in shapes for blob in inputs):
@@ -69,21 +68,21 @@ def _layer(reader: Reader, name: str, entry: dict[str, Any], shapes: Mapping[str
         cls = types.find(entry["type"])
         if cls is None:
             raise reader.error(f"{where}: this chai does not know the type", hint="update chai")
-        layer = cls(name, bottoms, tops, restore(cls.Params, entry.get("params", {}), where))
+        layer = cls(name, bottoms, tops, reader.restore(cls.Params, entry.get("params", {}), where))
     layer.origin = tuple(entry["origin"])
     layer.blobs = blobs
     if "precision" in entry:
-        layer.precision = restore(Precision, entry["precision"], where)
+        layer.precision = reader.restore(Precision, entry["precision"], where)
     for relu in ("slope", "ceiling"):
         if relu in entry:
-            setattr(layer, relu, restore(float, entry[relu], f"{where}: {relu}"))
+            setattr(layer, relu, reader.restore(float, entry[relu], f"{where}: {relu}"))
     _check_layer(reader, layer, shapes)
     return layer
 
 
 def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Registry) -> Layer:
     about = reader.of(entry["custom"], {"version": str, "values": dict}, name)
-    params = restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
+    params = reader.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
     made = make(custom, name, entry["type"], params, True, lambda: values, reader.get("name", str))
     assert isinstance(made, CustomLayer)

@@ -9,12 +9,13 @@ from .. import overlay as overlays
 from ..blob import Shape
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
-from ..graph import Graph, Layer, check_shape
-from ..images.preprocess import Card, Preprocess
+from ..graph import Composed, Graph, Layer, check_shape
+from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
+from ..offload.unfold_inputs import unfolded_name
+from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
-from .values import restore
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
@@ -38,8 +39,10 @@ class Input(Layer):
 
 
 def overlay_of(artifact: container.Artifact) -> str:
-    """Return the name of the overlay that an artifact was compiled for. Raises DeviceError unless chai ships it: a file
-    must not choose other files to read."""
+    """Return the name of the overlay that an artifact was compiled for.
+
+    Raises DeviceError unless chai ships it: a file must not choose other files to read.
+    """
     name: str = Reader(artifact).get("overlay", {"name": str, "build": int})["name"]
     if name not in overlays.names():
         raise DeviceError(
@@ -50,8 +53,11 @@ def overlay_of(artifact: container.Artifact) -> str:
 
 
 def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Compiled:
-    """Return everything in an artifact, for this overlay. Raises ParseError with the file's name for anything that
-    ``save`` would not have written, DeviceError for another overlay, PluginError for an unknown custom type."""
+    """Return everything in an artifact, for this overlay.
+
+    Raises ParseError with the file's name for anything that ``save`` would not have written, DeviceError for another
+    overlay, PluginError for an unknown custom type.
+    """
     made_for = Reader(artifact).get("overlay", {"name": str, "build": int})
     if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
         raise DeviceError(
@@ -69,12 +75,14 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Co
 
 def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
-    formats = {blob: _format(f, blob) for blob, f in reader.get("formats", {str: dict}).items()}
+    formats = {blob: _format(reader, f, blob) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
     views = steps.views(reader, shapes)
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
+    unfolds = steps.unfolds(reader, overlay, shapes, inputs)
+    joint.update((name, shapes[name]) for name in map(unfolded_name, unfolds))
     latest = reader.get("latest", {str: str})
     outputs = reader.get("outputs", [str])
     folded = reader.get("folded", {str: str})
@@ -95,10 +103,17 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         latest,
         path=reader.artifact.path,
         folded=folded,
+        composed=_composed(reader),
     )
-    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views).all()), views, joint)
+    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
     return Compiled(graph, shapes, formats, schedule, _card(reader))
+
+
+def _composed(reader: Reader) -> dict[str, Composed]:
+    """Return the composed layers of the prototxt, for reports; a file without any has no entry."""
+    entries = reader.of(reader.header.get("composed", {}), {str: {"type": str, "parts": [str]}}, "composed")
+    return {name: Composed(entry["type"], tuple(entry["parts"])) for name, entry in entries.items()}
 
 
 def _shape(dims: list[int], blob: str) -> Shape:
@@ -107,8 +122,8 @@ def _shape(dims: list[int], blob: str) -> Shape:
     return shape
 
 
-def _format(value: Any, blob: str) -> Format:
-    format: Format = restore(Format, value, f"format of blob {blob!r}")
+def _format(reader: Reader, value: Any, blob: str) -> Format:
+    format = reader.restore(Format, value, f"format of blob {blob!r}")
     if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
     if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
@@ -121,14 +136,14 @@ def _card(reader: Reader) -> Card:
     card = reader.get("card", {"title": str, "labels": [str], "preprocess": dict})
     preprocess = dict(card["preprocess"])
     mean = preprocess.pop("mean", [])
-    made: Preprocess = restore(Preprocess, preprocess, "preprocess")
-    value = reader.array(mean) if isinstance(mean, dict) else _mean(mean)
-    made.with_options(resize=made.resize, crop=made.crop, channels=made.channels)  # checks their values
-    return Card(card["title"], tuple(card["labels"]), replace(made, mean=value))
+    settings = reader.restore(Preprocess, preprocess, "preprocess")
+    value = reader.array(mean) if isinstance(mean, dict) else _mean(reader, mean)
+    settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
+    return Card(card["title"], tuple(card["labels"]), replace(settings, mean=value))
 
 
-def _mean(value: Any) -> float | tuple[float, ...]:
+def _mean(reader: Reader, value: Any) -> float | tuple[float, ...]:
     """Return one number, or one per channel."""
-    numbers = value if isinstance(value, list) else [value]
-    found = tuple(restore(float, v, "mean") for v in numbers)
-    return found if isinstance(value, list) else found[0]
+    if isinstance(value, list):
+        return tuple(reader.restore(float, v, "mean") for v in value)
+    return reader.restore(float, value, "mean")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ParseError
+from ..util.data.dataclass_io import restore
 from ..util.lazy_numpy import np
 from . import container
 
 if TYPE_CHECKING:
     from ..blob import Array
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -48,6 +51,10 @@ class Reader:
         if kind is not Any and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
             raise self.error(f"header: {where}: expected {kind.__name__}, found {repr(value)[:40]}")
         return value
+
+    def restore(self, cls: type[T], value: Any, where: str) -> T:
+        """Return a value of type ``cls``, such as a dataclass, from JSON; ``where`` is its place in the header."""
+        return restore(cls, value, lambda place, text: self.error(f"{where}{place}: {text}"))
 
     def array(self, entry: Mapping[str, Any]) -> Array:
         """Return a float32 array as a view of the section "weights"."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..codegen.chain import chain, head_bytes
+from ..codegen.encoding import NOTES
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
-from ..images.preprocess import Card
-from ..offload.schedule import DeviceStep, HostStep, Schedule, Step
+from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step
 from ..plugins import CustomLayer, Registry
+from ..util.data.dataclass_io import plain
 from ..util.files import complete
 from ..util.lazy_numpy import np
+from ..zoo.card import Card
 from . import container
 from .load import load
-from .values import plain
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -65,6 +66,8 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
+    if graph.composed:
+        header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:
         container.write(part, header, {**chains.sections, "weights": weights.bytes()})
         _check(part, net)
@@ -116,9 +119,13 @@ def _step(step: Step, chains: _Chains) -> dict[str, Any]:
     if isinstance(step, HostStep):
         return {"host": step.layer.name, "codes": step.codes}
     if not isinstance(step, DeviceStep):
-        return {"convert": step.type, "blob": step.blob}
+        unfold = {"unfold": asdict(step.unfold)} if isinstance(step, Pack) and step.unfold is not None else {}
+        return {"convert": step.type, "blob": step.blob, **unfold}
     layers = [layer.name for layer in step.layers]
-    tasks = [{"inputs": list(t.inputs), "output": t.output, "origin": list(t.origin)} for t in step.tasks]
+    tasks = [
+        {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
+        for t in step.tasks
+    ]
     at = chains.add(step)
     return {"tasks": tasks, "layers": layers, "reads": list(step.inputs), "writes": list(step.outputs), "at": at}
 

@@ -106,6 +106,7 @@ class CompiledSource:
             self._execution.close()
         for layer in self.graph.layers:
             layer.blobs = []
+            layer.close()
 
     def _check_engines(self, chosen: Mapping[str, str], plan: Plan) -> None:
         names = [name for layer in plan.graph.layers for name in layer.origin]

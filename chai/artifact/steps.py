@@ -14,13 +14,18 @@ from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
+from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
 from ..plugins import CustomLayer
+from ..tasks.conv import Conv
+from ..tasks.unfold import Unfold
+from ..tasks.window import Window
 from .layers import OnDevice
 from .reader import Reader
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
+    from ..tasks import Task
 
 
 def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
@@ -46,6 +51,32 @@ def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
     return found
 
 
+def unfolds(
+    reader: Reader, overlay: Overlay, shapes: Mapping[str, Shape], inputs: Collection[str]
+) -> dict[str, Unfold]:
+    """Return how inputs are unfolded when they are packed."""
+    found: dict[str, Unfold] = {}
+    for step in reader.get("steps", [dict]):
+        if "unfold" not in step:
+            continue
+        blob, name = str(step.get("blob")), unfolded_name(str(step.get("blob")))
+        about = reader.of(step["unfold"], {"window": [[int]], "rows": int}, f"unfolding of blob {blob!r}")
+        if blob not in inputs or blob in found or not {blob, name} <= shapes.keys() or len(shapes[blob]) != 4:
+            raise reader.error(f"header: there is no blob {blob!r} to unfold")
+        if [len(values) for values in about["window"]] != [2] * len(Window._fields):
+            raise reader.error(f"header: blob {blob!r} is unfolded by a window of {len(about['window'])} pairs")
+        window = Window(*((h, w) for h, w in about["window"]))
+        sizes = {key: max(values) for key, values in window._asdict().items()}
+        reason = Layer.beyond(overlay, Conv.kind, **sizes)
+        valid = min(*window.kernel, *window.stride, *window.dilation) > 0 <= min(window.pad)
+        if reason or not valid or window.dilation != (1, 1) or about["rows"] not in Unfold.choices(window):
+            raise reader.error(f"header: blob {blob!r} cannot be unfolded like this")
+        found[blob] = Unfold(window, about["rows"])
+        if min(window.sizes(shapes[blob][2:])) < 1 or found[blob].shape(shapes[blob]) != shapes[name]:
+            raise reader.error(f"header: blob {blob!r} has another shape when it is unfolded")
+    return found
+
+
 @dataclass
 class Steps:
     """Reads the steps of a header; they refer to layers by name and to blobs by id."""
@@ -56,6 +87,7 @@ class Steps:
     shapes: Mapping[str, Shape]
     formats: Mapping[str, Format]
     views: Mapping[str, View]
+    unfolds: Mapping[str, Unfold]
 
     def all(self) -> Iterator[Step]:
         """Yield the steps in order."""
@@ -66,7 +98,10 @@ class Steps:
                 kind, blob = step["convert"], step.get("blob")
                 if kind not in conversions or not isinstance(blob, str) or blob not in self.formats:
                     raise self.reader.error(f"header: a conversion {kind!r} of blob {blob!r}")
-                yield conversions[kind](blob, self.formats[blob])
+                if kind == "Pack" and blob in self.unfolds:
+                    yield Pack(blob, self.formats[blob], self.unfolds[blob])
+                else:
+                    yield conversions[kind](blob, self.formats[blob])
             elif "host" in step:
                 layer = self.layers.get(str(step["host"]))
                 if layer is None or isinstance(layer, OnDevice):
@@ -92,7 +127,10 @@ class Steps:
     def _chain(self, index: int, about: Mapping[str, Any]) -> Chain:
         """Return a segment's Tasks, decoded from its descriptors and constants."""
         shapes, overlay = self.shapes, self.overlay
-        entries = [self.reader.of(t, {"inputs": [str], "output": str, "origin": [str]}, "task") for t in about["tasks"]]
+        entries = [
+            self.reader.of(t, {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}, "task")
+            for t in about["tasks"]
+        ]
         moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
         for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
             if len(shapes.get(blob, ())) != 4:
@@ -115,7 +153,8 @@ class Steps:
             blobs = *task.inputs, task.output
             if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
                 raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
-            tasks.append(replace(task, inputs=ins, output=out, origin=tuple(entry["origin"])))
+            notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
+            tasks.append(self._noted(tag, replace(task, inputs=ins, output=out, **notes)))
         outputs = wanted(laid, tasks, shapes)
         after = dependencies(overlay, tasks, shapes, laid, outputs)
         for tag, (descriptor, finished) in enumerate(zip(descriptors, after)):
@@ -124,6 +163,15 @@ class Steps:
                 if found != number:
                     raise self.reader.error(f"task {tag}: its descriptor has {name} = {found}, here it is {number}")
         return Chain(overlay, tuple(tasks), shapes, laid, outputs, after, descriptors, [(head, constants)])
+
+    def _noted(self, tag: int, task: Task) -> Task:
+        """Return a Task after checking that what its descriptor does not have is possible."""
+        if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
+            raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
+        for blob, unfold in self.unfolds.items():
+            if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
+                raise self.reader.error(f"task {tag}: it does not read blob {blob!r} as it is unfolded")
+        return task
 
     def _same(self, laid: Regions, blob: str, name: str) -> bool:
         """Return whether two names refer to the same memory, as a Concat and its only bottom do."""

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from ..blob import Shape, count, show
 from ..errors import UsageError
 from ..graph import Layer
-from ..images.preprocess import Preprocess, read
+from ..images.files import read
+from ..images.preprocess import Preprocess
 from ..layers.detection_output import DetectionOutput, NonMaximumSuppression
 from ..net import Net
 from ..offload.formats import given

@@ -150,11 +150,20 @@ def _estimate(source: Source, line: int, cells: list[_Cell], overlay: Overlay) -
     except ShapeError as error:
         raise source.error(error.message, kind.start, kind.end, error.hint) from error
     macs = layer.macs((shape,), (out,))
-    taken = 0 if reason else _task(layer, shape, out).cycles(overlay, {"in": shape, "out": out})
+    taken = 0 if reason else _cycles(_task(layer, shape, out), overlay, {"in": shape, "out": out})
     ms = taken / overlay.clock_mhz / 1000
     return Estimate(
         line, kind.text, "host" if reason else "fpga", reason, tuple(sizes.values()), shape, out, macs, taken, ms
     )
+
+
+def _cycles(task: Task, overlay: Overlay, shapes: dict[str, Shape]) -> int:
+    """Return the modelled cycles; a layer with few channels is taken to read a network input, which may be unfolded."""
+    task = task.joined(overlay)
+    unfold = task.unfolding(overlay, shapes["in"])
+    if unfold is None:
+        return task.cycles(overlay, shapes)
+    return task.unfolded(unfold, "in").cycles(overlay, {**shapes, "in": unfold.shape(shapes["in"])})
 
 
 def _untimed(kind: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import ParseError, UsageError
 from ..evaluate.compare import BOUND_DB, FULL_DB, LayerCheck, Report, compare
-from ..images import preprocess as images
+from ..images import files as images
 from ..report import page as reports
 from ..util.files import digest
 from ..util.lazy_numpy import np

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..images import preprocess as images
+from ..images import files as images
 from ..offload.schedule import DeviceStep
+from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
 from .parsing import section
@@ -62,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
         job.net.reshape(**{job.blob: job.shape})  # calibration ran the images as one batch
     elif given(job.net.offload.graph):
         job.net.plan()
-    card = images.Card(job.net.name, tuple(job.labels), job.preprocess)
+    card = Card(job.net.name, tuple(job.labels), job.preprocess)
     save(job.net, args.output, card)
     segments = [step for step in job.net.schedule.steps if isinstance(step, DeviceStep)]
     overlay = job.net.overlay

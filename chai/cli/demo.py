@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..images import preprocess as images
+from ..images import files as images
 from ..images.drawing import contact_sheet
 from ..runtime.perf import getPerfInfo, spread
 from ..util.lazy_numpy import np
 from ..util.paths import resource
+from ..zoo.card import read_card
 from . import options, output, schemas
 from .parsing import section
 
@@ -112,7 +113,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _digits() -> Digits:
     files = images.find([resource("prototxt", "digits_images")])
-    card = images.read_card(resource("prototxt", "digits.prototxt"))
+    card = read_card(resource("prototxt", "digits.prototxt"))
     pictures = [images.read(f) for f in files]
     data = np.stack([card.preprocess(p, (1, 1, 8, 8)) for p in pictures])
     return Digits(

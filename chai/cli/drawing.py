@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..images import drawing, preprocess as images
+from ..images import drawing, files as images
 from . import output
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ..evaluate.truth import map_file, truth
 from ..evaluate.workers.dispatch import batches, drive
 from ..evaluate.workers.job import Job, places
 from ..evaluate.workers.processes import Processes
-from ..images import preprocess as images
+from ..images import files as images
 from ..offload.formats import given
 from ..util.data.journal import Journal
 from ..zoo.locate import is_compiled, locate

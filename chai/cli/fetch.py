@@ -17,8 +17,8 @@ EPILOG = """examples:
   chai fetch vgg16 --dir .        download to the current folder
 
 The cache is CHAI_CACHE, else XDG_CACHE_HOME/chai, else ~/.cache/chai. Proxies
-come from http_proxy and https_proxy. An interrupted download resumes on the
-next run."""
+come from http_proxy and https_proxy. A download that breaks off resumes on the
+next run; Ctrl-C discards it."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import show
 from ..errors import ParseError, UsageError
-from ..images import preprocess as images
+from ..images import files as images
+from ..images.preprocess import Preprocess
 from ..util.lazy_numpy import np
 from . import options, output, schema_parts
 from .parsing import refuse
@@ -28,7 +29,7 @@ class Job:
     net: Net
     blob: str
     shape: Shape
-    preprocess: images.Preprocess
+    preprocess: Preprocess
     labels: Sequence[str]
 
 
@@ -53,11 +54,8 @@ def prepare(args: argparse.Namespace, files: list[Path], keep: str | Sequence[st
     blob = net.inputs[0]
     shape = net.shapes.get(blob) or _shape_of(files, blob)
     transform = net.graph.transforms.get(blob)
-    preprocess = (
-        images.from_transform(transform) if transform is not None and not card.preprocess.given else card.preprocess
-    )
     mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
-    preprocess = preprocess.with_options(
+    preprocess = card.preprocess_after(transform).with_options(
         resize=args.resize,
         crop=args.crop,
         channels=args.channels,
@@ -83,12 +81,12 @@ def check_preprocessing(args: argparse.Namespace, files: Iterable[Path]) -> None
 def warn_of_defaults(job: Job, files: Iterable[Path]) -> None:
     """Warn on stderr if photos go into a network whose preprocessing is unknown."""
     photos = len(job.shape) == 4 and job.shape[1] == 3 and any(f.suffix.lower() != ".npy" for f in files)
-    if photos and not job.preprocess.given:
+    if photos and not job.preprocess.chosen:
         output.say(
             f"warning: no preprocessing is known for {job.net.name}; most networks of photos need their "
             "mean, and formats are chosen for what they are given"
         )
-        output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml beside the prototxt")
+        output.say("hint: --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
 
 
 def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
@@ -168,7 +166,7 @@ def batches(inputs: Iterable[tuple[str, Array]], size: int) -> Iterator[tuple[li
 
 def header(args: argparse.Namespace, job: Job) -> str:
     """Return the line that shows network, input and preprocessing."""
-    note = "" if job.preprocess.given else "   (default: no preprocessing was given)"
+    note = "" if job.preprocess.chosen else "   (default: no preprocessing was given)"
     return f"{args.net}   input {job.blob} {show(job.shape[1:])}   {describe(job)}{note}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import ParseError, UsageError
-from ..images import preprocess as images
-from ..quantizer.groups import Bits, spelled
+from ..images import files as images
+from ..images.resized import resized, views
+from ..quantizer.groups import Widths, spelled
 from ..quantizer.report import Verdict, verdict
 from ..report import page as reports
 from ..util.files import complete
 from ..util.text import visible
+from ..zoo import card as cards
 from ..zoo.locate import locate
 from . import inputs, options, output, schema_parts, schemas, worst
-from .parsing import section
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -32,6 +34,7 @@ EPILOG = """examples:
   chai quantize net.prototxt net.caffemodel --calibration cal/ --scheme DynamicFixed -o net_df.prototxt --html q.html
 
 The weights are written to OUT.caffemodel. Use both files together."""
+NARROW = "note: on the overlays, 6-bit codes take as many cycles and bytes as 8-bit ones, which lose less accuracy"
 WIDTH = 80
 FULL_DB = 40.0  # SQNR of a whole bar
 
@@ -75,8 +78,15 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         dest="widths",
         type=_bits,
         default=8,
-        metavar="8|6|IN,WEIGHTS,OUT",
-        help="width of codes, or of the network's inputs, of weights, and of all other blobs (default: 8)",
+        metavar="8|6|mixed|IN,WEIGHTS,OUT",
+        help="width of codes (default: 8): one, 6 with 8 in the layers that need it most (mixed), or three, of inputs, "
+        "weights and other blobs",
+    )
+    group.add_argument(
+        "--budget",
+        type=_percent,
+        metavar="PERCENT",
+        help="share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
     )
     group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help=options.SCHEME)
     group.add_argument(
@@ -110,15 +120,26 @@ def execute(args: argparse.Namespace) -> int:
     if args.batch < 1 or (args.limit is not None and args.limit < 1):
         raise UsageError("--batch and --limit must be at least 1")
     options.check_journal(args)
-    from ..quantizer import quantize
+    if args.widths != "mixed":
+        refuse(args, ("budget",), "without --bits mixed")
+    from ..quantizer.search import BUDGET, quantize
 
     wider = _wider(args.layer_bits)
     path, weights = locate(args.net, args.weights)
     files = images.find(args.calibration)[: args.limit]
     job = inputs.prepare(args, files)
     inputs.warn_of_defaults(job, files)
+    if args.widths not in (8, (8, 8, 8)) and not args.quiet:
+        output.say(NARROW)
     card = _Card(args, path, job)
     failed: list[schema_parts.Failure] = []
+    copies = resized(files, job.preprocess)
+    if copies:
+        size = "x".join(map(str, job.preprocess.resize or ()))
+        output.say(
+            f"warning: {len(copies)} of {len(files)} images are {size}, the size they would be resized to: if they are "
+            "copies, originals serve better"
+        )
     if not args.json:
         output.result(inputs.header(args, job))
     net_options = {
@@ -134,10 +155,12 @@ def execute(args: argparse.Namespace) -> int:
         _inputs(args, files, job, failed),
         args.output,
         bits=args.widths,
+        budget=BUDGET if args.budget is None else args.budget,
         scheme=args.scheme,
         effort=args.effort,
         wider=wider,
         limit=args.limit,
+        views=_views(args, files, job, failed, set(copies)) if copies else None,
         seed=args.seed,
         journal=args.journal,
         restart=args.restart,
@@ -179,19 +202,16 @@ class _Card:
 
     def __init__(self, args: argparse.Namespace, prototxt: Path, job: inputs.Job) -> None:
         own, self.path = prototxt.with_suffix(".toml"), args.output.with_suffix(".toml")
-        self.present = images.card_text(self.path)
+        self.present = cards.card_text(self.path)
         base = self.path if self.path.is_file() else own
-        self.text, how, comment = images.card_text(base), job.preprocess, ""
+        self.text, how, comment = cards.card_text(base), job.preprocess, ""
         self.news = self.mean_option = ""
         if args.mean_file:
             self.mean_option = f" --mean-file {quote(str(args.mean_file))}"
             how, comment = replace(how, mean=()), f"mean: an image, to be named each time:{self.mean_option}"
-        carried = images.parse_card(self.text, base).preprocess
         transform = job.net.graph.transforms.get(job.blob)
-        if transform is not None and not carried.given:
-            carried = images.from_transform(transform)
-        if how != carried:
-            self.text = images.with_preprocess(self.text, how, base, visible(comment))
+        if how != cards.parse_card(self.text, base).preprocess_after(transform):
+            self.text = cards.with_preprocess(self.text, how, base, visible(comment))
             self.news = f"wrote {self.path}: its [preprocess] is what was used here"
 
     def write(self) -> None:
@@ -235,10 +255,22 @@ def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -
     )
 
 
-def _bits(text: str) -> Bits:
+def _percent(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a percentage, 0 to 100")
+    return share
+
+
+def _bits(text: str) -> Widths:
+    if text == "mixed":
+        return "mixed"
     widths = text.split(",")
     if len(widths) not in (1, 3) or not set(widths) <= {"8", "6"}:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected 8 or 6, or three of them, e.g. 8,6,6")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 8, 6, mixed, or three widths, e.g. 8,6,6")
     return (int(widths[0]), int(widths[1]), int(widths[2])) if len(widths) == 3 else int(text)
 
 
@@ -260,6 +292,30 @@ def _inputs(
         yield {job.blob: data}
     if data is None:
         raise ParseError("none of the images can be read", path=str(files[0]))
+
+
+def _views(
+    args: argparse.Namespace,
+    files: list[Path],
+    job: inputs.Job,
+    failed: list[schema_parts.Failure],
+    copies: Collection[Path],
+) -> Iterator[dict[str, Array]]:
+    """Yield batches for choosing ranges: two views of each of ``copies``, every other file as it is.
+
+    To be read after the files themselves, when ``failed`` has those that cannot be.
+    """
+    unread = {failure["file"] for failure in failed}
+
+    def items() -> Iterator[tuple[str, Array]]:
+        for file in files:
+            if file in copies:
+                yield from ((str(file), view) for view in views(images.read(file), job.preprocess, job.shape))
+            elif str(file) not in unread:
+                yield from inputs.items([file], job, [])
+
+    for _, data in inputs.batches(items(), args.batch):
+        yield {job.blob: data}
 
 
 class _Watch:

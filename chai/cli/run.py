@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..images import preprocess as images
+from ..images import files as images
 from ..runtime import timeline
 from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
@@ -197,9 +197,9 @@ def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
 def _advise(args: argparse.Namespace, job: inputs.Job, results: list[dict[str, Any]]) -> None:
     tops = [a["top"][0]["score"] for r in results for a in r["outputs"].values() if a.get("probabilities")]
     pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
-    if pictures and not job.preprocess.given and tops and min(tops) < UNSURE:
+    if pictures and not job.preprocess.chosen and tops and min(tops) < UNSURE:
         output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")
-        output.say("      --mean 104,117,123 --resize 256x256, or a .toml beside the prototxt")
+        output.say("      --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
     if not job.labels and tops:
         output.say("next: --labels FILE names the classes; --perf shows where the time goes")
     elif not args.perf:

@@ -110,6 +110,7 @@ class Step(TypedDict):
     writes: list[str]
     begin: float
     device_ms: float | None
+    layers: list[str]
 
 
 class RowTimes(Spread):
@@ -119,12 +120,13 @@ class RowTimes(Spread):
 
 
 class CustomTimes(TypedDict):
-    """Milliseconds of a custom layer and of its conversions."""
+    """Milliseconds of a custom or composed layer and of its conversions; ``parts`` are steps of a composed one."""
 
     name: str
     unpack_ms: float
     custom_ms: float
     pack_ms: float
+    parts: list[str]
 
 
 class ShareOfPass(TypedDict):

@@ -142,7 +142,8 @@ class Quantize(Compared):
     """A quantised network: its recipe, and its error against float."""
 
     schema = "chai.quantize/1"
-    bits: int
+    bits: int | list[int] | str
+    budget: float | None
     scheme: str
     effort: str
     seed: int
@@ -153,6 +154,7 @@ class Quantize(Compared):
     tried: list[Tried]
     methods: dict[str, str]
     cost_alone: dict[str, float | None]
+    widened: dict[str, float]
     on_host_because: dict[str, str]
     seconds: float
     seconds_float: float

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import UsageError
 from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..report import network_page, page
+from ..plugins import CustomLayer
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
+from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..util.text import visible
 from ..zoo.locate import is_compiled, locate, read_graph
@@ -58,11 +60,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     kind = group.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print JSON")
     kind.add_argument("--dot", action="store_true", help="print a Graphviz graph")
+    kind.add_argument(
+        "--source", metavar="LAYER", help="print the OpenCL source that is compiled for a custom layer, macros included"
+    )
     group.add_argument("--html", type=output.file, metavar="FILE", help="also draw the network, as one HTML page")
 
 
 def execute(args: argparse.Namespace) -> int:
     """Print the network. With weights, check that they fit every layer."""
+    if args.source:
+        output.result(*_source(args).expandtabs(4).splitlines())
+        return 0
     if is_compiled(args.net):
         view = _compiled(args)
     elif args.overlay or args.engine:
@@ -96,12 +104,7 @@ def _unplanned(args: argparse.Namespace) -> View:
     )
     if args.json or args.dot:
         refuse(args, ("params",), "with --json, which has them" if args.json else "with --dot", hint="leave it out")
-    options.load_custom(args)
-    path, weights = locate(args.net, args.weights)
-    graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
-    inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
-    inputs.update(options.shapes(args.shape))
-    shapes = infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
+    graph, weights, shapes = _sized(args)
     if weights is not None:
         check_fit(graph, shapes, Weights(weights))
     content = schemas.Show(
@@ -116,6 +119,35 @@ def _unplanned(args: argparse.Namespace) -> View:
     )
     outputs = {name: shapes[graph.latest[name]] for name in graph.outputs if graph.latest[name] in shapes}
     return View(content, graph, outputs)
+
+
+def _sized(args: argparse.Namespace) -> tuple[Graph, Path | None, dict[str, Shape]]:
+    """Return the network, its weights, and the shapes of its blobs as far as they are known."""
+    options.load_custom(args)
+    path, weights = locate(args.net, args.weights)
+    graph = read_graph(path, phase=args.phase, stages=args.stage, strict=args.strict)
+    inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
+    inputs.update(options.shapes(args.shape))
+    return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
+
+
+def _source(args: argparse.Namespace) -> str:
+    """Return the source of ``--source LAYER``. Raises UsageError for a layer without one."""
+    if is_compiled(args.net):
+        raise UsageError(f"--source: {args.net} is compiled", hint="name the prototxt")
+    graph, _, shapes = _sized(args)
+    names = [layer.name for layer in graph.layers]
+    if args.source not in names:
+        raise UsageError(f"--source: there is no layer {args.source!r}", hint=did_you_mean(args.source, names))
+    layer = graph.layer(args.source)
+    if any(bottom not in shapes for bottom in layer.bottoms):
+        raise UsageError(f"--source: the sizes of layer {layer.name!r} are not known", hint="--shape BLOB=NxCxHxW")
+    source = layer.opencl_source(*(shapes[b] for b in layer.bottoms)) if isinstance(layer, CustomLayer) else None
+    if source is None:
+        what = f"layer {layer.name!r} ({layer.type}) is not computed by OpenCL"
+        place = layer.custom.place if isinstance(layer, CustomLayer) else None
+        raise UsageError(f"--source: {what}", hint=place and f"its code is at {place}")
+    return source
 
 
 def _planned(args: argparse.Namespace) -> View:
@@ -321,6 +353,8 @@ def _count(value: int | None) -> str:
 
 
 def _save_page(path: Path, view: View) -> None:
+    from ..report import network_page, page  # only for --html
+
     content = view.content
     title = f"{content.network} on {content.overlay}" if content.overlay else content.network
     picture = network_page.picture(view.graph, content.layers, view.net)

@@ -5,7 +5,7 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,11 +141,11 @@ def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) ->
     found = []
     for blob in laid.asked:
         whole, first = laid.whole(blob)
-        found += [(blob, a, b - a) for a, b in _inside(filled.get(whole, []), first, first + shapes[blob][1])]
+        found += [(blob, a, b - a) for a, b in inside(filled.get(whole, []), first, first + shapes[blob][1])]
     return found
 
 
-def _inside(filled: Sequence[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
+def inside(filled: Iterable[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the runs of filled channels from ``first`` to ``end``, relative to ``first``."""
     runs: list[list[int]] = []
     for start, count in sorted(filled):
@@ -193,15 +193,3 @@ def footprint(chains: Sequence[Chain]) -> Footprint:
         sum(made.regions.total for made in chains),
         sum(made.sizes[FIXED] for made in chains),
     )
-
-
-def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
-    """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
-    if blob not in blobs:
-        view, shape = views.get(blob), shapes[blob]
-        if view is None:
-            blobs[blob] = np.empty(shape, np.int8)
-        else:
-            base = codes_of(view.base, blobs, shapes, views)
-            blobs[blob] = base[:, view.first_channel : view.first_channel + shape[1]]
-    return blobs[blob]

@@ -2,7 +2,8 @@
 
 A Task becomes one record of ``overlay.descriptor`` and its constants: weights, then the table of requantisation, each
 aligned by the layout's alignment. The fields of a kind are in its file of ``chai/tasks``, those of blobs, windows and
-tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``origin`` is not encoded.
+tables in ``tasks/fields.py``. Fields that a kind does not use are zero. ``NOTES`` are not encoded. Descriptors of an
+overlay without unsigned codes have no fields for zero points.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from ..overlay.weights import Buffer, Piece, Source
     from ..tasks import Task
     from ..tasks.fields import Place
+
+NOTES = ("origin", "zero_weights")  # fields of Tasks that only reports need
+_ZEROS = ("input_zero", "second_zero", "output_zero")
 
 
 def encode(
@@ -49,7 +53,7 @@ def encode(
         own, constants = task.fields(memory, where)
         if own["shift"] > overlay.requant.shift_max:
             raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
-        return pack(overlay.descriptor, values | own), constants
+        return pack(overlay.descriptor, values | _known(own, overlay)), constants
     except DeviceError as error:
         name = "+".join(task.origin) or task.output
         raise DeviceError(f"task {name} ({task.kind}): {error.message}", layer=name, hint=error.hint) from error
@@ -67,10 +71,10 @@ def decode(
     """Return the Task of a descriptor, for ``images`` (first, count) of its blobs.
 
     Its weights stay in ``constants``, the memory from ``where`` of one or more Tasks. Blobs are named by location and size
-    in ``address``, so no two blobs in it may share both (such blobs are never in use at once). The Task has no origin.
+    in ``address``, so no two blobs in it may share both (such blobs are never in use at once). The Task has no ``NOTES``.
     Raises DeviceError for anything that ``encode`` does not write.
     """
-    values = unpack(overlay.descriptor, descriptor)
+    values = {**dict.fromkeys(_ZEROS, 0), **unpack(overlay.descriptor, descriptor)}
     area = Constants(constants, where)
     task = _kind(overlay, values["opcode"]).from_fields(values, Memory(overlay, address, shapes, area, images))
     task = replace(task, images=images)
@@ -91,14 +95,22 @@ def decode(
 
 
 def equal(a: Task, b: Task) -> bool:
-    """Return whether two Tasks are equal in all fields but ``origin``, arrays by value.
+    """Return whether two Tasks are equal in all fields that a descriptor has, arrays by value.
 
     A Copy whose requantisation changes no code equals one without requantisation.
     """
     a, b = a.plain(), b.plain()
     if type(a) is not type(b):
         return False
-    return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name != "origin")
+    return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
+
+
+def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
+    """Return the fields that the overlay's descriptors have."""
+    beyond = [name for name in _ZEROS if own.get(name)]
+    if beyond and not overlay.unsigned:
+        raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
+    return {name: value for name, value in own.items() if overlay.unsigned or name not in _ZEROS}
 
 
 def waiting(after: Finished) -> dict[str, int]:

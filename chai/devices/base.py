@@ -34,8 +34,11 @@ class Work:
 
 
 class Ran(NamedTuple):
-    """Milliseconds of a run: of each Task, or None if only the whole is timed; and of the device by its own clock, or None
-    if it has none."""
+    """Milliseconds of a run.
+
+    ``tasks``   of each Task; None if only the whole is timed
+    ``device``  by the device's own clock; None if it has none
+    """
 
     tasks: list[float] | None = None
     device: float | None = None

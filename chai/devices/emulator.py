@@ -1,39 +1,46 @@
 """emulator: the overlay's arithmetic on the host, bit for bit.
 
-Each Task runs as a kernel that equals its definition (``chai/kernels/fast``).
+Tasks run in C as one table of operations (``chai/kernels/native``), where a library was compiled; all others in numpy. Both
+equal the definitions (``chai/kernels/fast``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import outermost
-from ..codegen.chain import codes_of
-from ..kernels.fast import kernel
+from ..blob import codes_of, outermost
+from ..codegen.chain import inside
+from ..kernels.fast import form, kernel
+from ..kernels.native.library import library, state
+from ..kernels.native.program import Native, Part
 from ..kernels.scratch import Scratch
 from .base import Device, Program, Ran, Work
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.table import Form
+    from ..tasks import Task
+
+    Forms = Sequence[tuple[Task, Form]]
 
 
-class EmulatedProgram(Program):
-    """One kernel per Task; views share their parent's memory and are dropped with it after its last use.
+class InNumpy:
+    """Some Tasks with one kernel each; views share their parent's memory and are dropped with it after its last use."""
 
-    Without ``writes`` none is dropped.
-    """
-
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, tasks: Sequence[Task], kept: set[str]) -> None:
         self.shapes, self.views = work.shapes, work.views
-        used = [{self._whole(b) for b in (*task.inputs, task.output)} for task in work.tasks]
-        asked, done = {self._whole(b) for b in work.writes or work.shapes}, []
+        used = [{self._whole(b) for b in (*task.inputs, task.output)} for task in tasks]
+        done = []
         for wholes in reversed(used):
-            done.append(wholes - asked)
-            asked |= wholes
-        self.kernels = list(zip(work.tasks, map(kernel, work.tasks), reversed(done)))
+            done.append(wholes - kept)
+            kept |= wholes
+        self.kernels = list(zip(tasks, map(kernel, tasks), reversed(done)))
 
-    def run(self, blobs: dict[str, Array]) -> Ran:
+    def run(self, blobs: dict[str, Array]) -> list[float]:
+        """Run all Tasks, and return the milliseconds of each."""
         given, scratch = {*blobs}, Scratch()
         times, begin = [], perf_counter()
         for task, compute, done in self.kernels:
@@ -45,22 +52,106 @@ class EmulatedProgram(Program):
             end = perf_counter()
             times.append((end - begin) * 1000)
             begin = end
-        return Ran(times)
+        return times
+
+    def close(self) -> None:
+        """Release nothing: it holds nothing between runs."""
 
     def _whole(self, blob: str) -> str:
         return outermost(blob, self.views).base
 
 
+class EmulatedProgram(Program):
+    """Runs of Tasks in C or in numpy, in order; between them blobs are arrays of the host.
+
+    Without ``writes`` every blob is kept.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        used = library()
+        forms = [*self._forms()] if used else [None] * len(work.tasks)
+        listed = [(task, found) for task, found in zip(work.tasks, forms)]
+        runs = [[*group] for _, group in groupby(listed, lambda pair: pair[1] is not None)]
+        self.parts: list[Native | InNumpy] = []
+        before = [Part(blob, 0, work.shapes[blob][1]) for blob in self._read() if len(work.shapes[blob]) == 4]
+        for i, run in enumerate(runs):
+            later = [task for group in runs[i + 1 :] for task, _ in group]
+            native = [(task, found) for task, found in run if found is not None]
+            if used is not None and native:
+                wholes = {self._whole(b) for task, _ in native for b in task.inputs}
+                loads = [part for part in before if self._whole(part.blob) in wholes]
+                self.parts.append(Native(used, native, work.shapes, work.views, loads, [*self._stores(native, later)]))
+            else:
+                kept = {self._whole(b) for b in work.writes or work.shapes}
+                kept |= {self._whole(b) for task in later for b in (*task.inputs, task.output)}
+                self.parts.append(InNumpy(work, [task for task, _ in run], kept))
+            before += [self._written(task) for task, _ in run if self._maps(task)]
+
+    def run(self, blobs: dict[str, Array]) -> Ran:
+        times = [*chain.from_iterable(part.run(blobs) for part in self.parts)]
+        for blob in () if self.work.writes else (b for task in self.work.tasks for b in task.inputs):
+            codes_of(blob, blobs, self.work.shapes, self.work.views)  # a view of what a Task wrote
+        return Ran(times)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+    def _forms(self) -> Iterator[Form | None]:
+        """Yield the form of each Task in C; a border can hold the padding of one zero point only."""
+        borders: dict[str, int] = {}
+        for task in self.work.tasks:
+            found = form(task) if self._maps(task) else None
+            if found is not None and any(found.border):
+                zero = borders.setdefault(self._whole(task.inputs[0]), found.zeros[0])
+                found = found if zero == found.zeros[0] else None
+            yield found
+
+    def _read(self) -> Iterator[str]:
+        """Yield the blobs that exist before a run: those named, or all that no Task has written before they are read."""
+        yield from self.work.reads
+        written: set[str] = set()
+        for task in () if self.work.reads else self.work.tasks:
+            yield from dict.fromkeys(b for b in task.inputs if self._whole(b) not in written)
+            written.add(self._whole(task.output))
+
+    def _whole(self, blob: str) -> str:
+        return outermost(blob, self.work.views).base
+
+    def _maps(self, task: Task) -> bool:
+        return all(len(self.work.shapes[self._whole(blob)]) == 4 for blob in (*task.inputs, task.output))
+
+    def _written(self, task: Task) -> Part:
+        return Part(task.output, *task.channels(self.work.shapes))
+
+    def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[Part]:
+        """Yield the channels that these Tasks write, and later ones or the host read."""
+        written = [self._written(task) for task, _ in forms]
+        read = {self._whole(b) for task in later for b in task.inputs}
+        if not self.work.writes:
+            yield from written
+            return
+        yield from (part for part in written if self._whole(part.blob) in read)
+        filled: dict[str, list[tuple[int, int]]] = {}
+        for part in written:
+            whole, first = outermost(part.blob, self.work.views)
+            filled.setdefault(whole, []).append((first + part.first, part.channels))
+        for blob in self.work.writes:
+            whole, first = outermost(blob, self.work.views)
+            for start, end in inside(filled.get(whole, []), first, first + self.work.shapes[blob][1]):
+                yield Part(blob, start, end - start)
+
+
 class Emulator(Device):
-    """Needs numpy; numba makes it faster."""
+    """Needs numpy; a C compiler at installation makes it several times faster."""
 
     fixed = True
     hidden = True
 
     def status(self) -> tuple[bool, str]:
-        from importlib.util import find_spec
-
-        return True, "this host, " + ("numba" if find_spec("numba") else "numpy (numba would make it faster)")
+        _, reason, used = state()
+        return True, f"this host, kernels in C ({used.name})" if used else f"this host, kernels in numpy: {reason}"
 
     def compile(self, work: Work) -> Program:
         return EmulatedProgram(work)

@@ -18,7 +18,7 @@ from ..errors import PluginError, UsageError
 from ..fixed import Format
 from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
 from ..plugins.compiling import available
-from ..plugins.definition import Implementation, plain_type
+from ..plugins.definition import Definition, Implementation, plain_type
 from ..plugins.frame import Frame, candidates
 from ..util.lazy_numpy import np
 from ..util.table import plain
@@ -91,11 +91,14 @@ def check_custom(
     """
     if isinstance(type, str):
         load_shipped()
-        custom = REGISTRY.find(type)
+        custom: Definition | None = REGISTRY.find(type)
         if custom is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(REGISTRY.known()))
     else:
         custom = plain_type("function", type)
+    if not isinstance(custom, CustomType):
+        what = f"custom type {custom.type!r} ({custom.place}) is composed of layers"
+        raise PluginError(what, hint="check a network that has it: chai check NET WEIGHTS -i IMG")
     rng = np.random.default_rng(seed)
     layer = CustomLayer(
         custom,
@@ -139,7 +142,8 @@ class _Case:
         frame = Frame(self.python, self.shapes, self.tops, None, reference)
         self.wanted, ms = _timed(frame, self.data)
         same = _same(self.wanted, _timed(frame, self.data)[0])
-        yield Row(self.layer.name, self.label, "python", 0.0, ms, same, "the reference" if same else DIFFER)
+        way = getattr(reference.function, "way", "python")
+        yield Row(self.layer.name, self.label, way, 0.0, ms, same, "the reference" if same else DIFFER)
         for codes in (False, True):
             for implementation in candidates(self.layer, self.shapes, self.tops, codes):
                 if implementation is not reference or (implementation.jit and available()):

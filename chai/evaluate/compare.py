@@ -368,11 +368,11 @@ class _Comparison:
     def _layers(self, offload: Execution, held: Mapping[str, Held]) -> Iterator[LayerCheck]:
         """Yield every layer of the prototxt except the sources, which are listed by their blobs."""
         graph = self.reference.graph
-        stands = _stand_ins(graph, offload.graph)
+        computing = _computing(graph, offload.graph)
         for layer in graph.layers:
             if layer.source:
                 continue
-            now = stands[layer.name]
+            now = computing[layer.name]
             if isinstance(now, str) or now.name != layer.name:
                 name = now if isinstance(now, str) else now.name
                 engine = "input" if isinstance(now, str) else _engine(offload, now)
@@ -404,18 +404,18 @@ def _engine(offload: Execution, layer: Layer) -> str:
     return "fpga" if offload.partition.engine(layer.name) == "fpga" else layer.engine
 
 
-def _stand_ins(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
+def _computing(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
     """Return, for each layer of the prototxt, the layer that now computes it; an input blob's name if none does.
 
     A layer that a pass removed (Dropout, Split) only relayed a blob: its entry is the layer that writes this blob.
     """
-    stands: dict[str, Layer | str] = {name: layer for layer in rewritten.layers for name in layer.origin}
+    computing: dict[str, Layer | str] = {name: layer for layer in rewritten.layers for name in layer.origin}
     writer = {top: layer for layer in graph.layers for top in layer.tops}
     for layer in graph.layers:
-        if layer.name not in stands:
+        if layer.name not in computing:
             source = writer[layer.bottoms[0]]
-            stands[layer.name] = layer.bottoms[0] if source.source else stands[source.name]
-    return stands
+            computing[layer.name] = layer.bottoms[0] if source.source else computing[source.name]
+    return computing
 
 
 def _spelling(offload: Execution) -> str:

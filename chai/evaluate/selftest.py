@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .. import tasks
-from ..codegen.chain import codes_of
+from ..blob import codes_of
 from ..devices.base import Device, Program, Ran, Work
 from ..errors import ChaiError, UsageError
 from ..net import Net

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from .params import NoParams, Precision
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..fixed import Format
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -80,6 +81,8 @@ class Layer:
         self.slope: float | None = None  # negative slope of a ReLU that a pass folded in: 0 if plain
         self.ceiling: float | None = None  # upper limit of that ReLU
         self.place: str | None = None  # path:line of its definition
+        # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
+        self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.turn = Turn()
 
     def __repr__(self) -> str:
@@ -104,11 +107,22 @@ class Layer:
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
 
+    def close(self) -> None:
+        """Release what it holds besides arrays, when its network is closed."""
+
     def changed(self) -> None:
         """Discard everything derived from the trained parameters, which may have changed."""
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         """Compute the float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
+        raise NotImplementedError(self.type)
+
+    def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
+        """Return whether it should run on codes if all its bottoms, of these shapes, are codes on the device."""
+        return False
+
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        """Return its forward from codes to codes (int8), for shapes and formats by blob id. Needs ``takes_codes``."""
         raise NotImplementedError(self.type)
 
     @property
@@ -183,7 +197,6 @@ class Layer:
     merges_formats: ClassVar[bool] = False  # its top combines several bottoms, which should share one format
     per_channel: ClassVar[bool] = False  # on an overlay it runs as a factor and an addend per channel: ``affine``
     precision_expected: ClassVar[bool] = False  # needs a format of its own for its results, even without ``blobs``
-    probabilities: ClassVar[bool] = False  # its top holds probabilities that sum to 1 along ``params.axis``
     indices: ClassVar[bool] = False  # its top holds indices, not values
 
     @property

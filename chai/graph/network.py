@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..blob import Shape
     from .layer import Layer
+    from .transform import Transform
 
 
 def last_readers(layers: list[Layer]) -> list[list[str]]:
@@ -27,13 +28,28 @@ def last_readers(layers: list[Layer]) -> list[list[str]]:
     return ends[::-1]
 
 
+@dataclass(frozen=True)
+class Composed:
+    """A layer of the prototxt that was replaced by others.
+
+    ``parts``  the names of these layers, ``text`` a prototxt of them
+    ``place``  path:line of its definition
+    """
+
+    type: str
+    parts: tuple[str, ...]
+    text: str = ""
+    place: str | None = None
+
+
 @dataclass
 class Graph:
     """A network for one phase: layers in the order of the prototxt, which is topological.
 
     ``inputs`` maps each input blob to its shape, None if the file does not give it. ``outputs`` are Caffe names, as two
     names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that a
-    pass folded it into. ``notes`` are remarks for the user, one sentence each.
+    pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``notes`` are
+    remarks for the user, one sentence each.
     """
 
     name: str
@@ -42,10 +58,11 @@ class Graph:
     outputs: list[str]
     latest: dict[str, str]  # Caffe name -> id of the last blob of that name
     path: str = "<network>"
-    transforms: dict[str, Any] = field(default_factory=dict)  # input blob -> transform_param of its data layer
+    transforms: dict[str, Transform] = field(default_factory=dict)  # by input blob, of its data layer
     notes: list[str] = field(default_factory=list)
     weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
     folded: dict[str, str] = field(default_factory=dict)
+    composed: dict[str, Composed] = field(default_factory=dict)
 
     @property
     def output_blobs(self) -> list[str]:

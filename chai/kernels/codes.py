@@ -1,17 +1,20 @@
 """Fast requantisation: bit for bit as ``fixed.requantize``, in one pass over memory.
 
-numpy works on ``BLOCK`` elements at a time, which stay in the cache. The numba loops (codes_numba.py) are faster, but
-loading numba costs as much time as they save on ``PAYS`` elements: it is loaded after so many.
+Pack and Unpack run in C where a library was compiled (``native``). Elsewhere, and for Tasks that it lacks, numpy works on
+``BLOCK`` elements at a time, which stay in the cache. The numba loops (codes_numba.py) are faster, but loading numba costs
+as much time as they save on ``PAYS`` elements: it is loaded after so many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
 from ..util.lazy_numpy import np
+from .native import library
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -33,43 +36,50 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
         return
     m = np.broadcast_to(r.multiplier, (len(bias), 1, 1)).reshape(-1)
     negative = m if r.negative is None else np.broadcast_to(r.negative, (len(bias), 1, 1)).reshape(-1)
-    compiled.sums_to_codes(sums, bias, m, negative, r.shift, r.low, r.high, out)
+    compiled.sums_to_codes(sums, bias, m, negative, r.shift, r.low, r.high, r.zero, out)
 
 
-def add(a: Array, b: Array, factors: tuple[int, int], r: Requantization, out: Array) -> None:
-    """Write a * factors[0] + b * factors[1], requantised, to ``out``; all are int8 arrays of one shape."""
+def add(a: Array, b: Array, factors: tuple[int, int], addend: int, r: Requantization, out: Array) -> None:
+    """Write a * factors[0] + b * factors[1] + addend, requantised, to ``out``; all are int8 arrays of one shape."""
     compiled = _loops(a.size)
     if compiled is None:
         for x, y, result in zip(a, b, out):
             for part in _parts(len(x), x[0].size):
                 total = np.multiply(x[part], factors[0], dtype=np.float64)
                 total += np.multiply(y[part], factors[1], dtype=np.float64)
-                _to_codes(total, 0, r, result[part])
+                _to_codes(total, addend, r, result[part])
     else:
-        compiled.add_codes(a, b, factors[0], factors[1], r.shift, r.low, r.high, out)
+        compiled.add_codes(a, b, *factors, addend, r.shift, r.low, r.high, r.zero, out)
 
 
 def pack(x: Array, format: Format) -> Array:
     """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
-    compiled = _loops(x.size)
     if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
     out = np.empty(x.shape, np.int8)
+    if (used := library.library()) is not None:
+        return out if used.floats_to_codes(x, format.step, *format.packed, format.zero, out) else format.quantize(x)
+    compiled = _loops(x.size)
     if compiled is None:
         if not _floats_to_codes(x.ravel(), format, out.ravel()):
             return format.quantize(x)  # which says what is wrong
-    elif not compiled.floats_to_codes(x.ravel(), format.step, *format.packed, out.ravel()):
+    elif not compiled.floats_to_codes(x.ravel(), format.step, *format.packed, format.zero, out.ravel()):
         return format.quantize(x)  # which says what is wrong
     return out
 
 
 def unpack(codes: Array, format: Format) -> Array:
     """Return the float32 values of codes: ``format.dequantize`` in one pass."""
-    compiled = _loops(codes.size)
-    if compiled is None or not codes.flags.c_contiguous:
+    if not codes.flags.c_contiguous:
         return format.dequantize(codes)
     out = np.empty(codes.shape, np.float32)
-    compiled.codes_to_floats(codes.ravel(), format.step, out.ravel())
+    if (used := library.library()) is not None:
+        used.codes_to_floats(codes, format.step, format.zero, out)
+        return out
+    compiled = _loops(codes.size)
+    if compiled is None:
+        return format.dequantize(codes)
+    compiled.codes_to_floats(codes.ravel(), format.step, format.zero, out.ravel())
     return out
 
 
@@ -80,7 +90,8 @@ def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> N
         out[...] = requantize(sums.astype(np.int64) + add, r)
         return
     step = 0.5**r.shift
-    half = 0.5 if r.low >= 0 else 0.0  # adding a half and truncating rounds half away from zero;
+    low, high = r.low - r.zero, r.high - r.zero  # the zero point is added at the end
+    half = 0.5 if low >= 0 else 0.0  # adding a half and truncating rounds half away from zero;
     if r.negative is None:  # with a clamp at 0 no negative value is rounded
         value = sums.astype(np.float64)  # numpy is several times slower for a product of mixed types
         value *= r.multiplier * step
@@ -91,13 +102,22 @@ def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> N
         value += half
     if not half:
         value += np.copysign(0.5, value)
-    np.clip(value, r.low, r.high, out=value)
-    np.copyto(out, value, casting="unsafe")
+    np.clip(value, low, high, out=value)
+    _store(value, r.zero, out)
+
+
+def _store(values: Array, zero: int, out: Array) -> None:
+    """Write values, truncated, plus a zero point; with one of -128 they are 0 to 255."""
+    if zero:
+        np.copyto(out.view(np.uint8), values, casting="unsafe")
+        out += np.int8(zero)  # wraps around
+    else:
+        np.copyto(out, values, casting="unsafe")
 
 
 def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
     """Do the work of codes_numba.floats_to_codes in numpy, ``BLOCK`` elements at a time."""
-    low, high = format.packed
+    low, high = (code - format.zero for code in format.packed)
     half = np.float32(0.5 - 2.0**-25)
     for first in range(0, x.size, BLOCK):
         with np.errstate(all="ignore"):
@@ -106,7 +126,7 @@ def _floats_to_codes(x: Array, format: Format, out: Array) -> bool:
         near += np.copysign(half, near)
         if np.isnan(near.sum()):
             return False
-        np.copyto(out[first : first + BLOCK], near, casting="unsafe")
+        _store(near, format.zero, out[first : first + BLOCK])
     return True
 
 
@@ -119,7 +139,7 @@ def _parts(channels: int, size: int) -> Iterator[slice]:
 def _of(part: slice, r: Requantization) -> Requantization:
     """Return ``r`` with the multipliers of some channels."""
     m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
-    return Requantization(np.asarray(m), r.shift, r.low, r.high, negative)
+    return replace(r, multiplier=np.asarray(m), negative=negative)
 
 
 @lru_cache(maxsize=1)
@@ -133,7 +153,7 @@ def warm_up() -> None:
     unpack(codes, format)
     part = np.empty((2, 3, 2, 2), np.int8)[:, :1]  # as in a concat: a non-contiguous array, compiled separately
     for out in (np.empty_like(codes), part):
-        add(codes, codes, (1, 1), one, out)
+        add(codes, codes, (1, 1), 0, one, out)
         requantize_sums(np.zeros(codes.shape, np.float32), np.zeros(1, np.int64), one, out)
 
 

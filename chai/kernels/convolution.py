@@ -19,15 +19,18 @@ if TYPE_CHECKING:
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
-def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
-    """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
+def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int, fill: int = 0) -> Array:
+    """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32.
+
+    Padding is ``fill``.
+    """
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     y = np.empty((n, m, *out), np.float32)
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
     if cg == 1 and m == group and not pointwise:
-        _depthwise(x, weights, y, window)
+        _depthwise(x, weights, y, window, fill)
     else:
         matrices = weights.reshape(group, m // group, -1)
         if pointwise:
@@ -35,7 +38,7 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: 
         else:
             for image, result in zip(x, y):
                 maps = result.reshape(group, m // group, -1)
-                for rows, band in columns(image, window, group, COLUMNS):
+                for rows, band in columns(image, window, group, COLUMNS, fill=fill):
                     np.matmul(matrices, band, out=maps[..., rows.start * out[1] : rows.stop * out[1]])
     if bias is not None:
         y += bias.reshape(m, 1, 1)
@@ -66,13 +69,14 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
 
 
 def columns(
-    image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None
+    image: Array, window: Window, group: int, most: int, scratch: Scratch | None = None, fill: int = 0
 ) -> Iterator[tuple[slice, Array]]:
     """Yield bands of output rows with their columns, float32 (group, K, pixels), of an image (C, H, W) of any type.
 
-    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes. All bands share one buffer.
+    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes. All bands share one buffer. Padding is
+    ``fill``.
     """
-    padded = _padded(image, window.pad)
+    padded = _padded(image, window.pad, fill)
     cg = len(image) // group
     (kh, kw), (sh, sw), _, (dh, dw) = window
     oh, ow = window.sizes(image.shape[1:])
@@ -91,22 +95,22 @@ def columns(
         yield slice(first, last), band.reshape(group, k, -1)
 
 
-def _padded(image: Array, pad: tuple[int, int]) -> Array:
+def _padded(image: Array, pad: tuple[int, int], fill: int = 0) -> Array:
     if pad == (0, 0):
         return image
     c, h, w = image.shape
-    padded = np.zeros((c, h + 2 * pad[0], w + 2 * pad[1]), image.dtype)
+    padded = np.full((c, h + 2 * pad[0], w + 2 * pad[1]), fill, image.dtype)
     padded[:, pad[0] : pad[0] + h, pad[1] : pad[1] + w] = image
     return padded
 
 
-def _depthwise(x: Array, weights: Array, y: Array, window: Window) -> None:
+def _depthwise(x: Array, weights: Array, y: Array, window: Window, fill: int) -> None:
     """Convolve one input channel per output channel: a product of whole maps per tap, without columns."""
     (kh, kw), (sh, sw), _, (dh, dw) = window
     oh, ow = y.shape[2:]
     taps = weights.reshape(-1, kh, kw, 1, 1)
     for image, result in zip(x, y):
-        padded = _padded(image, window.pad)
+        padded = _padded(image, window.pad, fill)
         result[:] = 0
         product = np.empty_like(result)
         for i in range(kh):

@@ -25,6 +25,14 @@ def find(name: str) -> type[Layer] | None:
     return _defined(stem).get(name) if stem else None
 
 
+def spelled(text: str) -> str | None:
+    """Return the type whose name is this text but for case and underscores, or None if there is none."""
+    plain = text.replace("_", "").lower()
+    return (
+        next((name for name in _defined(_files()[plain]) if name.lower() == plain), None) if plain in _files() else None
+    )
+
+
 def types() -> list[str]:
     """Return the names of all layer types in alphabetical order."""
     return sorted((name for stem in _files().values() for name in _defined(stem)), key=str.lower)

@@ -46,4 +46,4 @@ class AffineLayer(Layer):
         codes, added, steps = target.checked(codes, addend, steps * source.step, source)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         window = Window((1, 1), (1, 1), (0, 0))
-        return [Affine(self.bottoms, self.tops[0], self.origin, codes, added, window, len(codes), r)]
+        return [Affine(self.bottoms, self.tops[0], self.origin, codes, added, window, len(codes), r, source.zero)]

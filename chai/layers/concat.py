@@ -65,9 +65,12 @@ class Concat(Layer):
         tasks: list[Task] = []
         first = 0
         for bottom in self.bottoms:
-            same = target.formats[bottom] == target.formats[self.tops[0]]
-            r = None if same else target.requantization(np.array(target.formats[bottom].step), self.tops[0], None)
-            tasks.append(Copy((bottom,), self.tops[0], self.origin, first, r))
+            source = target.formats[bottom]
+            if source == target.formats[self.tops[0]]:
+                tasks.append(Copy((bottom,), self.tops[0], self.origin, first, None))
+            else:
+                r = target.requantization(np.array(source.step), self.tops[0], None)
+                tasks.append(Copy((bottom,), self.tops[0], self.origin, first, r, source.zero))
             first += target.shapes[bottom][1]
         return tasks
 

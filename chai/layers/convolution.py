@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
+from ..overlay.weights import groups_to_join
+from ..tasks.tiling import beyond_ring
 from ..util.lazy_numpy import np
-from ..util.rounding import round_up
 from ._window import WindowLayer
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ..tasks import Task
     from ..tasks.target import Target
     from ..tasks.window import Window
+
+JOINED = 64 << 20  # bytes of joined weights; thousands of groups that have no words of their own would need gigabytes
 
 
 class Convolution(WindowLayer):
@@ -40,14 +43,13 @@ class Convolution(WindowLayer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if len(bottoms) != 1:
             return "more than one bottom"
-        window = self.window
-        channels = round_up(bottoms[0][1], overlay.array.inputs)
-        need = window.extent(0) * bottoms[0][3] * channels
-        if need > overlay.buffers.input.bytes:
-            return (
-                f"{window.extent(0)} input rows take {need:,} bytes, the overlay stages {overlay.buffers.input.bytes:,}"
-            )
-        return self.beyond(
+        window, group = self.window, self.params.group
+        shape = self.params.num_output, bottoms[0][1] // group, *window.kernel
+        joined = groups_to_join(shape, group, overlay)
+        if joined > 1 and joined * count(shape) > JOINED:
+            return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
+        weights = shape[0], shape[1] * joined, *window.kernel
+        return beyond_ring(overlay, window, weights, group // joined, bottoms[0]) or self.beyond(
             overlay,
             "conv",
             kernel=max(window.kernel),
@@ -66,7 +68,8 @@ class Convolution(WindowLayer):
         weights, (bottom,), (top,) = self.evened(self.blobs[0]), self.bottoms, self.tops
         codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
-        return [Conv(self.bottoms, self.tops[0], self.origin, codes, added, self.window, self.params.group, r)]
+        zero = target.formats[bottom].zero
+        return [Conv(self.bottoms, top, self.origin, codes, added, self.window, self.params.group, r, zero)]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:

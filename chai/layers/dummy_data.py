@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..blob import Shape
 from ..graph.params import SIZE, BlobShape, nested, within
-from ._source import Source
+from ..graph.source import Source
 
 
 @dataclass(frozen=True)

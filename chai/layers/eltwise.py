@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
@@ -58,15 +58,15 @@ class Eltwise(Layer):
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1])
 
     def lower(self, target: Target) -> list[Task]:
-        from ..fixed import Requantization
         from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks
 
         coeff = self.params.coeff or (1.0,) * len(self.bottoms)
         steps = np.array([c * target.formats[b].step for c, b in zip(coeff, self.bottoms)])
         r = target.requantization(steps, self.tops[0], self.slope, self.ceiling)
         negative = None if r.negative is None else tuple(map(int, r.negative))
-        one = Requantization(np.array(1), r.shift, r.low, r.high)
-        return [EltwiseTask(self.bottoms, self.tops[0], self.origin, tuple(map(int, r.multiplier)), negative, one)]
+        factors, one = tuple(map(int, r.multiplier)), replace(r, multiplier=np.array(1), negative=None)
+        zeros = tuple(target.formats[b].zero for b in self.bottoms)
+        return [EltwiseTask(self.bottoms, self.tops[0], self.origin, factors, negative, one, zeros)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params

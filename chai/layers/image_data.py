@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..graph.params import SIZE, within
-from ._source import DataSource
+from ..graph.source import DataSource
 
 
 @dataclass(frozen=True)

@@ -110,18 +110,22 @@ class Pooling(Layer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         window = self.window(bottoms[0])
         if self.slope is not None:
-            return "a ReLU behind a pooling"
+            return "a ReLU after a pooling"
         if len(self.tops) > 1:
             return "the overlay does not say where a maximum was"
         if self.params.pool == "STOCHASTIC":
             return "the overlay has no STOCHASTIC"
         area = window.kernel[0] * window.kernel[1]
-        if self.params.pool != "MAX" and area << 7 >= overlay.accumulator_bound:
+        if self.params.pool != "MAX" and area * (255 if overlay.unsigned else 128) >= overlay.accumulator_bound:
             return f"an average over {area} pixels could leave the accumulator"
         out = self.shapes(*bottoms)[0][2:]
         if any((out[i] - 1) * window.stride[i] - window.pad[i] >= bottoms[0][2 + i] for i in range(2)):
-            return "its last window lies behind the image"
+            return "its last window is outside the image"
         whole = window.kernel == bottoms[0][2:] and not any(window.pad)
+        need = ceil_div(window.kernel[0], window.stride[0]) * out[1]
+        has = overlay.buffers.pool.depth * overlay.buffers.pool.copies
+        if need > has and not whole:
+            return f"its unfinished windows take {need:,} columns, the overlay holds {has:,}"
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
         return self.beyond(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})
 
@@ -130,11 +134,12 @@ class Pooling(Layer):
 
         shape = target.shapes[self.bottoms[0]]
         window, out = self.window(shape), self.shapes(shape)[0][2:]
-        r = None
-        if self.params.pool != "MAX":
-            steps = target.formats[self.bottoms[0]].step / self._areas(shape, window, out).astype(np.float64)
-            r = target.requantization(steps, self.tops[0], None)
-        return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r)]
+        if self.params.pool == "MAX":
+            return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), None)]
+        source = target.formats[self.bottoms[0]]
+        steps = source.step / self._areas(shape, window, out).astype(np.float64)
+        r = target.requantization(steps, self.tops[0], None)
+        return [Pool(self.bottoms, self.tops[0], self.origin, window, (out[0], out[1]), r, source.zero)]
 
     @property
     def keeps_format(self) -> bool:

@@ -26,7 +26,6 @@ class Softmax(Layer):
 
     message = "softmax_param"
     Params = SoftmaxParams
-    probabilities = True
 
     @property
     def decision(self) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ._source import DataSource
+from ..graph.source import DataSource
 from .data import DataParams
 
 

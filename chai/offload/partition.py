@@ -48,8 +48,13 @@ def partition(
     """Partition by each layer's ``unsupported``, the user's choice (``chosen``, layer -> engine) and ``refused``.
 
     ``refused`` has reasons that follow from formats and weights, not from shapes (accumulator bounds, multipliers).
-    Raises UsageError for a choice that is impossible.
+    A choice for a composed layer is for all its parts. Raises UsageError for a choice that is impossible.
     """
+    chosen = {
+        part: engine
+        for name, engine in chosen.items()
+        for part in (graph.composed[name].parts if name in graph.composed else (name,))
+    }
     names = {name for layer in graph.layers for name in layer.origin}
     for name, engine in chosen.items():
         if name not in names:

@@ -7,24 +7,25 @@ side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..blob import View
 from ..errors import ModelError
 from ..fixed import Format
-from ..plugins import CustomLayer
 from ..tasks.target import Target, Unsupported
 from ..util import html
 from ..util.table import Table
 from ..util.text import visible
 from .merge_parallel import merge_parallel
+from .unfold_inputs import unfold_inputs, unfolded_name
 
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..codegen.chain import Chain
     from ..graph import Graph, Layer
     from ..tasks import Task
+    from ..tasks.unfold import Unfold
     from .partition import Partition
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
@@ -58,10 +59,16 @@ class Conversion:
         return visible(f"{self.type} {self.blob}")
 
 
+@dataclass(frozen=True)
 class Pack(Conversion):
-    """Conversion from float32 on the host to codes on the device."""
+    """Conversion from float32 on the host to codes on the device, unfolded by ``unfold`` if that is not None."""
 
     source, target = "host", "device"
+    unfold: Unfold | None = None
+
+    @property
+    def writes(self) -> Blobs:
+        return ((self.target, self.blob if self.unfold is None else unfolded_name(self.blob)),)
 
 
 class Unpack(Conversion):
@@ -123,8 +130,10 @@ Step = Pack | Unpack | HostStep | DeviceStep
 
 @dataclass
 class Schedule:
-    """Steps in order. ``views`` are the blobs that are parts of others; ``shapes`` has the shapes of blobs that are no
-    layer's: the joint blobs of merged convolutions.
+    """Steps in order.
+
+    ``views``   the blobs that are parts of others
+    ``shapes``  shapes of blobs that no layer writes: the joint blobs of merged convolutions, and unfolded inputs
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -200,7 +209,8 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
                 step = HostStep(
                     layer,
                     partition.reasons[layer.name],
-                    _takes_codes(layer, target) and codes.issuperset(layer.bottoms),
+                    layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
+                    and codes.issuperset(layer.bottoms),
                 )
                 steps.append(step)
                 codes.update(layer.tops if step.codes else ())
@@ -210,13 +220,34 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
             outside = {*graph.output_blobs, *_read_outside(partition, index)}
             outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
             work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
-            merged = merge_parallel(work, result.views, target.shapes, target.overlay)
+            joined = [task.joined(target.overlay) for task in work]
+            merged = merge_parallel(joined, result.views, target.shapes, target.overlay)
             result.views.update(merged.views)
             result.shapes.update(merged.shapes)
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
             codes.update(inputs, tops)
     result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats)
+    _unfold_inputs(result, graph.inputs, target)
     return result
+
+
+def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target) -> None:
+    """Unfold the inputs of a network that only one Task reads, where that is faster."""
+    shared = {view.base for view in scheduled.views.values()}
+    shared.update(
+        b for step in scheduled.steps if isinstance(step, HostStep) and step.codes for b in step.layer.bottoms
+    )
+    segments = {i: step for i, step in enumerate(scheduled.steps) if isinstance(step, DeviceStep)}
+    shapes = {**target.shapes, **scheduled.shapes}
+    tasks = [task for step in segments.values() for task in step.tasks]
+    found = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
+    scheduled.shapes.update(found.shapes)
+    for i, step in enumerate(scheduled.steps):
+        if isinstance(step, Pack) and step.blob in found.unfolds:
+            scheduled.steps[i] = replace(step, unfold=found.unfolds[step.blob])
+    for i, step in segments.items():
+        names = tuple(unfolded_name(blob) if blob in found.unfolds else blob for blob in step.inputs)
+        scheduled.steps[i] = replace(step, tasks=tuple(map(found.tasks.__getitem__, step.tasks)), inputs=names)
 
 
 def insert_pack_unpack(
@@ -268,10 +299,6 @@ def _some(blobs: Sequence[str]) -> str:
     return ", ".join(blobs[:3]) + (f" and {len(blobs) - 3} more" if len(blobs) > 3 else "")
 
 
-def _takes_codes(layer: Layer, target: Target) -> bool:
-    return isinstance(layer, CustomLayer) and layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
-
-
 def _is_view(task: Task, views: Mapping[str, View]) -> bool:
     """Return whether a Task is a no-op because its input is a part of its output."""
     view = task.as_view()
@@ -279,8 +306,10 @@ def _is_view(task: Task, views: Mapping[str, View]) -> bool:
 
 
 def _views(tasks: Mapping[str, list[Task]], inputs: Collection[str]) -> dict[str, View]:
-    """Return the bottoms that can be written directly into their concat: same format, written by a Task, and bottom of
-    one concat only."""
+    """Return the bottoms that can be written directly into their concat.
+
+    They have its format, are written by a Task, and are bottoms of one concat only.
+    """
     every = [task for listed in tasks.values() for task in listed]
     written = {task.output for task in every if not task.in_parts}
     views: dict[str, View] = {}

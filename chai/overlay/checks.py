@@ -36,6 +36,10 @@ def _check_record(document: Document, section: str) -> None:
         if not found or found[0]["signed"] or found[0]["width"] < 8 or found[0].get("multiple", 1) != 1:
             message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
             raise document.error(message, (section, "fields"))
+        names = {f["name"] for f in record["fields"]}
+        for name in ("input_zero", "second_zero", "output_zero"):
+            if document.value.get("unsigned") and name not in names:
+                raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
 
 
 def _check_registers(document: Document) -> None:

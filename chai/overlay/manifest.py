@@ -265,7 +265,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Overlay:
-    """One manifest. ``assumed`` names figures that were never measured; times derived from them must be marked."""
+    """One manifest. ``assumed`` names figures that were never measured; times derived from them must be marked.
+
+    ``unsigned`` is whether it computes with unsigned codes; otherwise all blobs have signed formats.
+    """
 
     path: Path
     name: str
@@ -296,6 +299,7 @@ class Overlay:
     table: Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     host: Host | None = None  # None: unknown, so no layer is moved because of its cost
+    unsigned: bool = False
 
     @property
     def build(self) -> int:

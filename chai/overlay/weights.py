@@ -215,6 +215,30 @@ def is_depthwise(shape: Shape, group: int) -> bool:
     return shape[0] == group and shape[1] == 1
 
 
+def groups_to_join(shape: Shape, group: int, overlay: overlays.Overlay) -> int:
+    """Return how many neighbouring groups of weights (M, C/group, kh, kw) to join into one, a divisor of ``group``.
+
+    The array reads and writes whole words, so inputs and outputs of joined groups are whole words or all channels. Of
+    these the one with the fewest passes is best. Depthwise groups stay apart: they have an order of their own.
+    """
+    m, c = shape[0] // group, shape[1]
+    if group == 1 or is_depthwise(shape, group):
+        return 1
+    word, array = overlay.layout.channels_per_word, overlay.array
+    divisors = [n for n in range(1, group + 1) if group % n == 0]
+    fitting = [n for n in divisors if n == group or n * c % word == n * m % word == 0]
+    return min(fitting, key=lambda n: (group // n * ceil_div(n * m, array.outputs) * ceil_div(n * c, array.inputs), n))
+
+
+def block_diagonal(weights: Array, group: int, count: int) -> Array:
+    """Return weights (M, C/group, kh, kw) with ``count`` neighbouring groups joined: zeros for the other groups' inputs."""
+    m, c, *kernel = weights.shape
+    joined = np.zeros((group // count, count, m // group, count, c, *kernel), weights.dtype)
+    for i in range(count):
+        joined[:, i, :, i] = weights.reshape(group // count, count, m // group, c, *kernel)[:, i]
+    return joined.reshape(m, count * c, *kernel)
+
+
 def _blocks(shape: Shape, group: int, array: overlays.Array) -> tuple[int, ...]:
     """Return the axes of packed weights, outermost first."""
     m, c, kh, kw = shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from .. import layers
 from ..graph import Graph
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
@@ -69,7 +70,9 @@ def _unknown(message: Message, custom: Registry, layer: str | None = None) -> It
     taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)
-        found = lookup(custom, message.get("type", "")) if message.get("user_defined_layer") else None
+        type = message.get("type", "")
+        taken_by_custom = message.get("user_defined_layer") or custom.overrides(type) or layers.find(type) is None
+        found = lookup(custom, type) if taken_by_custom else None
         taken = set(found.options.args) if found is not None else set()
     for field in message.unknown:
         inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..graph.source import Source
+from ..graph.transform import Transform
 from ..limits import limits
 from ..plugins.layer import make
+from ..plugins.loading import chosen
 from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean, nearest
 from .fill import fill
 from .message import Message, parameters
+
+if TYPE_CHECKING:
+    from .compose import Share
 
 PHASES = ("TRAIN", "TEST")
 
@@ -67,7 +75,13 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
     wiring = _Wiring(graph, state)
     for message in messages:
         if state.includes(message):
-            wiring.add(message, _make(message, custom, graph.name or Path(source.path).stem))
+            wiring.claim(message)
+            for part, shares in _parts(graph, message, custom):
+                if part is not message:
+                    wiring.claim(part)
+                layer = _make(part, custom, graph.name or Path(source.path).stem)
+                layer.shares = shares
+                wiring.add(part, layer)
         else:
             wiring.left_out.update(dict.fromkeys(message.all("top"), message.get("name", "")))
     wiring.finish()
@@ -81,10 +95,51 @@ def _not_a_network(net: Message) -> str | None:
     return None
 
 
+def _parts(graph: Graph, message: Message, custom: Registry) -> Sequence[tuple[Message, tuple[Share, ...]]]:
+    """Return the layers that a composed layer is made of, which is recorded in the graph; else the layer itself."""
+    type, flagged, name = message.get("type"), bool(message.get("user_defined_layer")), message.get("name", "")
+    found = None if not type or (message.has("python_param") and not flagged) else chosen(custom, type, flagged)
+    if found is None or not found.composed:
+        return [(message, ())]
+    from .compose import Expanded
+
+    with _located(message):
+        expanded = Expanded(message, _place(message), found, custom, limits().layers - len(graph.layers))
+    graph.composed[name] = expanded.record
+    return expanded.messages
+
+
+@contextmanager
+def _located(message: Message) -> Iterator[None]:
+    """Add a layer's name and place to errors."""
+    name, start = message.get("name", ""), _position(message)[0]
+    try:
+        yield
+    except ParseError as error:
+        error.layer = error.layer or name
+        if error.layer == name and repr(name) not in error.message:
+            error.message = f"layer {name!r} ({message.get('type')}): {error.message}"
+        raise
+    except ChaiError as error:
+        line, _ = message.source.where(start)
+        error.message = f"{message.source.path}:{line}: {error.message}"
+        raise
+
+
+def _place(message: Message) -> str:
+    """Return path:line of a layer."""
+    return f"{message.source.path}:{message.source.where(_position(message)[0])[0]}"
+
+
+def _position(message: Message) -> tuple[int, int]:
+    """Return the offsets of a layer's name, else of its type."""
+    where = message.values.get("name", message.values.get("type"))
+    return (where[0].start, where[0].end) if where else (message.start, message.start + 1)
+
+
 def _make(message: Message, custom: Registry, network: str) -> Layer:
     name = message.get("name", "")
-    where = message.values.get("name", message.values.get("type"))
-    start, end = (where[0].start, where[0].end) if where else (message.start, message.start + 1)
+    start, end = _position(message)
     source = message.source
     type = message.get("type")
     if not type:
@@ -96,7 +151,7 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
     flagged = bool(message.get("user_defined_layer"))
     cls = None if flagged or custom.overrides(type) else layers.find(type)
     layer: Layer | None
-    try:
+    with _located(message):
         if cls is None:
             from ..plugins.fields import CustomParams
 
@@ -114,15 +169,7 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
         precision = message.get("precision_param") or message.get("quantization_param")  # the latter: Ristretto's name
         layer.precision = fill(Precision, precision) if precision is not None else None
-    except ParseError as error:
-        error.layer = error.layer or name
-        error.message = error.message if repr(name) in error.message else f"layer {name!r} ({type}): {error.message}"
-        raise
-    except ChaiError as error:
-        line, _ = source.where(start)
-        error.message = f"{source.path}:{line}: {error.message}"
-        raise
-    layer.place = f"{source.path}:{source.where(start)[0]}"
+    layer.place = _place(message)
     return layer
 
 
@@ -153,11 +200,15 @@ class _Wiring:
         self.left_out: dict[str, str] = {}  # the same for layers that their include and exclude rules remove
         self.names: set[str] = set()
 
+    def claim(self, message: Message) -> None:
+        """Refuse a second layer of a name."""
+        name = message.get("name", "")
+        if name in self.names:
+            raise self._error(message, f"layer name {name!r} is used twice", "name")
+        self.names.add(name)
+
     def add(self, message: Message, layer: Layer) -> None:
         graph = self.graph
-        if layer.name in self.names:
-            raise self._error(message, f"layer name {layer.name!r} is used twice", "name")
-        self.names.add(layer.name)
         bottoms, tops = message.all("bottom"), message.all("top")
         if layer.training_only and self.state.phase == "TEST":
             self.dropped.update((t, layer.name) for t in tops if t not in bottoms)
@@ -191,7 +242,6 @@ class _Wiring:
             self._inputs(message, layer)
 
     def _inputs(self, message: Message, layer: Layer) -> None:
-        from ..layers._source import Source, Transform
 
         assert isinstance(layer, Source)
         transform = message.get("transform_param")

@@ -83,9 +83,32 @@ class Weights:
 
     def load(self, name: str) -> list[Array]:
         """Return a layer's blobs as float32 arrays in their stored shapes."""
-        layer = self.layers[name]
+        return self._load(name, self.layers[name].blobs)
+
+    def blobs_of(self, layer: Layer) -> list[Array]:
+        """Return the stored blobs of a network's layer as ``load`` does; [] if there are none."""
+        return self._load(*self.stored(layer))
+
+    def stored(self, layer: Layer) -> tuple[str, list[StoredBlob]]:
+        """Return the name that a network's layer has in the file, and its blobs.
+
+        That is its own name; for a part of a composed layer that the file does not have, the composed layer's. Raises
+        ModelError if this one has fewer blobs than the part takes.
+        """
+        whole = next((share for share in layer.shares if share[0] in self.layers), None)
+        if layer.name in self.layers or whole is None:
+            found = self.layers.get(layer.name)
+            return layer.name, found.blobs if found is not None else []
+        name, indices = whole
+        blobs = self.layers[name].blobs
+        if blobs and max(indices) >= len(blobs):
+            what = f"takes blob {max(indices)} of layer {name!r}, which has {len(blobs)} in {self.path}"
+            raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
+        return name, [blobs[i] for i in indices] if blobs else []
+
+    def _load(self, name: str, blobs: Sequence[StoredBlob]) -> list[Array]:
         with open(self.path, "rb") as file:
-            return [_load(file, blob, self.path, name) for blob in layer.blobs]
+            return [_load(file, blob, self.path, name) for blob in blobs]
 
 
 def walk_file(path: str | Path) -> list[StoredLayer]:
@@ -284,7 +307,7 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, parti
         if layer.free_weights:
             continue
         expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms)) if not layer.source else ()
-        stored = weights.shapes(layer.name) if layer.name in weights else []
+        stored = [blob.shape for blob in weights.stored(layer)[1]]
         if not stored and expected:
             drawn = layer.fillers()
             if drawn and drawn[0] is not None and drawn[0].type == "bilinear":
@@ -316,6 +339,9 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Weights, parti
             + ", ".join(known[:6])
             + (", ..." if len(known) > 6 else "")
         )
+        whole = next((w for w, composed in graph.composed.items() if first.name in composed.parts and w in known), None)
+        if whole is not None:
+            hint = f"the file has layer {whole!r}: blobs=(0, 1) where it is composed gives the part its first two blobs"
         raise MissingWeights(
             f"layer {first.name!r} ({first.type}) has no weights in {weights.path}{rest}", layer=first.name, hint=hint
         )

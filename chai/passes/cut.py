@@ -25,7 +25,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     for name in filter(None, (start, end)):
         if name not in known:
             raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
-    kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _behind(graph, start)]
+    kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _after(graph, start)]
     if not kept:
         raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")
     written = {t for layer in kept for t in layer.tops}
@@ -73,7 +73,7 @@ def _before(graph: Graph, end: str) -> set[str]:
     return found
 
 
-def _behind(graph: Graph, start: str) -> set[str]:
+def _after(graph: Graph, start: str) -> set[str]:
     """Return the names of ``start`` and the layers that depend on it; all layers for an empty name."""
     if not start:
         return {layer.name for layer in graph.layers}

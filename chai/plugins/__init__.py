@@ -28,7 +28,7 @@ _HOME = {
         ),
         "loading",
     ),
-    **dict.fromkeys(("REGISTRY", "Registry", "custom"), "registry"),
+    **dict.fromkeys(("REGISTRY", "Registry", "custom", "shape"), "registry"),
 }
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         places as places,
         registry_of as registry_of,
     )
-    from .registry import REGISTRY as REGISTRY, Registry as Registry, custom as custom
+    from .registry import REGISTRY as REGISTRY, Registry as Registry, custom as custom, shape as shape
 
 
 def __getattr__(name: str) -> Any:

@@ -48,8 +48,10 @@ def resolve(
     strings: Sequence[str],
     fields: Mapping[str, tuple[Any, ...]],
 ) -> dict[str, Any]:
-    """Return values by name, without sizes ("I.X"). Raises PluginError (without a layer's name) for a missing or
-    invalid value."""
+    """Return values by name, without sizes ("I.X").
+
+    Raises PluginError (without a layer's name) for a missing or invalid value.
+    """
     wanted = {name: default for name, default in args.items() if not is_size(default)}
     numbers, texts = list(floats), list(strings)
     found: dict[str, Any] = {}

@@ -162,7 +162,7 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
             _warn_of_cache(str(error))
             return None
         except (OSError, RuntimeError) as error:  # no writable folder, or code without a file
-            log.info("%s: compiled anew in each process: %s", getattr(function, "__name__", "?"), error)
+            log.info("%s: compiled again in each process: %s", getattr(function, "__name__", "?"), error)
             return None
         finally:
             numba_.config.CACHE_DIR = before

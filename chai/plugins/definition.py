@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from types import MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
@@ -34,7 +35,7 @@ class Implementation:
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of the decorator except type and jit; see ``custom``."""
+    """The arguments of the decorator except type and jit, see ``custom``; and what kernels in OpenCL need."""
 
     args: Mapping[str, Any] = field(default_factory=dict)
     layout: str = "NCHW"
@@ -51,35 +52,30 @@ class Options:
     ports: int = 1
     version: str = ""
     output: OutputKind | None = None
+    first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
 
 
-class CustomType:
-    """A registered layer type. In its module it can still be called as the function, and extended:
+class Definition:
+    """A layer type in the registry: its name, the decorated function, and ``place``, path:line of that function.
 
-    ``@f.shape``         shapes of the tops, instead of top_dim
-    ``@f.setup``         work done once per layer, in plain Python
-    ``@f.impl(name)``    another implementation
+    ``composed``   whether its layers are replaced by others when a network is read
     """
 
-    def __init__(self, type: str, function: Function, jit: bool, options: Options) -> None:
+    composed: ClassVar[bool] = False
+
+    def __init__(self, type: str, function: Function, options: Options) -> None:
         if not isinstance(type, str) or not type:
             raise PluginError(f"@custom needs the layer's type as text, found {type!r}", hint='@chai.custom("gemm")')
         self.type = type
+        self.function = function
         self.options = options
-        self.shape_rule: Function | None = None
-        self.setup_rule: Function | None = None
-        self._owner: Callable[[], Any] | None = None
-        self._self: Any = None
         self.place = place_of(function)
-        self._check_options()
-        self.implementations = [self._implementation("ref", function, jit, options.dtype, options.layout, None, 0)]
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", type)
-
-    @property
-    def function(self) -> Function:
-        """The decorated function."""
-        return self.implementations[0].function
+        for name, default in options.args.items():
+            problem = check_default(default)
+            if problem:
+                raise self._bad(f"args: {name}: {problem}")
 
     @property
     def version(self) -> str:
@@ -89,10 +85,33 @@ class CustomType:
     def __repr__(self) -> str:
         return visible(f"<custom layer type {self.type!r}, {self.place}>")
 
-    # -- use in its module
-
     def __call__(self, *given: Any) -> Any:
         return self.function(*given)
+
+    def _bad(self, problem: str, hint: str | None = None) -> PluginError:
+        return PluginError(f"{self.place}: custom type {self.type!r}: {problem}", hint=hint)
+
+
+class CustomType(Definition):
+    """A type that a function computes.
+
+    In its module it can still be called as the function, and extended:
+
+    ``@f.shape``         shapes of the tops, instead of top_dim
+    ``@f.setup``         work done once per layer, in plain Python
+    ``@f.impl(name)``    another implementation
+    """
+
+    def __init__(self, type: str, function: Function, jit: bool, options: Options) -> None:
+        super().__init__(type, function, options)
+        self.shape_rule: Function | None = None
+        self.setup_rule: Function | None = None
+        self._owner: Callable[[], Any] | None = None
+        self._self: Any = None
+        self._check_options()
+        self.implementations = [self._implementation("ref", function, jit, options.dtype, options.layout, None, 0)]
+
+    # -- use in its module
 
     def __set_name__(self, owner: Callable[[], Any], _name: str) -> None:
         self._owner = owner
@@ -101,10 +120,18 @@ class CustomType:
         return self if instance is None else MethodType(self.function, instance)
 
     def shape(self, function: Function) -> Function:
-        """Register ``f(x, **args)`` -> one shape per top: plain Python with access to shapes, arguments and
-        parameters."""
+        """Register ``f(x, **args)`` -> one shape per top.
+
+        It is plain Python with access to shapes, arguments and parameters.
+        """
         self.shape_rule = self._checked(function, "shape", scratch=False)
         return function
+
+    def with_shape(self, function: Function) -> CustomType:
+        """Return the same type with this shape function."""
+        made = copy(self)
+        made.shape(function)
+        return made
 
     def setup(self, function: Function) -> Function:
         """Register ``f(x, **args)``: plain Python, run once per layer, and again after its parameters change.
@@ -184,10 +211,6 @@ class CustomType:
 
     def _check_options(self) -> None:
         o = self.options
-        for name, default in o.args.items():
-            problem = check_default(default)
-            if problem:
-                raise self._bad(f"args: {name}: {problem}")
         if set(o.args) & set(o.scratch):
             raise self._bad(f"{', '.join(set(o.args) & set(o.scratch))}: in args and in scratch")
         strange = [f for f in o.fuse if f != "ReLU"]
@@ -205,13 +228,10 @@ class CustomType:
         if o.max_threads is not None and o.max_threads < 1:
             raise self._bad(f"max_threads {o.max_threads}: expected at least 1")
 
-    def _bad(self, problem: str, hint: str | None = None) -> PluginError:
-        return PluginError(f"{self.place}: custom type {self.type!r}: {problem}", hint=hint)
 
-
-def plain_type(type: str, function: Function | CustomType) -> CustomType:
+def plain_type(type: str, function: Function | Definition) -> Definition:
     """Return a type for an undecorated function; it is compiled only if it is a numba dispatcher."""
-    if isinstance(function, CustomType):
+    if isinstance(function, Definition):
         return function
     return CustomType(type, function, hasattr(function, "py_func"), Options())
 
@@ -238,7 +258,10 @@ def takes_self(function: Function) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Return path:line of a function."""
+    """Return path:line of a function, or of the description of kernels."""
+    place: str | None = getattr(function, "place", None)
+    if place is not None:
+        return place
     python = getattr(function, "py_func", function)
     code = getattr(getattr(python, "__wrapped__", python), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Format
     from ..graph.params import Precision
+    from ..util.sharing import Resources
 
 XCUSTOM = 11  # CHaiDNN's number of the layer type
 
@@ -43,6 +44,7 @@ class Called(Protocol):
     custom: CustomType
     autotune: bool
     jit: bool
+    resources: Resources
 
     @property
     def params(self) -> CustomParams: ...
@@ -124,8 +126,10 @@ def _qformat(layer: Called) -> qformat:
 
 
 def code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:
-    """Return the format fields of int8 implementations: those of the first bottom and top, then the steps of further
-    bottoms."""
+    """Return the format fields of int8 implementations.
+
+    They are those of the first bottom and top, then the steps of further bottoms.
+    """
     into, out = bottoms[0], tops[0]
     bits = [(f.bits, int(f.value) if f.scheme == "DynamicFixed" else 0) for f in (into, out)]
     thresholds = [f.value if f.scheme == "Xilinx" else 0.0 for f in (into, out)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from math import prod
 from time import perf_counter
@@ -14,7 +14,7 @@ from ..errors import PluginError
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import compiling, definition, failure, helpers, selection
-from .definition import CustomType, Implementation, place_of
+from .definition import CustomType, Function, Implementation, place_of
 from .fields import Called, code_fields, fixed_fields
 from .reach import digest
 from .xchange import read_only, xChangeLayer
@@ -97,12 +97,20 @@ class Frame:
         self.around = self._around()
         self.compiled: compiling.Compiled | None = None
         self._serial: compiling.Compiled | None = None
-        self._python = helpers.plain(implementation.function) if self._compilable else implementation.function
+        self._python = self._plain(implementation.function)
         if self._shall_compile():
             if compiling.available():
                 self.compiled = self._compile()
             else:
                 _warn_without_numba()
+
+    def _plain(self, function: Function) -> Function:
+        """Return what is called without compiling; kernels are bound to the layer and its sizes first."""
+        if self._compilable:
+            plain: Function = helpers.plain(function)
+            return plain
+        bind: Callable[..., Function] | None = getattr(function, "bind", None)
+        return function if bind is None else bind(self.layer, self.bottoms, self.tops)
 
     @property
     def _compilable(self) -> bool:
@@ -128,8 +136,8 @@ class Frame:
         return made
 
     def _given(self, x: xChangeLayer) -> tuple[Any, ...]:
-        before, behind = self.around
-        return (*before, x, *behind)
+        before, after = self.around
+        return (*before, x, *after)
 
     def _around(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the function's arguments before x (self) and after it (named arguments)."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from .. import layers
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer, OutputKind
+from ..util.sharing import Resources
 from ..util.suggest import did_you_mean
 from . import arguments, failure
 from .definition import CustomType, takes_self
@@ -30,7 +33,8 @@ class CustomLayer(Layer):
     """A layer that a registered function computes on the host.
 
     ``top_dim`` is the shape of every top, unless the type has a shape function; its first number is replaced by the batch
-    of the run. Errors have CHaiDNN's error numbers (EP071 ...) where it has one.
+    of the run. ``resources`` are shared by the layers of a network. Errors have CHaiDNN's error numbers (EP071 ...)
+    where it has one.
     """
 
     message = "xcustom_param"
@@ -47,12 +51,14 @@ class CustomLayer(Layer):
         fields: Mapping[str, tuple[Any, ...]] | None = None,
         network: str = "",
         strict: bool = False,
+        resources: Resources | None = None,
         **given: Any,
     ) -> None:
         super().__init__(**given)
         self.custom = custom
         self.network = network
         self.strict = strict
+        self.resources = resources or Resources()
         self.autotune = False  # True: prepare times all implementations and takes the fastest
         self.jit = True  # False: plain Python, even if the decorator has jit=True
         try:
@@ -65,7 +71,14 @@ class CustomLayer(Layer):
         self._constants: dict[str, Any] | None = None
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
-        return "a custom layer"
+        built_in = layers.find(self.type) is not None
+        return f"a custom layer in place of the built-in {self.type}" if built_in else "a custom layer"
+
+    def opencl_source(self, *bottoms: Shape) -> str | None:
+        """Return the source that is compiled for inputs of these shapes, if OpenCL computes this layer."""
+        of = getattr(self.custom.function, "source", None)
+        text: str | None = None if of is None else of(self, bottoms, self.shapes(*bottoms))
+        return text
 
     @property
     def clamps(self) -> bool:  # type: ignore[override]
@@ -94,6 +107,8 @@ class CustomLayer(Layer):
         given = self.params.top_dim
         batch = bottoms[0][0] if bottoms[0] else 1
         if self.custom.shape_rule is None:
+            if not given and self.custom.options.first_shape:
+                return bottoms[:1] * count
             if not given:
                 raise self.wrong(
                     "EP071: top_dim is missing",
@@ -153,7 +168,6 @@ class CustomLayer(Layer):
             return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Return whether an int8 implementation should run if the inputs are codes on the device."""
         coded = any(i.dtype == "int8" for i in self.custom.implementations)
         if not coded or self.slope not in (None, 0.0) or self.ceiling is not None:
             return False
@@ -163,12 +177,24 @@ class CustomLayer(Layer):
         fit, plain = (candidates(self, bottoms, tops, codes) for codes in (True, False))
         return bool(fit) and fit[0].priority >= plain[0].priority
 
+    def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
+        bottoms, tops = (tuple(formats[b] for b in side) for side in (self.bottoms, self.tops))
+        frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
+        return lambda *codes: frame.run(codes)
+
     def choice(self, bottoms: tuple[Shape, ...]) -> str:
         """Return the implementation for float32 inputs of these shapes, with the reason, as text."""
         from .frame import candidates
         from .selection import reason
 
         return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
+
+    def end_with(self, owner: object) -> None:
+        """Release the resources as soon as the owner is dropped; ``close`` does so before."""
+        weakref.finalize(owner, self.resources.close)
+
+    def close(self) -> None:
+        self.resources.close()
 
     def changed(self) -> None:
         with self.turn:
@@ -183,8 +209,10 @@ class CustomLayer(Layer):
     # -- for Frame
 
     def constants(self) -> dict[str, Any]:
-        """Return the fields of x that do not depend on sizes: trained parameters and the results of setup, which is run
-        once."""
+        """Return the fields of x that do not depend on sizes.
+
+        They are the trained parameters and the results of setup, which runs once.
+        """
         with self.turn:
             if self._constants is None:
                 found = {**constants(self.blobs), "data": {}}
@@ -228,8 +256,15 @@ def make(
     """
     custom = lookup(registry, type)
     if custom is not None:
+        if not isinstance(custom, CustomType):
+            what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
+            raise PluginError(what, layer=name, hint="compile the network again")
+        rule = registry.shape_rule(type)
+        custom = custom if rule is None else custom.with_shape(rule)
         values = fields() if custom.options.args else {}
-        return CustomLayer(custom, values, network, registry.strict, name=name, type=type, params=params)
+        return CustomLayer(
+            custom, values, network, registry.strict, registry.resources, name=name, type=type, params=params
+        )
     if flagged:
         near = did_you_mean(type, registry.known(), listed="registered" if registry.known() else None)
         raise PluginError(

@@ -15,13 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .. import layers
 from ..env import env
 from ..errors import ChaiError, PluginError
 from ..util.files import content
 from ..util.log import logger
 from ..util.paths import resource
 from . import registry
-from .definition import CustomType, plain_type
+from .definition import Definition, plain_type
 from .failure import frames
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def load_shipped() -> None:
     load_custom(resource("custom"))
 
 
-def lookup(types: registry.Registry, type: str) -> CustomType | None:
+def lookup(types: registry.Registry, type: str) -> Definition | None:
     """Return the definition of a type; an unknown type loads chai's own examples and installed packages."""
     definition = types.find(type)
     for load in (load_shipped, load_packages):
@@ -88,6 +89,16 @@ def lookup(types: registry.Registry, type: str) -> CustomType | None:
             load()
             definition = types.find(type)
     return definition
+
+
+def chosen(types: registry.Registry, type: str, flagged: bool) -> Definition | None:
+    """Return the definition for a layer of this type; None if a built-in type computes it, or none is known.
+
+    ``flagged``: whether it is marked user_defined_layer.
+    """
+    if not flagged and not types.overrides(type) and layers.find(type) is not None:
+        return None
+    return lookup(types, type)
 
 
 def load_custom(place: str | Path) -> Extension:
@@ -114,7 +125,8 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     """
     if env().custom:
         load_named()
-    own: dict[str, CustomType] = {}
+    own: dict[str, Definition] = {}
+    shapes: dict[str, Callable[..., Any]] = {}
     for source in _listed(custom):
         for type, definition in _types_of(source).items():
             before = own.setdefault(type, definition)
@@ -123,7 +135,11 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    return registry.Registry(own, registry.REGISTRY, strict)
+        if isinstance(source, (str, Path)):
+            shapes |= _own_types[_existing(source)].shapes
+    made = registry.Registry(own, registry.REGISTRY, strict)
+    made.shapes = shapes
+    return made
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:
@@ -132,7 +148,7 @@ def _listed(custom: Sources | None) -> Sequence[Source]:
     return custom if isinstance(custom, (list, tuple)) else (custom,)
 
 
-def _types_of(source: Source) -> Mapping[str, CustomType]:
+def _types_of(source: Source) -> Mapping[str, Definition]:
     if isinstance(source, (str, Path)):
         return _types_in(_existing(source))
     if isinstance(source, ModuleType):
@@ -141,7 +157,7 @@ def _types_of(source: Source) -> Mapping[str, CustomType]:
         return _types_of_class(source)
     if isinstance(source, Mapping):
         return {_type_name(type): plain_type(type, function) for type, function in source.items()}
-    if isinstance(source, CustomType):
+    if isinstance(source, Definition):
         return {source.type: source}
     if callable(source):
         return _type_of_function(source)
@@ -157,20 +173,20 @@ def _type_name(type: Any) -> str:
     return type
 
 
-def _type_of_function(function: Callable[..., Any]) -> Mapping[str, CustomType]:
+def _type_of_function(function: Callable[..., Any]) -> Mapping[str, Definition]:
     type = getattr(function, "__name__", "")
     if not type.isidentifier():  # a lambda, or an object without a name
         raise PluginError(f"custom={function!r}: it has no name to be its type", hint="custom={type: function}")
     return {type: plain_type(type, function)}
 
 
-def _types_in(place: Path) -> Mapping[str, CustomType]:
+def _types_in(place: Path) -> Mapping[str, Definition]:
     """Run the new and changed files of a place, and return the types that they define."""
     own = _own_types.setdefault(place, registry.Registry())
     return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
 
 
-def _types_of_module(module: ModuleType) -> Mapping[str, CustomType]:
+def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
     def inside(name: object) -> bool:
         return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
 
@@ -183,8 +199,8 @@ def _types_of_module(module: ModuleType) -> Mapping[str, CustomType]:
     return types
 
 
-def _types_of_class(owner: type) -> Mapping[str, CustomType]:
-    types = {custom.type: custom for custom in vars(owner).values() if isinstance(custom, CustomType)}
+def _types_of_class(owner: type) -> Mapping[str, Definition]:
+    types = {custom.type: custom for custom in vars(owner).values() if isinstance(custom, Definition)}
     if not types:
         raise PluginError(
             f"custom: class {owner.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a method'
@@ -192,11 +208,11 @@ def _types_of_class(owner: type) -> Mapping[str, CustomType]:
     return types
 
 
-def _members(module: ModuleType) -> Iterator[CustomType]:
+def _members(module: ModuleType) -> Iterator[Definition]:
     """Yield the types that are attributes of a module or of its classes."""
     for value in vars(module).values():
         inner = vars(value).values() if isinstance(value, type) else (value,)
-        yield from (v for v in inner if isinstance(v, CustomType))
+        yield from (v for v in inner if isinstance(v, Definition))
 
 
 def _existing(place: str | Path) -> Path:
@@ -207,12 +223,14 @@ def _existing(place: str | Path) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    return sorted(place.glob("*.py")) if place.is_dir() else [place]
+    return sorted(f for f in place.iterdir() if f.suffix in KINDS) if place.is_dir() else [place]
 
 
 def _uncached(name: str, file: Path) -> Loader:
-    """Return Python's loader without bytecode files, which would be used after an edit in the same second that keeps
-    the size."""
+    """Return Python's loader without bytecode files.
+
+    They would be used after an edit in the same second that keeps the size.
+    """
     from importlib.machinery import SourceFileLoader
 
     class Loader(SourceFileLoader):
@@ -225,21 +243,41 @@ def _uncached(name: str, file: Path) -> Loader:
 
 
 def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
-    """Run a file unless it is unchanged, and return the types that it registered in ``into``."""
+    """Take the types of a file unless it is unchanged, and return those that it registered in ``into``."""
+    known = into.files.get(file)
+    if known is not None and known[0] == _stamp(file, into):
+        return known[1]
+    define = KINDS.get(file.suffix)
+    if define is None:
+        raise PluginError(f"custom layers: {file} is not a Python file", hint=f"expected {' or '.join(KINDS)}")
+    before = dict(into.types)
+    define(file, into)
+    types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
+    for gone in set(known[1] if known else ()).difference(types):
+        custom = into.types.get(gone)
+        if custom is not None and custom.place.startswith(f"{file}:"):
+            into.unregister(gone)
+    into.files[file] = _stamp(file, into), types
+    return types
+
+
+def _stamp(file: Path, types: registry.Registry) -> int:
+    """Return a number that changes with a file, or with another that it names."""
+    files = (file, *types.named.get(file, ()))
+    return hash(tuple(f.stat().st_mtime_ns if f.exists() else 0 for f in files))
+
+
+def _run(file: Path, into: registry.Registry) -> None:
+    """Run a Python file, which registers its types in ``into``."""
     import importlib.util
 
-    stamp = file.stat().st_mtime_ns
-    known = into.files.get(file)
-    if known is not None and known[0] == stamp:
-        return known[1]
     log.info("custom layers: running %s", file)
     name = f"chai_custom.{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file, loader=_uncached(name, file))
-    if file.suffix != ".py" or spec is None or spec.loader is None:
-        raise PluginError(f"custom layers: {file} is not a Python file")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    before = dict(into.types)
     try:
         with registry.registering(name, into):
             spec.loader.exec_module(module)
@@ -249,13 +287,17 @@ def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
         lines = [n for f, n in frames(error) if f == str(file)]
         line = getattr(error, "lineno", None) or (lines[-1] if lines else 1)
         raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
-    types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
-    for gone in set(known[1] if known else ()).difference(types):
-        custom = into.types.get(gone)
-        if custom is not None and custom.place.startswith(f"{file}:"):
-            into.unregister(gone)
-    into.files[file] = stamp, types
-    return types
+
+
+def _describe(file: Path, into: registry.Registry) -> None:
+    """Register the OpenCL layers that an XML file describes."""
+    from .opencl.types import register
+
+    register(file, into)
+
+
+# How the types of a file are registered, by the file's ending.
+KINDS: Mapping[str, Callable[[Path, registry.Registry], None]] = {".py": _run, ".xml": _describe}
 
 
 @lru_cache(maxsize=1)

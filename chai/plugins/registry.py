@@ -6,16 +6,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import layers
 from ..errors import PluginError
 from ..util.paths import resource
+from ..util.sharing import Resources
 
 if TYPE_CHECKING:  # a network without custom layers imports none of this
     from ..graph import OutputKind
-    from .definition import CustomType, Function
+    from .definition import CustomType, Definition, Function
 
 
 class Registry:
@@ -26,20 +28,23 @@ class Registry:
 
     def __init__(
         self,
-        own: Mapping[str, Function | CustomType] | None = None,
+        own: Mapping[str, Function | Definition] | None = None,
         parent: Registry | None = None,
         strict: bool = False,
     ) -> None:
-        self.types: dict[str, CustomType] = {}
+        self.types: dict[str, Definition] = {}
+        self.shapes: dict[str, Function] = {}  # shape functions of types that are not defined in Python
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
+        self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.parent = parent
+        self.resources = Resources()  # of the layers of this network
         self.strict = strict
         if own:
             from .definition import plain_type
 
             self.types.update((type, plain_type(type, function)) for type, function in own.items())
 
-    def register(self, custom: CustomType, replace: bool = False) -> None:
+    def register(self, custom: Definition, replace: bool = False) -> None:
         """Add a type.
 
         A second definition is refused, unless it comes from the same file or an interactive session (a reload),
@@ -61,10 +66,15 @@ class Registry:
         if self.types.pop(type, None) is None:
             raise PluginError(f"there is no custom type {type!r}", hint="registered: " + ", ".join(self.known()))
 
-    def find(self, type: str) -> CustomType | None:
+    def find(self, type: str) -> Definition | None:
         """Return the definition of a type, the network's own first."""
         found = self.types.get(type)
         return found if found or self.parent is None else self.parent.find(type)
+
+    def shape_rule(self, type: str) -> Function | None:
+        """Return the function of ``chai.shape`` for a type, the network's own first."""
+        found = self.shapes.get(type)
+        return found if found or self.parent is None else self.parent.shape_rule(type)
 
     def known(self) -> list[str]:
         """Return the names of all types, of the parent too."""
@@ -82,7 +92,7 @@ class Registry:
         return own if custom.options.override is None else custom.options.override
 
 
-def _reloads(before: CustomType, now: CustomType) -> bool:
+def _reloads(before: Definition, now: Definition) -> bool:
     first, second = (place.rpartition(":")[0] for place in (before.place, now.place))
     return first == second or all("ipykernel" in p or p.startswith("<") for p in (first, second))
 
@@ -105,86 +115,124 @@ def registering(module: str, target: Registry) -> Iterator[None]:
         _file_target.reset(token)
 
 
+def enter(made: Definition, replace: bool = False) -> None:
+    """Register what a decorator has made: for the network that loads its file, else for all.
+
+    Raises PluginError for a built-in type without ``override``.
+    """
+    if made.options.override is None and layers.find(made.type) is not None:
+        raise PluginError(
+            f"{made.place}: custom type {made.type!r}: chai has a type of that name, which would run instead",
+            hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
+        )
+    _target(made.function).register(made, replace)
+
+
 def _target(function: Function) -> Registry:
     module, target = _file_target.get(("", REGISTRY))
     return target if getattr(function, "__module__", None) == module else REGISTRY
 
 
-def custom(
-    type: str,
-    *,
-    jit: bool = True,
-    args: Mapping[str, Any] | None = None,
-    layout: str = "NCHW",
-    dtype: str = "float32",
-    inplace: bool = False,
-    fuse: tuple[str, ...] = (),
-    override: bool | None = None,
-    parallel: bool = False,
-    fastmath: Any = None,
-    boundscheck: bool = True,
-    max_threads: int | None = None,
-    per_image: bool = False,
-    scratch: Mapping[str, Any] | None = None,
-    ports: int = 1,
-    version: str = "",
-    output: OutputKind | None = None,
-    replace: bool = False,
-) -> Callable[[Function], CustomType]:
-    """Register the decorated function as the custom layer of a prototxt ``type``.
+def shape(type: str) -> Callable[[Function], Function]:
+    """Register the decorated function as the shape function of a custom type that is not defined in Python.
 
-    The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
-    be a method, with self before x.
-
-    ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
-                   is a numba dispatcher already keeps its own options
-    ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
-    ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
-    ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
-    ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
-    ``inplace``    tops are copies of the bottoms before the call
-    ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
-    ``override``   required for a built-in type: True computes all its layers, False only those flagged
-                   user_defined_layer
-    ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
-                   allows vectorised sums and keeps the meaning of NaN and infinity
-    ``max_threads``   maximum number of threads of a parallel kernel
-    ``per_image``  called once per image, with a batch of one
-    ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
-    ``version``    of the layer; shown by ``chai layers``
-    ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
-    ``replace``    replace a definition in another file
-
-    Raises PluginError with the function's place for invalid options.
+    ``@chai.shape("ReorgYolo")`` before ``def f(x, stride)``: as ``@f.shape`` of ``@chai.custom``, for a type of an XML file.
+    It may be registered before the type. Raises PluginError, when a network is loaded, for parameters that the type lacks.
     """
-    from .definition import SAFE_MATH, CustomType, Options, place_of
 
-    options = Options(
-        dict(args or {}),
-        layout,
-        dtype,
-        inplace,
-        tuple(fuse),
-        override,
-        parallel,
-        SAFE_MATH if fastmath is None else fastmath,
-        boundscheck,
-        max_threads,
-        per_image,
-        dict(scratch or {}),
-        ports,
-        version,
-        output,
-    )
-
-    def register(function: Function) -> CustomType:
-        if override is None and isinstance(type, str) and layers.find(type) is not None:
-            raise PluginError(
-                f"{place_of(function)}: custom type {type!r}: chai has a type of that name, which would run instead",
-                hint="override=True takes all its layers, override=False those that are flagged user_defined_layer",
-            )
-        made = CustomType(type, function, jit, options)
-        _target(function).register(made, replace)
-        return made
+    def register(function: Function) -> Function:
+        _target(function).shapes[type] = function
+        return function
 
     return register
+
+
+# Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
+FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
+
+
+class Custom:
+    """The decorator ``@chai.custom(type)``, and the other ways to define a type as its attributes (FORMS)."""
+
+    def __call__(
+        self,
+        type: str,
+        *,
+        jit: bool = True,
+        args: Mapping[str, Any] | None = None,
+        layout: str = "NCHW",
+        dtype: str = "float32",
+        inplace: bool = False,
+        fuse: tuple[str, ...] = (),
+        override: bool | None = None,
+        parallel: bool = False,
+        fastmath: Any = None,
+        boundscheck: bool = True,
+        max_threads: int | None = None,
+        per_image: bool = False,
+        scratch: Mapping[str, Any] | None = None,
+        ports: int = 1,
+        version: str = "",
+        output: OutputKind | None = None,
+        replace: bool = False,
+    ) -> Callable[[Function], CustomType]:
+        """Register the decorated function as the custom layer of a prototxt ``type``.
+
+        The function takes one xChangeLayer, writes its tops into ``x.out_ptrs`` (or ``x.top``) and returns nothing. It may
+        be a method, with self before x.
+
+        ``jit``        compile with numba (default); False runs plain Python, for numpy and any other library. A function that
+                       is a numba dispatcher already keeps its own options
+        ``args``       named arguments {name: default}, passed to the parameters of these names after x (arguments.py)
+        ``scratch``    working memory {name: shape, or function of x and named arguments}: float32 arrays, passed by name
+        ``layout``     "NCHW" or "NHWC": layout of bottoms and tops of four axes
+        ``dtype``      "float32" or "float16" (with jit=False); for codes of the overlay see ``@f.impl``
+        ``inplace``    tops are copies of the bottoms before the call
+        ``fuse``       ("ReLU",): the function itself applies the ReLU after the layer if ``x.custom_reluflag`` is 1
+        ``override``   required for a built-in type: True computes all its layers, False only those flagged
+                       user_defined_layer
+        ``parallel``, ``fastmath``, ``boundscheck``   as in numba; parallel kernels run one at a time. The default of fastmath
+                       allows vectorised sums and keeps the meaning of NaN and infinity
+        ``max_threads``   maximum number of threads of a parallel kernel
+        ``per_image``  called once per image, with a batch of one
+        ``ports``      2: CHaiDNN's numbering, bottom i at in_ptrs[2*i]
+        ``version``    of the layer; shown by ``chai layers``
+        ``output``     "scores", "boxes" or "map": the kind of its top as an output of the network, if its shape is ambiguous
+        ``replace``    replace a definition in another file
+
+        Raises PluginError with the function's place for invalid options.
+        """
+        from .definition import SAFE_MATH, CustomType, Options
+
+        options = Options(
+            dict(args or {}),
+            layout,
+            dtype,
+            inplace,
+            tuple(fuse),
+            override,
+            parallel,
+            SAFE_MATH if fastmath is None else fastmath,
+            boundscheck,
+            max_threads,
+            per_image,
+            dict(scratch or {}),
+            ports,
+            version,
+            output,
+        )
+
+        def register(function: Function) -> CustomType:
+            made = CustomType(type, function, jit, options)
+            enter(made, replace)
+            return made
+
+        return register
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FORMS:
+            raise AttributeError(f"chai.custom has no form {name!r}" + (f", only {', '.join(FORMS)}" if FORMS else ""))
+        return getattr(import_module(FORMS[name], __package__), name)
+
+
+custom = Custom()

@@ -56,8 +56,10 @@ class Classifier(Net):
         self.image_dims = self.crop_dims if image_dims is None else tuple(image_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
-        """Return class probabilities (N, classes) of N images (H, W, K): the mean over ten crops, or the centre crop's
-        alone."""
+        """Return class probabilities (N, classes) of N images (H, W, K).
+
+        They are the mean over ten crops, or the centre crop's alone.
+        """
         images = [io.resize_image(im, self.image_dims) for im in inputs]
         crops = io.oversample(images, self.crop_dims)
         if not oversample:

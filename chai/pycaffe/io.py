@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..errors import UsageError
-from ..images import preprocess as chai_image
+from ..images.files import read
+from ..images.preprocess import interpolate
 from ..util.lazy_numpy import np
 from .proto import caffe_pb2
 
@@ -129,7 +130,7 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
     Transparency is dropped. As everywhere in chai, EXIF orientation is applied and 16-bit pixels are reduced to 8 bits;
     scikit-image does neither. Raises ParseError for a file that is not an image.
     """
-    picture = chai_image.read(filename)
+    picture = read(filename)
     if not color and picture.mode in ("1", "L", "LA"):
         pixels = np.asarray(picture.convert("L"))[..., None]
     else:
@@ -152,7 +153,7 @@ def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> A
     size = tuple(map(int, new_dims))
     if np.ndim(im) != 3 or len(size) != 2 or min(size) < 1:
         raise UsageError(f"resize_image: {show(np.shape(im))} to {size}; expected an image (H, W, K), height and width")
-    return np.array(chai_image.interpolate(np.asarray(im, np.float32), (size[0], size[1])))
+    return np.array(interpolate(np.asarray(im, np.float32), (size[0], size[1])))
 
 
 def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:

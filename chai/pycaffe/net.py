@@ -183,10 +183,10 @@ class Net:
         stored = Weights(weights)
         self._take_params(asked=True)
         kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
-        for layer in self.layers:
-            if layer.name in kept or layer.name not in stored:
+        for layer, graphs in zip(self.layers, self._graph.layers):
+            arrays = stored.blobs_of(graphs) if layer.name not in kept else []
+            if not arrays:
                 continue
-            arrays = stored.load(layer.name)
             if len(arrays) != len(layer.blobs):  # a custom layer accepts any number
                 layer.blobs[:] = [Blob(a) for a in arrays]
             for blob, array in zip(layer.blobs, arrays):
@@ -300,7 +300,7 @@ class Net:
                 steps.append(step)
         wall = (perf_counter() - started) * 1000
         alive = sum(blob.data.nbytes for blob in self.blobs.values())
-        self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive)
+        self.perf = PerfInfo(tuple(steps), wall, self._batch, alive, alive, composed=self._graph.composed)
 
     def _resume(self, layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
         """Run a recurrent layer from its state after the last pass, as Caffe does."""

@@ -5,7 +5,8 @@
 
 A float pass gathers each blob's value statistics (observe, ranges). A recipe derives formats and weights from them
 (recipe, weights, bias, equalise). Each recipe is run in the overlay's own arithmetic (build, walk) and judged by the error
-of the network's outputs on the calibration images (search). The best is written into the user's files (writeback).
+of the network's outputs on the calibration images (search). Mixed widths are chosen by the error of each layer alone
+(alone). The best is written into the user's files (writeback).
 """
 
 from __future__ import annotations

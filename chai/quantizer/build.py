@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
-
-from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
 from ..fixed import Format, quantize_weights, weight_steps
@@ -22,7 +19,7 @@ from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
 from .groups import Bits, Groups, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
-from .ranges import Histogram, best, candidates, fit
+from .ranges import best, candidates, fit
 from .recipe import Recipe
 from .walk import Emulation, State, shapes_of
 from .writeback import bias_owner, folded_in
@@ -35,6 +32,8 @@ if TYPE_CHECKING:
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
 # reacts to errors. T = 2 makes every image count, but alone it overweights unlikely classes: the two costs are added.
 SOFT = 2.0
+HOPELESS = 2.0  # standard errors by which a recipe is worse on half of the images
+FEW = 16  # images, of which less tell nothing
 
 
 @dataclass
@@ -117,22 +116,39 @@ class Builder:
                     hint=did_you_mean(name, names),
                 )
 
-    def judged(self, recipe: Recipe) -> Built:
+    def judged(self, recipe: Recipe, best: Built | None = None) -> Built:
         """Return the cost of a recipe, without the network that it builds.
 
         A recipe that fits weights or biases looks better on the images it was fitted on than on others, so it is
         cross-validated: fitted on every other batch and judged on the rest, then with the halves exchanged. With a
-        single batch this is not possible.
+        single batch this is not possible. A recipe that is hopeless on the first half, compared with ``best``, is not
+        tried on the second: the costs of those images are those of ``best`` plus the mean difference.
         """
         if not (recipe.fits or recipe.equalise) or not self.folds:
             return self.build(recipe)
-        by_number: dict[int, tuple[Array, Array]] = {}
-        # one core per fold: BLAS threads of several folds would only spin, waiting for each other
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(len(self.folds)) as pool:
-            for fold, result in zip(self.folds, pool.map(lambda fold: fold._built(recipe), self.folds)):
-                by_number.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*result[1:])))
-        costs, soft = (np.concatenate(each) for each in zip(*(by_number[number] for number in sorted(by_number))))
-        return Built(recipe, self.graph, {}, costs, costs + soft)
+        costs: dict[int, tuple[Array, Array]] = {}
+        for fold in self.folds:
+            _, *by_batch = fold._built(recipe)
+            costs.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*by_batch)))
+            estimate = self._estimated(recipe, costs, best) if best is not None else None
+            if estimate is not None:
+                return estimate
+        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
+        return Built(recipe, self.graph, {}, plain, plain + soft)
+
+    def _estimated(self, recipe: Recipe, costs: Mapping[int, tuple[Array, Array]], best: Built) -> Built | None:
+        """Return a recipe whose costs on some batches show that it is hopeless, or None if they do not."""
+        ends = np.cumsum([max(map(_images, wanted.values())) for wanted in self.observed.wanted])[:-1]
+        known = np.concatenate([np.full(len(each), n in costs) for n, each in enumerate(np.split(best.costs, ends))])
+        if known.all() or known.sum() < FEW:
+            return None
+        estimate = Built(recipe, self.graph, {}, best.costs.copy(), best.softened.copy())
+        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
+        for all_, some in ((estimate.costs, plain), (estimate.softened, plain + soft)):
+            all_[~known] += (some - all_[known]).mean()
+            all_[known] = some
+        more = (estimate.softened - best.softened)[known]
+        return estimate if more.mean() > HOPELESS * more.std() / np.sqrt(len(more)) else None
 
     @cached_property
     def folds(self) -> list[Builder]:
@@ -154,45 +170,33 @@ class Builder:
 
     def _built(self, recipe: Recipe) -> tuple[Built, list[Array], list[Array]]:
         """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
-        graph, observed, factors = self._equalise(recipe.equalise)
-        graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
-        formats, chosen = self._formats(recipe, graph, observed)
-        for layer in graph.layers:
-            layer.precision = self._precision(graph, layer, formats, recipe)
-        formats = from_precision(graph)
+        graph, formats, chosen = self.formatted(recipe)
+        _, observed, factors = self.equalised(recipe.equalise)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
         states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
-        by_batch, soft_by_batch = self._judge(states, reference), self._judge(states, reference, SOFT)
+        by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
         return built, by_batch, soft_by_batch
 
-    def alone(self, built: Built, images: int = 2) -> dict[str, float]:
-        """Return by layer the cost on a few images if only that layer ran on the overlay."""
-        feeds = {blob: array[:images] for blob, array in self.observed.batches[0].items()}
-        graph, _, _ = self._equalise(built.recipe.equalise)
-        exact = State(shapes_of(graph, feeds), built.formats, dict(feeds))
-        reference = [{b: v[:images] for b, v in self.observed.wanted[0].items()}]
-        costs: dict[str, float] = {}
-        emulation = Emulation(graph, built.formats, self.overlay, ())
-        for i, layer in enumerate(graph.layers):
-            if layer.source:
-                continue
-            if layer.name in self.placed:
-                state = State(exact.shapes, exact.formats, dict(exact.host))
-                one = Emulation(graph, built.formats, self.overlay, {layer.name})
-                one.step(built.graph.layers[i], [state])
-                for later in graph.layers[i + 1 :]:
-                    emulation.step(later, [state])
-                costs[layer.name] = float(self._judge([state], reference)[0].mean())
-            emulation.step(layer, [exact])
-        return costs
+    def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
+        """Return the network with a precision_param on every layer that needs one, not yet fitted.
 
-    def _judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+        The other results are the formats of its blobs and the method that chose each.
+        """
+        graph, observed, _ = self.equalised(recipe.equalise)
+        graph = replace(graph, layers=[copy(layer) for layer in graph.layers])
+        formats, chosen = self._formats(recipe, graph, observed)
+        for layer in graph.layers:
+            layer.precision = self._precision(graph, layer, formats, recipe)
+        return graph, from_precision(graph), chosen
+
+    def judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
+        """Return the cost of each image (N,), batch by batch."""
         costs = []
         for w, s in zip(reference, states):
             each = [cost(self.graph, b, w[b], s.value(b), temperature) for b in self.observed.measured]
@@ -200,7 +204,7 @@ class Builder:
             costs.append(np.sum([c if len(c) == images else np.full(images, c.mean()) for c in each], axis=0))
         return costs
 
-    def _equalise(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
+    def equalised(self, share: float) -> tuple[Graph, Observed, dict[str, Array]]:
         """Return the network equalised by this share, what would be observed in it, and the factors."""
         if share not in self._equalised:
             r = equalise.factors(self.graph, self.observed.largest, self.shapes, share, self.placed)
@@ -232,20 +236,18 @@ class Builder:
     def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
         bits = self.groups.bits[group]
         members = [b for b, g in self.groups.of.items() if g == group]
-        seen = Histogram()
-        for blob in self.groups.read.get(group, members):
-            if blob in observed.seen:
-                seen.merge(observed.seen[blob])
+        blobs = self.groups.read.get(group, members)
         own = {layer.name: layer for layer in graph.layers}
         readers = [own[layer.name] for layer in self._readers(group)]
         looks = method == "behind" or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
             key = id(observed), group  # observed values do not depend on the recipe
             if key not in self._behind_fits:
-                self._behind_fits[key] = self._behind(readers, observed, seen.largest, bits)
+                largest = max(map(observed.greatest, blobs))
+                self._behind_fits[key] = self._behind(readers, observed, largest, bits)
             return self._behind_fits[key], f"error behind {readers[0].type}"
         method = "mse" if method == "behind" else method
-        return fit(seen, method, bits, self.scheme), method
+        return fit(observed.histogram(blobs), method, bits, self.scheme), method
 
     def _readers(self, group: str) -> list[Layer]:
         """Return the layers that compute with a group's blobs; none if the group holds an output."""
@@ -255,8 +257,10 @@ class Builder:
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
     def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
-        """Return the format of a blob that gives the outputs of ``layers`` the least squared error, relative to the
-        energy of each."""
+        """Return the format of a blob with the least squared error at the outputs of ``layers``.
+
+        The errors are relative to the energy of each output.
+        """
         inputs = []
         for layer in layers:
             run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]
@@ -295,6 +299,11 @@ class Builder:
             choose = weights.one_fraction if self.scheme == "DynamicFixed" else weights.thresholds
             self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
         return self._thresholds[key]
+
+
+def _images(value: Array) -> int:
+    """Return how many costs a measured blob has, see observe.cost."""
+    return len(value) if value.ndim else 1
 
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:

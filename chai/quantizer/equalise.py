@@ -62,8 +62,11 @@ def factors(
 def _ways(
     graph: Graph, readers: Mapping[str, list[Layer]], shapes: Mapping[str, Shape], blob: str
 ) -> list[tuple[str, int, Layer | None]]:
-    """Return where a blob's channels go, starting with the blob itself: (blob, first channel there, layer that
-    multiplies them or None). Empty if they reach an output or a layer that is not linear in each channel."""
+    """Return where a blob's channels go, starting with the blob itself.
+
+    Each way is (blob, first channel there, layer that multiplies them or None). The list is empty if the channels reach an
+    output or a layer that is not linear in each channel.
+    """
     ways: list[tuple[str, int, Layer | None]] = [(blob, 0, None)]
     waiting = [(blob, 0)]
     while waiting:
@@ -83,8 +86,10 @@ def _ways(
 
 
 def _columns(layer: Layer, first: int, count: int) -> Array | None:
-    """Return the largest weight for each of ``count`` channels from ``first`` on, rows relative to their largest; None
-    for a layer in float, whose weights have no step."""
+    """Return the largest weight for each of ``count`` channels from ``first`` on, rows relative to their largest.
+
+    None for a layer in float, whose weights have no step.
+    """
     if layer.convolution is None:
         return None
     _, group = layer.convolution

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..fixed import Format
 from ..graph import Graph, Layer
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from ..blob import Array
 
 Bits = int | tuple[int, int, int]  # one width, or three: inputs, weights, other blobs
+Widths = Bits | Literal["mixed"]  # "mixed": 6, and 8 for the layers that are worth it
 
 
-def spelled(bits: Bits) -> str:
-    """Return widths as text: 8, or 8/6/6."""
+def spelled(bits: Widths) -> str:
+    """Return widths as text: 8, 8/6/6, or 6- and 8."""
+    if bits == "mixed":
+        return "6- and 8"
     return "/".join(map(str, bits)) if isinstance(bits, tuple) else str(bits)
 
 
@@ -87,7 +90,7 @@ def scores(graph: Graph, placed: Collection[str]) -> set[str]:
         for layer in graph.layers
         if layer.name in placed
         and layer.averages
-        and all(reader.probabilities for reader in read.get(layer.tops[0], []))
+        and all(reader.decision == "softmax" for reader in read.get(layer.tops[0], []))
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -28,7 +29,10 @@ BEHIND_IMAGES = 8  # images for which the whole input of an LRN or average pool 
 
 @dataclass
 class Observed:
-    """``seen``      histogram of each blob's values
+    """Statistics of the blobs of a calibration run.
+
+    ``seen``      histogram of each blob's values; of those without, ``count`` returns one
+    ``count``     count the blobs that ``seen`` does not have, on first use
     ``peaks``     largest magnitude per channel (C,), per kept batch, of each blob with four axes
     ``batches``   the kept inputs, up to KEPT images
     ``numbers``   index of each of these among all kept batches
@@ -43,6 +47,7 @@ class Observed:
     measured: list[str]
     images: int = 0
     seen: dict[str, Histogram] = field(default_factory=dict)
+    count: Callable[[], dict[str, Histogram]] = dict
     peaks: dict[str, list[Array]] = field(default_factory=dict)
     batches: list[Batch] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -56,18 +61,41 @@ class Observed:
         """Return the largest magnitude of each channel (C,), for every blob with four axes."""
         return {blob: np.max(each, axis=0) for blob, each in self.peaks.items()}
 
+    def greatest(self, blob: str) -> float:
+        """Return the largest magnitude of a blob, 0 for one without values."""
+        if blob in self.seen:
+            return self.seen[blob].largest
+        return float(np.max(self.peaks[blob], initial=0)) if blob in self.peaks else 0.0
+
+    def histogram(self, blobs: Iterable[str]) -> Histogram:
+        """Return the histogram of the values of several blobs."""
+        merged = Histogram()
+        for blob in blobs:
+            if blob not in self.seen and blob in self.peaks:
+                self.seen.update(self.count())
+            if blob in self.seen:
+                merged.merge(self.seen[blob])
+        return merged
+
     @property
     def fitted(self) -> int:
         """Return the number of batches, at the start, that weights and biases are fitted on."""
         return len(self.batches) - self.held
 
 
-def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
-    """Run a rewritten graph in float on all batches. Raises ModelError for a value that is not finite."""
+def observe(
+    graph: Graph, batches: Iterable[Batch], seed: int = 0, kept: int | None = None, read: int | None = None
+) -> Observed:
+    """Run a rewritten graph in float on all batches. Raises ModelError for a value that is not finite.
+
+    ``kept``  number of images that are kept, by default KEPT
+    ``read``  number of images for which the inputs of convolutions are kept, by default READ_IMAGES
+    """
+    kept, read = KEPT if kept is None else kept, READ_IMAGES if read is None else read
     observed = Observed(measured(graph))
     for feeds in batches:
         size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
-        keep = observed.images < KEPT
+        keep = observed.images < kept
         observed.images += size
         for blob, array in feeds.items():
             _add(observed, blob, array, None, graph, keep)
@@ -77,15 +105,18 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
                 _add(observed, blob, array, layer, graph, keep)
                 if blob in observed.measured:
                     reference[blob] = array
-            if keep and layer.convolution and len(bottoms) == 1:
+            reads = observed.images <= read or layer.name not in observed.in_front
+            if (keep or reads) and layer.convolution and len(bottoms) == 1:
                 window, group = layer.convolution
-                sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
-                at = places(layer, sums.shape[2:], size, len(observed.batches), seed)
-                observed.rows.setdefault(layer.name, []).append(at_places(sums, at))
-                if observed.images <= READ_IMAGES or layer.name not in observed.in_front:
-                    few = at[:READ_IMAGES, :: ceil_div(at.shape[1], READ)]
-                    read = patches(bottoms[0][:READ_IMAGES], window, group, sums.shape[2:], few)
-                    observed.in_front.setdefault(layer.name, []).append(read)
+                area = tops[0].shape[2:]
+                at = places(layer, area, size, len(observed.batches), seed)
+                if keep:
+                    sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
+                    observed.rows.setdefault(layer.name, []).append(at_places(sums, at))
+                if reads:
+                    few = at[:read, :: ceil_div(at.shape[1], READ)]
+                    rows = patches(bottoms[0][:read], window, group, area, few)
+                    observed.in_front.setdefault(layer.name, []).append(rows)
             if layer.error_sensitive and (observed.images <= BEHIND_IMAGES or layer.name not in observed.in_front):
                 observed.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
         if keep:
@@ -95,6 +126,11 @@ def observe(graph: Graph, batches: Iterable[Batch], seed: int = 0) -> Observed:
     if not observed.images:
         raise UsageError("quantize: there is no calibration image")
     return observed
+
+
+def ranged(observed: Observed, views: Observed) -> Observed:
+    """Return the observations with the ranges, and what else chooses formats, of other images: of ``views``."""
+    return replace(observed, seen=views.seen, in_front=views.in_front)
 
 
 def folded(observed: Observed) -> list[Observed]:
@@ -115,9 +151,12 @@ def folded(observed: Observed) -> list[Observed]:
 def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) -> Observed:
     """Return the observations that result if the channels of some blobs are divided by factors (C,).
 
-    Runs a float pass over the fitting batches. Blobs without a factor keep their statistics.
+    Blobs without a factor keep their statistics. The histograms of the others take a float pass over the fitting batches,
+    which is run on first use.
     """
-    rows, in_front = dict(observed.rows), dict(observed.in_front)
+    rows, in_front, peaks = dict(observed.rows), dict(observed.in_front), dict(observed.peaks)
+    for blob, r in by_blob.items():
+        peaks[blob] = [each / r.astype(np.float32) for each in peaks[blob]]
     for layer in graph.layers:
         if layer.name in rows and layer.tops[0] in by_blob:
             rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
@@ -128,13 +167,21 @@ def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) ->
                 r = np.repeat(r, prod(window.kernel)).reshape(group, 1, -1)
             in_front[layer.name] = [x / r for x in in_front[layer.name]]
     seen = {blob: h for blob, h in observed.seen.items() if blob not in by_blob}
-    for feeds in observed.batches[: observed.fitted]:
+    batches = observed.batches[: observed.fitted]
+    count = partial(_divided, graph, batches, by_blob)
+    return replace(observed, seen=seen, count=count, rows=rows, in_front=in_front, peaks=peaks)
+
+
+def _divided(graph: Graph, batches: Iterable[Batch], by_blob: Mapping[str, Array]) -> dict[str, Histogram]:
+    """Return the histograms of blobs whose channels are divided by factors (C,)."""
+    scales = {blob: (1 / r).astype(np.float32)[:, None, None] for blob, r in by_blob.items()}
+    seen: dict[str, Histogram] = {}
+    for feeds in batches:
         for layer, _, tops in in_float(graph, feeds):
             for blob, array in zip(layer.tops, tops):
-                if blob in by_blob:
-                    scale = (1 / by_blob[blob]).astype(np.float32)
-                    seen.setdefault(blob, Histogram()).add(array * scale[:, None, None])
-    return replace(observed, seen=seen, rows=rows, in_front=in_front)
+                if blob in scales:
+                    seen.setdefault(blob, Histogram()).add(array * scales[blob])
+    return seen
 
 
 def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph, keep: bool) -> None:
@@ -149,7 +196,7 @@ def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph
     if array.ndim == 4:
         top = np.abs(array).max((0, 2, 3), initial=0)
         peaks = observed.peaks.setdefault(blob, [])
-        if keep:
+        if keep or not peaks:
             peaks.append(top)
         else:  # fold batches that are not kept into the last one that is
             peaks[-1] = np.maximum(peaks[-1], top)
@@ -179,7 +226,7 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(exact) if exact.ndim else 1
     a, b = exact.astype(np.float64), quantised.astype(np.float64)
-    if writer.probabilities:
+    if writer.decision == "softmax":
         axis = writer.axis(writer.params.axis, exact.shape)
         p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
         nats = (np.exp(p) * (p - q)).sum(axis)

@@ -113,8 +113,10 @@ def squared_error(seen: Histogram, steps: Array, low: int, high: int) -> Array:
 
 
 def least_error(seen: Histogram, bits: int, scheme: str) -> Format:
-    """Return the format with the least squared error: thresholds down to a fourteenth of the largest value, or six
-    fractions."""
+    """Return the format with the least squared error.
+
+    Candidates are thresholds down to a fourteenth of the largest value, or six fraction lengths.
+    """
     return best(candidates(seen.largest, bits, scheme), lambda formats: _errors(seen, formats))
 
 
@@ -163,9 +165,9 @@ def least_divergence(seen: Histogram, bits: int, scheme: str) -> Format:
 
 
 def divergence(whole: Array, cut: int, levels: int) -> float:
-    """Return KL(p || q) in nats: p is the histogram clipped to ``cut`` bins (outliers in the last), q is p in ``levels``
-    steps, with empty bins kept empty.
+    """Return KL(p || q) in nats for a histogram that is cut.
 
+    p is the histogram clipped to ``cut`` bins (outliers in the last), q is p in ``levels`` steps, with empty bins kept empty.
     Infinite if no value is below the cut.
     """
     inside = whole[:cut]

@@ -17,7 +17,9 @@ DEAR = 5  # number of most expensive layers named
 
 @dataclass(frozen=True)
 class Verdict:
-    """``check``    comparison of the written files with float, on the calibration images
+    """Errors of a quantised network.
+
+    ``check``    comparison of the written files with float, on the calibration images
     ``methods``  method by which each layer's output format was chosen
     """
 
@@ -44,6 +46,7 @@ class Verdict:
             "tried": [{"recipe": recipe.to_json(), "cost": cost} for recipe, cost in r.tried],
             "methods": dict(self.methods),
             "cost_alone": r.costs,
+            "widened": r.widened,
             "on_host_because": built.refused,
             "seconds": r.seconds,
             "seconds_float": r.observing,
@@ -58,6 +61,9 @@ class Verdict:
             f"chosen: {built.recipe}",
             f"cost {r.cost:.4g} on {self.check.images} calibration images, {r.plain:.4g} with plain maxima",
         ]
+        if r.how["bits"] == "mixed":
+            names = ", ".join(r.widened) or "no layer"
+            sentences.append(f"8 bits in {names} ({100 * sum(r.widened.values()):.1f} % of the multiply-accumulates)")
         for a in self.check.agreements:
             top5 = f", top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
             sentences.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")

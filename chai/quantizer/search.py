@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -17,15 +16,18 @@ from ..passes.rewrite import rewrite
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate
+from . import alone
 from .build import Builder, Built
-from .groups import Bits, scores, spelled
-from .observe import batches_of, observe
+from .groups import Bits, Widths, scores, spelled
+from .observe import READ_IMAGES, batches_of, observe, ranged
 from .progress import Known, run_of
 from .recipe import EFFORTS, PLAIN, TOGETHER, Recipe, Stage, changed
 from .walk import Batch
 from .writeback import check_form, save
 
 log = logger("chai.quantizer")
+BUDGET = 0.1  # of the multiply-accumulates
+VIEWS = 2  # of an image
 
 
 @dataclass
@@ -37,8 +39,9 @@ class Result:
     ``plain``    cost of formats that cover the largest values, the usual choice with CHaiDNN
     ``images``   number of all calibration images; ``batches`` holds those that recipes were judged on
     ``costs``    cost by layer if all others ran in float, on a few of those images
+    ``widened``  layers to which mixed widths gave 8 bits, each with its share of the multiply-accumulates
     ``seconds``  wall-clock time, including ``observing`` for the float pass
-    ``how``      the options bits, scheme, effort and seed
+    ``how``      the options bits, budget, scheme, effort and seed
     """
 
     prototxt: Path
@@ -49,6 +52,7 @@ class Result:
     images: int
     batches: list[Batch]
     costs: dict[str, float]
+    widened: dict[str, float]
     seconds: float
     observing: float
     how: dict[str, Any]
@@ -65,11 +69,13 @@ def quantize(
     inputs: Iterable[Any],
     output: str | Path,
     *,
-    bits: Bits = 8,
+    bits: Widths = 8,
+    budget: float = BUDGET,
     scheme: str = "Xilinx",
     effort: str = "normal",
     wider: Mapping[str, int] | None = None,
     limit: int | None = None,
+    views: Iterable[Any] | None = None,
     seed: int = 0,
     overlay: str | Path | None = None,
     chaidnn: bool = False,
@@ -85,7 +91,11 @@ def quantize(
                  Recipes are judged on the first 64 images; ranges use all
     ``output``   the .prototxt to write; the .caffemodel is written next to it
     ``bits``     8 or 6, or three widths, used unchanged: of the network's inputs, weights and other blobs. With a
-                 single 6, inputs, the first layer and blobs that no multiplier reads keep 8
+                 single 6, inputs, the first layer and blobs that no multiplier reads keep 8. "mixed" is 6, with 8 for
+                 the layers that are worth it
+    ``budget``   share of the multiply-accumulates that "mixed" may give 8 bits, 0 to 1
+    ``views``    batches like ``inputs`` on which ranges are chosen instead, see images.resized.views; recipes are judged
+                 and weights are fitted on ``inputs``
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: width of that layer's weights and input
     ``chaidnn``  write only what CHaiDNN itself reads: class scores from average pools then have 8 bits, else float32
@@ -100,7 +110,7 @@ def quantize(
     """
     started = monotonic()
     output = Path(output)
-    _check(output, prototxt, caffemodel, effort, bits)
+    _check(output, prototxt, caffemodel, effort, bits, budget)
     with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net:
         check_form(net.graph.path)
         batches = batches_of((_named(net, b) for b in inputs), limit)
@@ -113,20 +123,33 @@ def quantize(
         placed = {layer.name for layer in graph.layers if not layer.source and where.engine(layer.name) == "fpga"}
         watch("float pass", 0.0)
         observed = observe(graph, chain((first,), batches), seed)
+        if views is not None:
+            seen = observe(graph, (_named(net, b) for b in views), seed, 0, VIEWS * READ_IMAGES)
+            observed = ranged(observed, seen)
         observing = monotonic() - started
-        assert net.overlay is not None
+        target = net.overlay
+        assert target is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))
         single = set() if chaidnn else scores(graph, placed)
-        builder = Builder(
-            graph, net.graph, observed, net.overlay, placed, bits, scheme, wider, seed, progress.tick, single
-        )
-        builder.check_widths(wider or {})
+
+        def builder_of(bits: Bits, wider: Mapping[str, int]) -> Builder:
+            return Builder(graph, net.graph, observed, target, placed, bits, scheme, wider, seed, progress.tick, single)
+
+        wider = dict(wider or {})
+        builder = builder_of(6 if bits == "mixed" else bits, wider)
+        builder.check_widths(wider)
+        widened: dict[str, float] = {}
+        if bits == "mixed":
+            watch("widths", 0.0)
+            widened = alone.widened(builder, builder_of(8, {}), budget, wider.keys())
+            wider.update(dict.fromkeys(widened, 8))
+            builder = builder_of(6, wider)
         choices = {
             "bits": list(bits) if isinstance(bits, tuple) else bits,  # as a journal has them
             "scheme": scheme,
-            "wider": dict(wider or {}),
+            "wider": wider,
             "seed": seed,
-            "overlay": net.overlay.name,
+            "overlay": target.name,
         }
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
@@ -135,22 +158,28 @@ def quantize(
             progress.begin(str(found.recipe))
             found = builder.build(found.recipe)
         note = f"{spelled(bits)}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
-        costs = builder.alone(found) if effort != "fast" else {}
+        costs = alone.of_layers(builder, found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
     seconds = monotonic() - started
-    how = {"bits": bits, "scheme": scheme, "effort": effort, "seed": seed}
+    budgeted = budget if bits == "mixed" else None
+    how = {"bits": bits, "budget": budgeted, "scheme": scheme, "effort": effort, "seed": seed}
+    images = observed.images
     return Result(
-        output, weights, found, tried, plain, observed.images, observed.batches, costs, seconds, observing, how
+        output, weights, found, tried, plain, images, observed.batches, costs, widened, seconds, observing, how
     )
 
 
-def _check(output: Path, prototxt: str | Path, caffemodel: str | Path | None, effort: str, bits: Bits) -> None:
-    if any(width not in (8, 6) for width in (bits if isinstance(bits, tuple) else (bits,))):
-        raise UsageError(f"bits {spelled(bits)}: expected 8 or 6, or three of them")
+def _check(
+    output: Path, prototxt: str | Path, caffemodel: str | Path | None, effort: str, bits: Widths, budget: float
+) -> None:
+    if not 0 <= budget <= 1:
+        raise UsageError(f"budget {budget:g}: expected a share of the multiply-accumulates, 0 to 1")
+    if bits != "mixed" and any(width not in (8, 6) for width in (bits if isinstance(bits, tuple) else (bits,))):
+        raise UsageError(f"bits {spelled(bits)}: expected 8 or 6, three of them, or mixed")
     if effort not in EFFORTS:
         raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")
     if output.suffix != ".prototxt":
-        raise UsageError(f"{str(output)!r}: the output is a .prototxt, its weights go beside it")
+        raise UsageError(f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder")
     if not output.resolve().parent.is_dir():
         raise UsageError(f"there is no folder {str(output.parent)!r} to write into")
     for source in (prototxt, caffemodel or prototxt):
@@ -173,11 +202,11 @@ def _search(
     """
     tried: dict[Recipe, float] = {}
 
-    def attempt(recipe: Recipe) -> Built:
+    def attempt(recipe: Recipe, best: Built | None = None) -> Built:
         progress.begin(str(recipe))
         costs = journal.costs(recipe)
         if costs is None:
-            built = builder.judged(recipe)
+            built = builder.judged(recipe, best)
             journal.add(built)
         else:
             built = Built(recipe, builder.graph, {}, *costs)
@@ -193,7 +222,7 @@ def _search(
         base = best.recipe
         for recipe in changed(base, stage):
             if recipe not in tried:
-                built = attempt(recipe)
+                built = attempt(recipe, best)
                 # among many recipes one always looks better on a few images: require more than chance
                 kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
                 best = built if kept else best
@@ -213,12 +242,10 @@ class _Progress:
         self.total = networks * layers
         self.done = 0
         self.what = ""
-        self._lock = Lock()
 
     def begin(self, what: str) -> None:
         self.what = what
 
     def tick(self) -> None:
-        with self._lock:
-            self.done += 1
-            self.watch(self.what, min(0.99, self.done / self.total))
+        self.done += 1
+        self.watch(self.what, min(0.99, self.done / self.total))

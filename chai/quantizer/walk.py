@@ -6,18 +6,22 @@ schedule, but conversions happen on demand instead of being planned.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
+
+from threadpoolctl import threadpool_limits
 
 from .. import devices
 from ..blob import Shape
-from ..devices.base import Work
+from ..devices.base import Program, Work
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
 from ..passes.infer_shapes import infer_shapes
-from ..plugins import CustomLayer
 from ..runtime.host import run_layer
 from ..tasks.target import Target, Unsupported
 from ..util.lazy_numpy import np
@@ -107,29 +111,39 @@ class Emulation:
         weights and precision_param.
         """
         states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
-        for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
-            if not layer.source:
-                if before is not None:
-                    before(layer, states)
-                self.step(layer, states)
-                if after is not None:
-                    after(layer, states)
-            for state in states:
-                state.drop(b for b in finished if b not in keep)
+        # BLAS threads of several batches would only wait for each other
+        with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
+            for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
+                if not layer.source:
+                    if before is not None:
+                        before(layer, states)
+                    self.step(layer, states, pool.map)
+                    if after is not None:
+                        after(layer, states)
+                for state in states:
+                    state.drop(b for b in finished if b not in keep)
         return states
 
-    def step(self, layer: Layer, states: Sequence[State]) -> None:
-        """Run one layer on all batches."""
+    def step(self, layer: Layer, states: Sequence[State], every: Callable[..., Iterable[None]] = map) -> None:
+        """Run one layer on all batches. Tasks are run by ``every``: map, or an executor's."""
         tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
+        if tasks is not None:
+            run = partial(self._on_device, layer, self._programs(layer, tasks, states))
+            for _ in every(run, states):
+                pass
+            return
         for state in states:
-            if tasks is not None:
-                self._on_device(layer, tasks, state)
-            elif self._takes_codes(layer, state):
-                self._on_codes(layer, state)
-            else:
-                with np.errstate(all="ignore"):
-                    tops, _ = run_layer(layer, [state.value(b) for b in layer.bottoms], state.shapes, 0.0)
-                state.host.update(zip(layer.tops, tops))
+            self._on_host(layer, state)
+
+    def _programs(self, layer: Layer, tasks: list[Task], states: Sequence[State]) -> dict[tuple[Shape, ...], Program]:
+        """Return a program for each size of the layer's inputs: batches differ at most at the end."""
+        sizes = {tuple(state.shapes[b] for b in layer.bottoms): state.shapes for state in states}
+        return {size: self.device.compile(Work(self.overlay, tasks, shapes)) for size, shapes in sizes.items()}
+
+    def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: State) -> None:
+        blobs = {b: state.code(b) for b in layer.bottoms}
+        programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
+        state.codes.update((t, blobs[t]) for t in layer.tops)
 
     def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
         try:
@@ -138,22 +152,11 @@ class Emulation:
             self.refused[layer.name] = str(reason)
             return None
 
-    def _on_device(self, layer: Layer, tasks: list[Task], state: State) -> None:
-        blobs = {b: state.code(b) for b in layer.bottoms}
-        self.device.compile(Work(self.overlay, tasks, state.shapes)).run(blobs)
-        state.codes.update((t, blobs[t]) for t in layer.tops)
-
-    def _takes_codes(self, layer: Layer, state: State) -> bool:
-        shapes = tuple(state.shapes[b] for b in layer.bottoms)
-        there = all(b in state.codes for b in layer.bottoms)
-        return there and isinstance(layer, CustomLayer) and layer.takes_codes(shapes)
-
-    def _on_codes(self, layer: Layer, state: State) -> None:
-        assert isinstance(layer, CustomLayer)
-        bottoms, tops = (tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
-        frame = layer.frame(tuple(state.shapes[b] for b in layer.bottoms), (bottoms, tops))
+    def _on_host(self, layer: Layer, state: State) -> None:
+        coded = all(b in state.codes for b in layer.bottoms)
+        coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
+        bottoms = [state.codes[b] if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
-            results, _ = run_layer(
-                layer, [state.codes[b] for b in layer.bottoms], state.shapes, 0.0, lambda *b: frame.run(b)
-            )
-        state.codes.update(zip(layer.tops, results))
+            compute = layer.on_codes(state.shapes, self.formats) if coded else None
+            tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
+        (state.codes if coded else state.host).update(zip(layer.tops, tops))

@@ -77,8 +77,8 @@ def moments(rows: Array) -> Array:
 
 
 def objective(scaled: Array, codes: Array, moments: Array) -> Array:
-    """Return d H d' of every row, (G, M)."""
-    wrong = scaled - codes
+    """Return d H d' of every row, float32 (G, M)."""
+    wrong = (scaled - codes).astype(np.float32)
     errors: Array = (product(wrong, moments) * wrong).sum(2)
     return errors
 
@@ -91,6 +91,7 @@ def together(scaled: Array, moments: Array, high: int, method: str = "compensate
     nearest = _nearest(scaled, high)
     damped = _damped(moments)
     codes = descend(scaled, TOGETHER[method](scaled, damped, high), damped, high)
+    moments = moments.astype(np.float32)
     better = objective(scaled, codes, moments) <= objective(scaled, nearest, moments)
     return np.where(better[..., None], codes, nearest)
 
@@ -113,8 +114,7 @@ def _spread(scaled: Array, moments: Array, high: int) -> Array:
     later d: rounding from the last row up makes each code optimal given those already rounded, without inverting H.
     """
     order = np.argsort(np.einsum("gkk->gk", moments), 1, kind="stable")
-    rows = np.take_along_axis(np.take_along_axis(moments, order[:, :, None], 1), order[:, None, :], 2)
-    lower = np.linalg.cholesky(rows)
+    lower = np.linalg.cholesky(np.stack([h.take(at, 0).take(at, 1) for h, at in zip(moments, order)]))
     unit = (lower / np.einsum("gkk->gk", lower)[:, None, :]).astype(np.float32)
     exact = np.take_along_axis(_by_column(scaled), order[:, :, None], 1)
     targets, codes = exact.copy(), np.empty_like(exact)
@@ -131,8 +131,9 @@ def _spread(scaled: Array, moments: Array, high: int) -> Array:
 
 
 def _learned(scaled: Array, moments: Array, high: int) -> Array:
-    """Round up or down by AdaRound on the quadratic form: Adam optimises the argument of a sigmoid per weight, and a
-    growing penalty drives undecided weights to 0 or 1.
+    """Round up or down by AdaRound on the quadratic form.
+
+    Adam optimises the argument of a sigmoid per weight, and a growing penalty drives undecided weights to 0 or 1.
     """
     below = np.clip(np.floor(scaled), -high, high).astype(np.float32)
     exact = scaled.astype(np.float32)
@@ -168,15 +169,16 @@ def descend(scaled: Array, codes: Array, moments: Array, high: int, passes: int 
     inverse = 1 / np.einsum("gkk->gk", h)[..., None]
     gradient = product(h, _by_column(scaled) - rounded)
     length = h.shape[1]
-    for _ in range(passes):
+    for number in range(passes):
         for first in range(0, length, BLOCK):
             last = min(first + BLOCK, length)
             part, before = gradient[:, first:last].copy(), rounded[:, first:last].copy()
             for k in range(first, last):
                 old = rounded[:, k].copy()
                 rounded[:, k] = np.minimum(np.maximum(np.rint(old + part[:, k - first] * inverse[:, k]), -high), high)
-                part -= h[:, first:last, k, None] * (rounded[:, k] - old)[:, None]
-            gradient -= product(h[:, :, first:last], rounded[:, first:last] - before)
+                part[:, k - first :] -= h[:, k:last, k, None] * (rounded[:, k] - old)[:, None]
+            again = 0 if number + 1 < passes else last  # columns whose turn is still to come
+            gradient[:, again:] -= product(h[:, again:, first:last], rounded[:, first:last] - before)
     return rounded.transpose(0, 2, 1).astype(np.float64)
 
 

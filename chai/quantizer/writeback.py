@@ -1,26 +1,27 @@
 """Write the quantised network: the user's prototxt with a precision_param in every layer, and a caffemodel.
 
-Only precision_params are inserted or replaced; every other character of the text is preserved.
+Only precision_params are inserted or replaced, and composed layers replaced by their parts; every other character of the
+text is preserved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from ..graph import Graph, Layer
+from ..graph import Composed, Graph, Layer
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
 from ..parser.text import Block, Field, Scalar, parse, read_source
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np
+from ..util.source import Source
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..util.source import Source
 
 _FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's name for the same
 _WIDTH = 100
@@ -64,22 +65,44 @@ def _decoded(path: Path) -> tuple[str, str]:
 
 
 def annotated(source: Source, graph: Graph, formats: Mapping[str, Precision]) -> str:
-    """Return the text with a precision_param for each layer in ``given``; all former ones of ``graph`` are removed."""
-    tree = _tree(source)
-    lines = {layer.name: layer.place for layer in graph.layers}
+    """Return the text with a precision_param for each layer in ``formats``; all former ones of ``graph`` are removed."""
+    places = {layer.name: layer.place for layer in graph.layers}
+    places.update((name, composed.place) for name, composed in graph.composed.items())
     edits: list[tuple[int, int, str]] = []
-    for field in tree.fields:
-        if field.name not in ("layer", "layers") or not isinstance(field.value, Block):
-            continue
-        name = next((f.value for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)), None)
-        if name is None or lines.get(name.text) != f"{source.path}:{source.where(name.start)[0]}":
+    for field, name in _layers(_tree(source)):
+        if places.get(name.text) != f"{source.path}:{source.where(name.start)[0]}":
             continue  # a layer of another phase
-        edits += _edits(source, field, formats.get(name.text))
+        if name.text in graph.composed:
+            parts = _parts(graph.composed[name.text], formats)
+            ending = "\r\n" if "\r\n" in source.text else "\n"
+            edits.append((field.start, field.value.end, parts.replace("\n", ending)))
+        else:
+            edits += _edits(source, field, formats.get(name.text))
+    return STAMP.sub("", _edited(source.text, edits), count=1)
+
+
+def _layers(tree: Block) -> Iterator[tuple[Field, Scalar]]:
+    """Yield the layers of a network with their names."""
+    for field in tree.fields:
+        if field.name in ("layer", "layers") and isinstance(field.value, Block):
+            yield from (
+                (field, f.value) for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)
+            )
+
+
+def _parts(composed: Composed, formats: Mapping[str, Precision]) -> str:
+    """Return the parts of a composed layer as plain layers with their formats."""
+    source = Source(composed.text, composed.type)
+    edits = [edit for field, name in _layers(parse(source)) for edit in _edits(source, field, formats.get(name.text))]
+    return _edited(source.text, edits).rstrip()
+
+
+def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
     pieces, at = [], 0
     for start, end, new in sorted(edits):
-        pieces += [source.text[at:start], new]
+        pieces += [text[at:start], new]
         at = end
-    return STAMP.sub("", "".join(pieces) + source.text[at:], count=1)
+    return "".join(pieces) + text[at:]
 
 
 def check_form(path: str | Path) -> None:

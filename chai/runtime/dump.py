@@ -31,8 +31,10 @@ def dump(blob: str, layer: str, array: Array) -> None:
 
 
 def read_dump(folder: Path, blob: str, layer: str) -> Array:
-    """Return the array that ``dump`` wrote for a blob. Raises UsageError if the file is missing or has codes of a
-    device."""
+    """Return the array that ``dump`` wrote for a blob.
+
+    Raises UsageError if the file is missing or has codes of a device.
+    """
     file = _file(folder, blob, layer)
     if not file.is_file():
         raise UsageError(f"there is no {file}", hint=f"run the network with CHAI_DUMP={folder}")

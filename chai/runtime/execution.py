@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,15 +13,14 @@ from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..codegen.chain import codes_of
+from ..blob import codes_of
 from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
-from ..graph import Layer
 from ..kernels.codes import pack, unpack
+from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Unpack
-from ..plugins import CustomLayer
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
 from .dump import dump
@@ -97,7 +96,7 @@ class Execution:
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, ())
             elif isinstance(step, HostStep) and step.codes:
-                self._on_codes(step.layer)  # compiled now, not at the first image
+                step.layer.on_codes(self.shapes, self.formats)  # compiled now, not at the first image
 
     def close(self) -> None:
         """Release the Programs' resources on the device as soon as no batch is running."""
@@ -238,16 +237,19 @@ class Execution:
 
     def _convert(self, step: Pack | Unpack, slot: Slot) -> StepTime:
         begin = perf_counter()
-        values = slot.side(step.source)[step.blob]
+        ((_, source),), ((_, target),) = step.reads, step.writes
+        values = slot.side(step.source)[source]
         result = self._pack(step, values) if isinstance(step, Pack) else unpack(values, step.format)
-        slot.side(step.target)[step.blob] = result
+        slot.side(step.target)[target] = result
         ms, at = (perf_counter() - begin) * 1000, (begin - slot.started) * 1000
         name = f"{step.type} {self.graph.caffe_name(step.blob)}"
         return StepTime(name, step.type, "host", ms, 0, result.nbytes, (step.blob,), (step.blob,), at)
 
     def _pack(self, step: Pack, values: Array) -> Array:
         try:
-            return pack(values, step.format)
+            codes = pack(values, step.format)
+            zero = int(pack(np.zeros(1, np.float32), step.format)[0])
+            return codes if step.unfold is None else unfolded(codes, step.unfold, zero)
         except ModelError as error:
             writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
@@ -255,17 +257,10 @@ class Execution:
 
     def _host(self, step: HostStep, slot: Slot) -> StepTime:
         layer, side = step.layer, slot.side(step.side)
-        compute = self._on_codes(layer) if step.codes else None
+        compute = layer.on_codes(self.shapes, self.formats) if step.codes else None
         tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
         side.update(zip(layer.tops, tops))
         return timed
-
-    def _on_codes(self, layer: Layer) -> Callable[..., tuple[Array, ...]]:
-        """Return a custom layer's forward from codes to codes."""
-        assert isinstance(layer, CustomLayer)
-        formats = tuple(tuple(self.formats[b] for b in side) for side in (layer.bottoms, layer.tops))
-        frame = layer.frame(tuple(self.shapes[b] for b in layer.bottoms), (formats[0], formats[1]))
-        return lambda *bottoms: frame.run(bottoms)
 
     def _device(self, i: int, step: DeviceStep, programs: list[Program], slot: Slot) -> list[StepTime]:
         ran = []
@@ -291,7 +286,8 @@ class Execution:
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
         macs, written = sum(s.macs for s in rows), sum(s.bytes for s in rows)
         device = None if None in own else fsum(ms for ms in own if ms is not None)
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device)]
+        layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
+        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device, layers)]
 
     def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
         """Dump the layers' tops; a part of a larger blob gets a view of its own, which other steps read."""
@@ -316,9 +312,17 @@ class Execution:
         written = prod(self.shapes[task.output])  # one byte per code
         joint = task.output in self.schedule.shapes  # several layers as one Task
         parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
-        together = [layer.name for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
-        name = " & ".join(together) or task.origin[0]
-        return StepTime(name, task.kind, "fpga", 0.0, macs, written, task.inputs, (task.output,))
+        together = [layer for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
+        name = " & ".join(layer.name for layer in together) or task.origin[0]
+        layers = tuple(name for layer in together for name in layer.origin) or task.origin
+        reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
+
+    @cached_property
+    def _packed(self) -> dict[str, str]:
+        """Network blobs by the names of their codes, which differ if they are unfolded."""
+        packs = (step for step in self.schedule.steps if isinstance(step, Pack))
+        return {coded: step.blob for step in packs for _, coded in step.writes}
 
     def _check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""

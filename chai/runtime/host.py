@@ -52,8 +52,18 @@ def run_layer(
         dump(blob, layer.name, top)
     macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
     written = sum(t.nbytes for t in tops)
-    at = (begin - started) * 1000
-    return tops, StepTime(layer.name, layer.type, layer.engine, ms, macs, written, layer.bottoms, layer.tops, at)
+    return tops, StepTime(
+        layer.name,
+        layer.type,
+        layer.engine,
+        ms,
+        macs,
+        written,
+        layer.bottoms,
+        layer.tops,
+        (begin - started) * 1000,
+        layers=layer.origin,
+    )
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:

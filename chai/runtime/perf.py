@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -14,11 +14,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
+from ..graph import Composed
 from ..util import html
 from ..util.files import complete
 from ..util.log import logger
 from ..util.table import Table, plain
 from ..util.text import csv_cell, tell, visible
+from .composed import Entry, conversions, entries
 from .step_time import StepTime as StepTime, picture
 
 log = logger("chai.perf")
@@ -74,7 +76,8 @@ class PerfInfo:
 
     ``wall_ms`` is from the call of ``forward`` to its return, without the preparation for a new input size. It includes
     ``feed_ms`` before the first step (checking the inputs) and ``between_ms`` between the steps and after the last one
-    (looking up, keeping and dropping blobs). A ``summary`` has its single passes in ``passes``.
+    (looking up, keeping and dropping blobs). A ``summary`` has its single passes in ``passes``. ``composed`` are the
+    network's composed layers, which have no step of their own: their parts have.
     """
 
     steps: tuple[StepTime, ...] = ()
@@ -85,6 +88,7 @@ class PerfInfo:
     feed_ms: float = 0.0
     between_ms: float = 0.0
     passes: tuple[PerfInfo, ...] = field(default=(), repr=False)
+    composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
 
     @property
     def custom(self) -> tuple[StepTime, ...]:
@@ -136,9 +140,12 @@ class PerfInfo:
         A blob is converted once for all its readers, but the conversion counts here in full for each layer that needs
         it, as it would remain without the others. So these numbers do not add up over layers; those of ``shares`` do.
         """
-        unpack = fsum(s.ms for s in self.steps if s.kind == "unpack" and not set(s.writes).isdisjoint(step.reads))
-        pack = fsum(s.ms for s in self.steps if s.kind == "pack" and not set(s.reads).isdisjoint(step.writes))
-        return unpack, pack
+        return conversions(step, self.steps)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Custom and composed layers, in order, with their conversions."""
+        return tuple(entries(self.steps, self.composed))
 
     def text(self, style: str = "chaidnn") -> str:
         """Return a report of custom layers with their conversions in milliseconds, with a newline at the end.
@@ -146,15 +153,18 @@ class PerfInfo:
         ``style`` "chaidnn" has exactly the text that CHaiDNN prints. The numbers are correct where CHaiDNN's are not: it
         uses the neighbours in its queue, so it misses all but one Unpack of a layer with several bottoms, and repeats
         the previous layer's numbers for a layer without neighbours. ``style`` "docs" is the form in CHaiDNN's
-        documentation, which begins with the throughput. Raises UsageError for another style.
+        documentation, which begins with the throughput. A composed layer is shown as a custom one, with a line for each
+        of its steps. Raises UsageError for another style.
         """
         if style not in FORMS:
             raise UsageError(f"style {style!r}: expected {' or '.join(FORMS)}")
         head, form, digits = FORMS[style]
-        text = head.format(len(self.custom), self.images_per_second)
-        for i, step in enumerate(self.custom, 1):
-            unpack, pack = self.conversions(step)
-            text += form.format(i, visible(step.name), *(round(ms, digits) for ms in (unpack, step.ms, pack)))
+        listed = self.entries
+        text = head.format(len(listed), self.images_per_second)
+        for i, entry in enumerate(listed, 1):
+            times = (round(ms, digits) for ms in (entry.unpack, entry.own, entry.pack))
+            end = "\n" if form.endswith("\n\n") else ""
+            text += form.format(i, visible(entry.name), *times).removesuffix(end) + "".join(_parts(entry, digits)) + end
         return text
 
     def tables(self) -> tuple[Table, Table]:
@@ -167,6 +177,11 @@ class PerfInfo:
             if share.steps or share.ms:
                 times = [p.total_ms if kind == "total" else p.shares[kind].ms for p in self.passes or (self,)]
                 rows.append((kind, str(share.steps or "-"), *self._cells(times), f"{share.percent:.1f}"))
+        for name in self.composed:
+            found = [e for p in self.passes or (self,) for e in p.entries if e.name == name]
+            times = [e.own for e in found]
+            percent = self._percent(spread(times).median) if times else 0.0
+            rows.append((name, str(len(found[-1].steps)), *self._cells(times), f"{percent:.1f}"))
         return steps, Table(("time of", "steps", *ms, "%"), rows, "l" + "r" * (len(ms) + 2))
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
@@ -187,8 +202,10 @@ class PerfInfo:
         return 100 * ms / (fsum((self.steps_ms, self.feed_ms, self.between_ms)) or 1.0)
 
     def throughput(self) -> str:
-        """Return one line: time of the pass, images, images per second. If an accelerator measured its own time, its
-        share of the overlay's steps follows: the rest is moving blobs and waiting."""
+        """Return one line: time of the pass, images, images per second.
+
+        If an accelerator measured its own time, its share of the overlay's steps follows: the rest is moving blobs and waiting.
+        """
         line = f"wall {self.wall_ms:.3f} ms"
         if self.passes:
             _, least, p90 = spread([p.wall_ms for p in self.passes])
@@ -224,15 +241,20 @@ class PerfInfo:
     def to_json(self) -> dict[str, Any]:
         """Return the fields, and the content of ``text`` and ``tables``, as numbers and strings for json.dumps.
 
-        ``custom_layers`` are {name, unpack_ms, custom_ms, pack_ms}, ``shares`` {kind: {steps, ms, percent}}. ``passes``
-        counts those measured; ``wall`` and, in the order of the table, ``rows`` have {median, min, p90} of them.
+        ``custom_layers`` are {name, unpack_ms, custom_ms, pack_ms, parts}, the last the names of a composed layer's
+        steps; ``shares`` are {kind: {steps, ms, percent}}. ``passes`` counts those measured; ``wall`` and, in the order
+        of the table, ``rows`` have {median, min, p90} of them.
         """
         custom = []
-        for step in self.custom:
-            unpack, pack = self.conversions(step)
-            custom.append({"name": step.name, "unpack_ms": unpack, "custom_ms": step.ms, "pack_ms": pack})
+        for e in self.entries:
+            parts = [step.name for step in (*e.steps, *e.shared)]
+            custom.append(
+                {"name": e.name, "unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack, "parts": parts}
+            )
+        fields = asdict(replace(self, passes=(), composed={}))
+        del fields["composed"]
         return {
-            **asdict(replace(self, passes=())),
+            **fields,
             "ms_per_image": self.ms_per_image,
             "images_per_second": self.images_per_second,
             "steps_ms": self.steps_ms,
@@ -328,6 +350,14 @@ def _summed(rows: Sequence[StepTime]) -> StepTime:
     )
 
 
+def _parts(entry: Entry, digits: int) -> Iterator[str]:
+    """Yield a line for each step of a composed layer."""
+    for step in entry.steps:
+        yield f"[PERFM]   {visible(step.name)} ({step.engine}) Latency : {round(step.ms, digits):.{digits}f} ms\n"
+    for step in entry.shared:
+        yield f"[PERFM]   {visible(step.name)} ({step.engine}), together with other layers\n"
+
+
 def _labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:
     """Yield each row with a label that is the same in every pass, as lanes may finish their steps in any order."""
     seen: Counter[tuple[str, str]] = Counter()
@@ -346,6 +376,7 @@ def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - C
     shown = perf
     if not perf.wall_ms:
         log.warning("%s: no forward pass was run yet, so nothing was measured", net.name)
-        shown = PerfInfo(tuple(StepTime(x.name, x.type, x.engine, 0.0, 0, 0) for x in net.graph.layers))
+        steps = [StepTime(x.name, x.type, x.engine, 0.0, 0, 0, layers=x.origin) for x in net.graph.layers]
+        shown = PerfInfo(tuple(steps), composed=net.graph.composed)
     tell(sys.stderr, *shown.text(style).removesuffix("\n").split("\n"))
     return perf

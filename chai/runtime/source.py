@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Device
     from ..fixed import Format
-    from ..images.preprocess import Card
     from ..overlay import Overlay
+    from ..zoo.card import Card
     from .execution import Execution
 
 log = logger("chai")
@@ -148,7 +148,7 @@ class PrototxtSource:
 
     @cached_property
     def card(self) -> Card:
-        from ..images.preprocess import read_card
+        from ..zoo.card import read_card
 
         return read_card(self.graph.path)
 
@@ -184,8 +184,8 @@ class PrototxtSource:
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             _check_size(layer.name, expected)
-            if self.weights is not None and layer.name not in filled and layer.name in self.weights:
-                stored = self.weights.load(layer.name)
+            stored = self.weights.blobs_of(layer) if self.weights is not None and layer.name not in filled else []
+            if stored:
                 layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
                 self._random.append(layer.name)
@@ -277,6 +277,7 @@ class PrototxtSource:
         self._forget()
         for layer in self.graph.layers:
             layer.blobs = []
+            layer.close()
 
 
 def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:

@@ -18,6 +18,7 @@ class StepTime:
 
     ``reads`` and ``writes`` are blob ids; a Pack or Unpack reads and writes the same one. ``begin`` is in milliseconds
     from the start of the pass. ``device_ms`` is the part of ``ms`` that the accelerator counted itself, None if unknown.
+    ``layers`` are the prototxt layers that it computes, none for a conversion.
     """
 
     name: str
@@ -30,6 +31,7 @@ class StepTime:
     writes: tuple[str, ...] = ()
     begin: float = 0.0
     device_ms: float | None = None
+    layers: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..overlay import Limits, Overlay
     from .fields import Encoded, Memory
     from .probe import Maker, Probe
+    from .unfold import Unfold
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,7 @@ class Task:
     """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
     ``images`` (first, count) are those of its blobs that it works on; None for all.
+    ``zero_weights`` is the number of weights that are not a layer's but zeros added by a rewrite; ``macs`` leaves them out.
 
     How to add a kind: add a file to this folder with a frozen dataclass derived from Task. It needs no registration.
 
@@ -52,6 +54,7 @@ class Task:
     output: str
     origin: tuple[str, ...]
     images: tuple[int, int] | None = field(default=None, kw_only=True)
+    zero_weights: int = field(default=0, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
         """Return the output's codes (int8, NCHW) for the inputs' codes: the definition of this kind."""
@@ -69,7 +72,7 @@ class Task:
         """Return the input's position in the output, for a Task that only copies codes; None if it changes codes."""
         return None
 
-    def plain(self) -> Task:
+    def plain(self) -> Self:
         """Return the Task in its canonical form."""
         return self
 
@@ -130,7 +133,19 @@ class Task:
         """Return the Task with these field values, the inverse of ``fields``. Raises DeviceError if there is none."""
         raise NotImplementedError(cls.kind)
 
-    # -- merging
+    # -- rewriting
+
+    def joined(self, overlay: Overlay) -> Task:
+        """Return the Task with groups of channels as the overlay can read them."""
+        return self
+
+    def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
+        """Return how to unfold the input, a blob of shape ``source``, if the Task is then faster; else None."""
+        return None
+
+    def unfolded(self, unfold: Unfold, blob: str) -> Task:
+        """Return the Task that computes the same from the unfolded input ``blob``."""
+        raise NotImplementedError(self.kind)
 
     def merge_key(self) -> Hashable | None:
         """Return a key that is equal for Tasks whose channels can be merged into one Task; None if this kind cannot."""

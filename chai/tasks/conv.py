@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
-from ..fixed import Requantization, quantize_bias, quantize_weights, requantize, weight_steps
+from ..fixed import Requantization, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
-from ..overlay.weights import Packed, Unpacked, block_bytes, weight_bytes
+from ..overlay.layout import image_bytes
+from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, weight_bytes
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from . import Task
-from .fields import clamp, from_table, table, view, window_fields, window_of
+from .fields import clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
 from .probe import SIZE, SLOPE
-from .tiling import array_cycles, tiling, weight_traffic
+from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
+from .unfold import Unfold
 from .window import Window
 
 if TYPE_CHECKING:
@@ -54,6 +58,9 @@ class AffineLimits(Limits):
 class Conv(Task):
     """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
 
+    ``zero`` is the input's zero point: padding has this code, and ``bias`` includes - zero * sum of the channel's weights,
+    so that the accumulator is the true sum.
+
     Packed weights are in the overlay's order; ``np.asarray`` makes an array of them. Constants of a descriptor: the weights
     (``pack_weights``), then one record of the table per output channel.
     """
@@ -65,6 +72,7 @@ class Conv(Task):
     window: Window
     group: int
     requantization: Requantization
+    zero: int = 0
 
     def define(self, *codes: Array) -> Array:
         x = codes[0].astype(np.int64)
@@ -72,7 +80,7 @@ class Conv(Task):
         m, cg = self.weights.shape[:2]
         (ph, pw), (sh, sw), (dh, dw) = self.window.pad, self.window.stride, self.window.dilation
         oh, ow = self.window.sizes((h, w))
-        padded = np.zeros((n, c, h + 2 * ph, w + 2 * pw), np.int64)
+        padded = np.full((n, c, h + 2 * ph, w + 2 * pw), self.zero, np.int64)
         padded[:, :, ph : ph + h, pw : pw + w] = x
         accumulator = np.zeros((n, self.group, m // self.group, oh * ow), np.int64)
         weights = (
@@ -89,7 +97,7 @@ class Conv(Task):
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
         images = self.images[1] if self.images else shapes[0][0]
-        return int(images * self.weights.size * oh * ow)
+        return int(images * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
     def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
@@ -132,6 +140,7 @@ class Conv(Task):
             **memory.view(self.output).output(),
             **window,
             **clamp(r, r.negative is not None),
+            **zero_points(input=self.zero),
             "group": self.group,
             "tile_rows": tile.rows,
             "tile_columns": tile.columns,
@@ -155,11 +164,45 @@ class Conv(Task):
         start = memory.constants.at("weights", values["weights"], weight_bytes(shape, group, array))
         weights = Packed(memory.constants.source, start, shape, group, array)
         bias, r = from_table(values, memory, (m, 1, 1))
-        return cls((input,), output, (), weights, bias, window, group, r)
+        return cls((input,), output, (), weights, bias, window, group, r, zero_point(values, "input"))
+
+    def joined(self, overlay: Overlay) -> Conv:
+        count = groups_to_join(self.weights.shape, self.group, overlay)
+        if count == 1:
+            return self
+        weights = block_diagonal(np.asarray(self.weights), self.group, count)
+        zeros = self.zero_weights + weights.size - self.weights.size
+        return replace(self, weights=weights, group=self.group // count, zero_weights=zeros)
+
+    def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
+        """Return the Unfold with the fewest passes, at equal passes that with the smaller blob; None if that is the plain one.
+
+        A blob of more than 1.1 times the image at full words of the array's inputs is not considered.
+        """
+        window, inputs, layout = self.window, overlay.array.inputs, overlay.layout
+        limits = self.limits(overlay)
+        if self.group > 1 or source[1] >= inputs or window.dilation != (1, 1):
+            return None
+        found: dict[tuple[int, int], Unfold | None] = {}
+        found[prod(window.kernel), image_bytes(source, layout)] = None
+        for rows in Unfold.choices(window):
+            unfold = Unfold(window, rows)
+            shape = unfold.shape(source)
+            size = image_bytes(shape, layout)
+            fits = limits is not None and shape[1] <= limits.channels_max and max(shape[2:]) <= limits.size_max
+            fits = fits and beyond_ring(overlay, unfold.kernel, (1, shape[1], 1, 1), 1, shape) is None
+            if fits and size <= 1.1 * prod(source[2:]) * inputs:
+                found.setdefault((unfold.kernel.kernel[0] * ceil_div(shape[1], inputs), size), unfold)
+        return found[min(found)]
+
+    def unfolded(self, unfold: Unfold, blob: str) -> Conv:
+        weights = unfold.weights(np.asarray(self.weights))
+        zeros = self.zero_weights + weights.size - self.weights.size
+        return replace(self, inputs=(blob,), weights=weights, window=unfold.kernel, zero_weights=zeros)
 
     def merge_key(self) -> Hashable | None:
         r = self.requantization
-        alike = self.inputs, self.window, r.shift, r.low, r.high, r.negative is None
+        alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None
         return alike if self.group == 1 else None
 
     @classmethod
@@ -177,6 +220,7 @@ class Conv(Task):
             first,
             output=output,
             origin=tuple(name for part in parts for name in part.origin),
+            zero_weights=sum(part.zero_weights + gap * prod(part.weights.shape[1:]) for part, gap in zip(parts, gaps)),
             weights=padded(np.asarray(part.weights) for part in parts),
             bias=padded(part.bias for part in parts),
             requantization=replace(first.requantization, multiplier=above, negative=negative),
@@ -200,6 +244,8 @@ class Conv(Task):
             yield cls._probe(maker, "conv depthwise", inputs, inputs, plain, group=inputs, slope=0)
         if limits.leaky:
             yield cls._probe(maker, "conv leaky", inputs, outputs, plain, slope=SLOPE)
+        for unsigned in maker.unsigned:
+            yield cls._probe(maker, f"conv unsigned {unsigned}", inputs, outputs, plain, unsigned=unsigned)
 
     @classmethod
     def _probe(
@@ -211,17 +257,19 @@ class Conv(Task):
         window: Window,
         group: int = 1,
         slope: float | None = None,
+        unsigned: str = "",
     ) -> Probe[Self]:
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
         shapes = {"x": (maker.batch, inputs, *SIZE), "y": (maker.batch, outputs, *window.sizes(SIZE))}
-        target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5)
-        steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, target.formats["x"].step)
+        target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
+        source = target.formats["x"]
+        steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
         codes = quantize_weights(weights, steps, maker.bits)
-        steps = steps * target.formats["x"].step
-        bias = quantize_bias(maker.random.standard_normal(outputs), steps)
+        codes, bias, steps = target.checked(codes, maker.random.standard_normal(outputs), steps * source.step, source)
         r = target.requantization(steps.reshape(-1, 1, 1), "y", slope)
-        return maker.probe(name, cls(("x",), "y", (cls.kind,), codes, bias, window, group, r), target)
+        task = cls(("x",), "y", (cls.kind,), codes, bias, window, group, r, source.zero)
+        return maker.probe(name, task, target)
 
 
 def _window(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:
@@ -247,4 +295,6 @@ class Affine(Conv):
         if cls.limits(maker.overlay):
             channels = maker.step + 3
             window = Window((1, 1), (1, 1), (0, 0))
-            yield cls._probe(maker, "affine", channels, channels, window, group=channels)
+            for unsigned in ("", *maker.unsigned):
+                name = f"affine unsigned {unsigned}" if unsigned else "affine"
+                yield cls._probe(maker, name, channels, channels, window, group=channels, unsigned=unsigned)

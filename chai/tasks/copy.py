@@ -12,7 +12,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Limits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, clamp, flat_multipliers, same, view
+from .fields import as_it_is, clamp, flat_multipliers, same, view, zero_point, zero_points
 from .probe import SIZE
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class CopyLimits(Limits):
 class Copy(Task):
     """Writes the channels of its output from ``first``; with ``requantization`` None the codes are unchanged.
 
+    ``zero`` is the input's zero point, which is subtracted first; unchanged codes need none.
     A descriptor has one ``factor`` and no table; unchanged codes have factor 1, shift 0, clamp -128..127.
     """
 
@@ -40,9 +41,12 @@ class Copy(Task):
     in_parts = True
     first: int
     requantization: Requantization | None
+    zero: int = 0
 
     def define(self, *codes: Array) -> Array:
-        return codes[0] if self.requantization is None else requantize(codes[0], self.requantization)
+        if self.requantization is None:
+            return codes[0]
+        return requantize(codes[0].astype(np.int64) - self.zero, self.requantization)
 
     def written(self, output: Array, channels: int) -> Array:
         return output[:, self.first : self.first + channels]
@@ -53,8 +57,9 @@ class Copy(Task):
     def as_view(self) -> View | None:
         return View(self.output, self.first) if self.requantization is None else None
 
-    def plain(self) -> Task:
-        return replace(self, requantization=None) if same(self.requantization, as_it_is()) else self
+    def plain(self) -> Self:
+        unchanged = self.requantization is None or (not self.zero and same(self.requantization, as_it_is()))
+        return replace(self, requantization=None, zero=0) if unchanged else self
 
     @classmethod
     def limits(cls, overlay: Overlay) -> CopyLimits | None:
@@ -73,6 +78,7 @@ class Copy(Task):
         part = whole._replace(address=start, channels=source.channels)
         r = self.requantization or as_it_is()
         values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
+        values |= zero_points(input=self.zero if self.requantization else 0)
         values["factor"] = flat_multipliers("factor", r.multiplier, ())[0]
         values["negative"] = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
         return values, ()
@@ -83,9 +89,10 @@ class Copy(Task):
         output = memory.around(part)
         first = (part.address - memory.view(output).address) // part.pitch * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None
-        r = Requantization(np.array(values["factor"]), values["shift"], values["low"], values["high"], below)
+        numbers = values["shift"], values["low"], values["high"]
+        r = Requantization(np.array(values["factor"]), *numbers, below, zero_point(values, "output"))
         inputs = (memory.find(view(values, "input")),)
-        return cls(inputs, output, (), first, None if same(r, as_it_is()) else r)
+        return cls(inputs, output, (), first, r, zero_point(values, "input")).plain()
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
@@ -96,6 +103,10 @@ class Copy(Task):
         shape = maker.batch, maker.step + 3, *SIZE
         whole = maker.batch, limits.channel_step + shape[1] + 5, *SIZE
         target = maker.target({"x": shape, "y": whole}, largest=0.6)
-        r = target.requantization(np.array(target.formats["x"].step), "y", None)
         yield maker.probe("copy", cls(("x",), "y", ("copy",), limits.channel_step, None), target)
-        yield maker.probe("copy rescaled", cls(("x",), "y", ("copy",), limits.channel_step, r), target)
+        for unsigned in ("", *maker.unsigned):
+            target = maker.target({"x": shape, "y": whole}, largest=0.6, unsigned=unsigned)
+            source = target.formats["x"]
+            r = target.requantization(np.array(source.step), "y", None)
+            name = f"copy rescaled unsigned {unsigned}" if unsigned else "copy rescaled"
+            yield maker.probe(name, cls(("x",), "y", ("copy",), limits.channel_step, r, source.zero), target)

@@ -1,9 +1,9 @@
-"""Eltwise: v = sum of x_i * m_i, rounded once."""
+"""Eltwise: v = sum of (x_i - zero_i) * m_i, rounded once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
@@ -11,7 +11,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Limits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import clamp, same_multipliers, view
+from .fields import clamp, same_multipliers, view, zero_point, zero_points
 from .probe import SIZE, SLOPE
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Eltwise(Task):
     """``factors`` are the signed multipliers of the inputs, at the shift of ``requantization``.
 
     The multiplier of ``requantization`` is 1; a leaky ReLU has separate multipliers for negative sums: ``negative``.
+    ``zeros`` are the inputs' zero points; () if all are 0.
     A descriptor holds both as fields, for two inputs, and has no table.
     """
 
@@ -44,13 +45,18 @@ class Eltwise(Task):
     factors: tuple[int, ...]
     negative: tuple[int, ...] | None
     requantization: Requantization
+    zeros: tuple[int, ...] = ()
 
     def define(self, *codes: Array) -> Array:
-        total = sum(x.astype(np.int64) * m for x, m in zip(codes, self.factors))
+        values = [x.astype(np.int64) - zero for x, zero in zip(codes, self.plain().zeros)]
+        total = sum(x * m for x, m in zip(values, self.factors))
         if self.negative is not None:
-            below = sum(x.astype(np.int64) * m for x, m in zip(codes, self.negative))
+            below = sum(x * m for x, m in zip(values, self.negative))
             total = np.where(np.asarray(total) < 0, below, total)
         return requantize(np.asarray(total), self.requantization)
+
+    def plain(self) -> Self:
+        return replace(self, zeros=self.zeros or (0,) * len(self.inputs))
 
     @classmethod
     def limits(cls, overlay: Overlay) -> EltwiseLimits | None:
@@ -61,7 +67,7 @@ class Eltwise(Task):
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
         r = self.requantization
         if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
-            raise DeviceError("factor: an eltwise has no multiplier behind its sum")
+            raise DeviceError("factor: an eltwise has no multiplier after its sum")
         source, second = (memory.view(blob) for blob in self.inputs)
         shape = memory.shape(self.inputs[0])
         if memory.shape(self.inputs[1]) != shape:
@@ -73,6 +79,7 @@ class Eltwise(Task):
             **second.place("second"),
             **memory.view(self.output).output(),
             **clamp(r, self.negative is not None),
+            **zero_points(**dict(zip(("input", "second"), self.zeros))),
             **dict(zip(("factor", "second_factor", "negative", "second_negative"), (*self.factors, *below))),
         }, ()
 
@@ -81,8 +88,10 @@ class Eltwise(Task):
         inputs = memory.find(view(values, "input")), memory.find(view(values, "second", "input"))
         factors = values["factor"], values["second_factor"]
         negative = (values["negative"], values["second_negative"]) if values["leaky"] else None
-        r = Requantization(np.array(1), values["shift"], values["low"], values["high"])
-        return cls(inputs, memory.find(view(values, "output")), (), factors, negative, r)
+        numbers = values["shift"], values["low"], values["high"]
+        r = Requantization(np.array(1), *numbers, zero=zero_point(values, "output"))
+        zeros = zero_point(values, "input"), zero_point(values, "second")
+        return cls(inputs, memory.find(view(values, "output")), (), factors, negative, r, zeros)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
@@ -92,11 +101,16 @@ class Eltwise(Task):
             return
         shape = maker.batch, maker.step + 3, *SIZE
         names = tuple(f"x{i}" for i in range(limits.inputs))
-        target = maker.target(dict.fromkeys((*names, "y"), shape), largest=1.3)
-        steps = np.array([(1 - 1.7 * i) * target.formats[name].step for i, name in enumerate(names)])
-        for slope in (None, SLOPE) if limits.leaky else (None,):
+        shapes = dict.fromkeys((*names, "y"), shape)
+        forms: list[tuple[str, float | None, tuple[str, ...]]] = [("eltwise", None, ())]
+        forms += [("eltwise leaky", SLOPE, ())] if limits.leaky else []
+        forms += [(f"eltwise unsigned {blob}", None, (blob,)) for blob in (*names, "y") if maker.unsigned]
+        for name, slope, unsigned in forms:
+            target = maker.target(shapes, largest=1.3, unsigned=unsigned)
+            steps = np.array([(1 - 1.7 * i) * target.formats[blob].step for i, blob in enumerate(names)])
             r = target.requantization(steps, "y", slope)
             negative = None if r.negative is None else tuple(map(int, r.negative))
-            one = Requantization(np.array(1), r.shift, r.low, r.high)
-            task = cls(names, "y", ("eltwise",), tuple(map(int, r.multiplier)), negative, one)
-            yield maker.probe("eltwise leaky" if slope else "eltwise", task, target)
+            one = replace(r, multiplier=np.array(1), negative=None)
+            zeros = tuple(target.formats[blob].zero for blob in names)
+            task = cls(names, "y", ("eltwise",), tuple(map(int, r.multiplier)), negative, one, zeros)
+            yield maker.probe(name, task, target)

@@ -216,8 +216,21 @@ def as_it_is() -> Requantization:
 
 
 def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
-    """Return the fields of a shift and a clamp."""
-    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky)}
+    """Return the fields of a shift, a clamp and the output's zero point."""
+    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), **zero_points(output=r.zero)}
+
+
+def zero_points(**zeros: int) -> dict[str, int]:
+    """Return the fields of zero points, 0 or -128, of the blobs ``input``, ``second`` and ``output``."""
+    for name, zero in zeros.items():
+        if zero not in (0, -128):
+            raise DeviceError(f"{name}_zero: zero point {zero}, expected 0 or -128")
+    return {f"{name}_zero": int(zero != 0) for name, zero in zeros.items()}
+
+
+def zero_point(values: Mapping[str, int], name: str) -> int:
+    """Return the zero point of a blob."""
+    return -128 if values[f"{name}_zero"] else 0
 
 
 def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
@@ -241,14 +254,14 @@ def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple
     data = memory.constants.read("table", values["table"], prod(shape) * record.bytes)
     columns = unpack_rows(record, data)
     above, below = columns["multiplier"].reshape(shape), columns["negative"].reshape(shape)
-    numbers = values["shift"], values["low"], values["high"]
-    return columns["bias"], Requantization(above, *numbers, below if values["leaky"] else None)
+    numbers = values["shift"], values["low"], values["high"], below if values["leaky"] else None
+    return columns["bias"], Requantization(above, *numbers, zero_point(values, "output"))
 
 
 def same(a: Any, b: Any) -> bool:
     """Return whether two values of a Task's fields are equal, arrays and multipliers by value."""
     if isinstance(a, Requantization) and isinstance(b, Requantization):
-        numbers = a.shift == b.shift and a.low == b.low and a.high == b.high
+        numbers = (a.shift, a.low, a.high, a.zero) == (b.shift, b.low, b.high, b.zero)
         return numbers and same_multipliers(a.multiplier, b.multiplier) and same_multipliers(a.negative, b.negative)
     if hasattr(a, "dtype") or hasattr(b, "dtype"):
         return bool(np.array_equal(a, b))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, clamp, from_table, table, view, window_fields, window_of
+from .fields import as_it_is, clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
 from .probe import SIZE
 from .window import Window
 
@@ -41,17 +41,20 @@ class Pool(Task):
 
     ``out``             height and width of the output (Caffe rounds up)
     ``requantization``  None for MAX; for AVE multipliers (OH, OW), one per window, since windows differ in area
+    ``zero``            for AVE the input's zero point; MAX compares codes as they are stored
 
-    Descriptor of MAX: no table, shift 0, clamp -128..127. AVE: one record per window, row by row over the output; bias 0.
+    Descriptor of MAX: no table, shift 0, clamp -128..127. AVE: one record per window, row by row over the output; the bias
+    is - zero * pixels of the window inside the image, so that the accelerator sums stored codes.
     """
 
     kind = "pool"
     window: Window
     out: tuple[int, int]
     requantization: Requantization | None
+    zero: int = 0
 
     def define(self, *codes: Array) -> Array:
-        x = codes[0].astype(np.int64)
+        x, r = codes[0].astype(np.int64), self.requantization
         n, c, h, w = x.shape
         result = np.zeros((n, c, *self.out), np.int64)
         for i in range(self.out[0]):
@@ -60,8 +63,11 @@ class Pool(Task):
             for j in range(self.out[1]):
                 left = j * self.window.stride[1] - self.window.pad[1]
                 part = x[:, :, rows, max(left, 0) : min(left + self.window.kernel[1], w)]
-                result[:, :, i, j] = part.max((2, 3), initial=-128) if self.requantization is None else part.sum((2, 3))
-        return result.astype(np.int8) if self.requantization is None else requantize(result, self.requantization)
+                result[:, :, i, j] = part.max((2, 3), initial=-128) if r is None else (part - self.zero).sum((2, 3))
+        return result.astype(np.int8) if r is None else requantize(result, r)
+
+    def plain(self) -> Self:
+        return replace(self, zero=0) if self.requantization is None else self
 
     @classmethod
     def limits(cls, overlay: Overlay) -> PoolLimits | None:
@@ -74,16 +80,30 @@ class Pool(Task):
         r = self.requantization
         if r is None:
             return {**values, **clamp(as_it_is(), False)}, ()
-        records = table(memory.overlay, np.zeros(prod(self.out), np.int64), r, self.out)
-        return {**values, **clamp(r, r.negative is not None), "average": 1, "table": where}, (records,)
+        values |= {**clamp(r, r.negative is not None), **zero_points(input=self.zero), "average": 1, "table": where}
+        return values, (table(memory.overlay, self._bias((source.height, source.width)), r, self.out),)
+
+    def _bias(self, size: tuple[int, int]) -> Array:
+        """Return - zero * pixels inside an image of this size for each window of an average: int64, row by row."""
+        sides = []
+        for i in range(2):
+            start = np.arange(self.out[i]) * self.window.stride[i] - self.window.pad[i]
+            sides.append(np.maximum(np.minimum(start + self.window.kernel[i], size[i]) - np.maximum(start, 0), 0))
+        bias: Array = -self.zero * np.multiply.outer(*sides).astype(np.int64).reshape(-1)
+        return bias
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
-        target = view(values, "output")
-        inputs, output = (memory.find(view(values, "input")),), memory.find(target)
+        source, target = view(values, "input"), view(values, "output")
+        inputs, output = (memory.find(source),), memory.find(target)
         out = target.height, target.width
-        r = from_table(values, memory, out)[1] if values["average"] else None
-        return cls(inputs, output, (), window_of(values), out, r)
+        if not values["average"]:
+            return cls(inputs, output, (), window_of(values), out, None)
+        bias, r = from_table(values, memory, out)
+        task = cls(inputs, output, (), window_of(values), out, r, zero_point(values, "input"))
+        if not np.array_equal(bias, task._bias((source.height, source.width))):
+            raise DeviceError("table: the bias of an average is - zero point * pixels of the window inside the image")
+        return task
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
@@ -95,12 +115,17 @@ class Pool(Task):
             window = Window((k, k), (s, s), (p, p))
             height, width = ((n + 2 * p - k + s - 1) // s + 1 for n in SIZE)
             shape = maker.batch, maker.step + 3, *SIZE
-            target = maker.target({"x": shape, "y": (*shape[:2], height, width)}, largest=0.6)
+            shapes = {"x": shape, "y": (*shape[:2], height, width)}
             # an average divides by its window clipped to the padded image
             rows, columns = (
                 np.minimum(np.arange(count) * s + k, n + 2 * p) - np.arange(count) * s
                 for count, n in zip((height, width), SIZE)
             )
-            steps = target.formats["x"].step / np.multiply.outer(rows, columns)
-            r = None if method == "MAX" else target.requantization(steps, "y", None)
-            yield maker.probe(f"pool {method}", cls(("x",), "y", ("pool",), window, (height, width), r), target)
+            areas = np.multiply.outer(rows, columns)
+            maximum = method == "MAX"
+            for unsigned in ("",) if maximum else ("", *maker.unsigned):
+                target = maker.target(shapes, largest=0.6, unsigned=unsigned)
+                source = target.formats["x"]
+                r = None if maximum else target.requantization(source.step / areas, "y", None)
+                task = cls(("x",), "y", ("pool",), window, (height, width), r, source.zero)
+                yield maker.probe(f"pool {method} unsigned {unsigned}" if unsigned else f"pool {method}", task, target)

@@ -6,7 +6,7 @@ both ends of their range. Seeds are fixed, so that a failure can be reproduced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from zlib import crc32
@@ -58,15 +58,23 @@ class Maker:
         self.batch = min(3, self.overlay.batch_max)
         self.step = self.overlay.array.inputs
 
-    def target(self, shapes: Mapping[str, Shape], largest: float) -> Target:
-        """Return a Target with formats for inputs up to 1 and an output "y" up to ``largest``."""
-        formats = {name: self.format(largest if name == "y" else 1.0) for name in shapes}
+    @property
+    def unsigned(self) -> tuple[str, ...]:
+        """Return the blobs that have unsigned codes in turn; () if the overlay has none."""
+        return ("x", "y") if self.overlay.unsigned else ()
+
+    def target(self, shapes: Mapping[str, Shape], largest: float, unsigned: Collection[str] = ()) -> Target:
+        """Return a Target with formats for inputs up to 1 and an output "y" up to ``largest``.
+
+        The formats of the ``unsigned`` blobs are unsigned.
+        """
+        formats = {name: self.format(largest if name == "y" else 1.0, name in unsigned) for name in shapes}
         return Target(self.overlay, formats, shapes)
 
-    def format(self, largest: float) -> Format:
+    def format(self, largest: float, unsigned: bool = False) -> Format:
         """Return the format for magnitudes up to ``largest``."""
-        value = largest if self.scheme == "Xilinx" else fraction(self.bits, np.array(largest))
-        return Format(self.scheme, self.bits, value)
+        value = largest if self.scheme == "Xilinx" else fraction(self.bits + unsigned, np.array(largest))
+        return Format(self.scheme, self.bits, value, unsigned)
 
     def probe(self, name: str, task: T, target: Target) -> Probe[T]:
         """Return a Probe of a Task with random input codes."""

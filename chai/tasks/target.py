@@ -93,9 +93,13 @@ class Target:
         return self.checked(codes, bias, steps * source.step, source)
 
     def checked(self, codes: Array, bias: Array | None, steps: Array, source: Format) -> tuple[Array, Array, Array]:
-        """Return ``codes``, the bias in units of ``steps``, and ``steps``, if no accumulator can overflow."""
+        """Return ``codes``, the bias in units of ``steps``, and ``steps``, if no accumulator can overflow.
+
+        The bias includes - zero * sum of a channel's codes, which turns the sum over stored codes into the true one.
+        """
         added = np.zeros(len(codes), np.int64) if bias is None else quantize_bias(bias.astype(np.float64), steps)
-        bound = accumulator_bound(codes, added, source.bits)
+        added = added - source.zero * codes.astype(np.int64).reshape(len(codes), -1).sum(1)
+        bound = accumulator_bound(codes, added, source.magnitude)
         if self.trained and bound >= ACCUMULATOR:
             raise Unsupported(f"a sum could reach {bound:,}, beyond the accumulator's {ACCUMULATOR:,}")
         return codes, added, steps
@@ -104,7 +108,8 @@ class Target:
         """Return whether some weights of this shape could overflow the accumulator, not counting the bias."""
         if not weights.size:
             return False
-        largest = self.weight_format(weights, precision, top)[0].largest * (self.formats[bottom].largest + 1)
+        source = self.formats[bottom]
+        largest = self.weight_format(weights, precision, top)[0].largest * (source.magnitude - source.zero)
         return bool(weights[0].size * largest >= ACCUMULATOR)
 
     def requantization(
@@ -119,7 +124,7 @@ class Target:
             raise Unsupported(f"its output's format is {format}: every value is 0")
         low, high = format.range
         if ceiling is not None:
-            high = min(high, int(round_half_away(np.array(ceiling / format.step))))
+            high = min(high, format.zero + int(round_half_away(np.array(ceiling / format.step))))
         requant = self.overlay.requant
         ratios = np.asarray(steps, np.float64) / format.step
         found = multipliers(ratios, requant.mult_bits, requant.shift_max)
@@ -127,9 +132,9 @@ class Target:
             raise Unsupported(f"its output steps ({format}) are too fine for {requant.mult_bits}-bit multipliers")
         m, shift = found
         if slope is None or slope == 0:
-            return Requantization(m, shift, 0 if slope == 0 else low, high)
+            return Requantization(m, shift, format.zero if slope == 0 else low, high, zero=format.zero)
         negative = round_half_away(slope * ratios * 2.0**shift).astype(np.int64)
-        return Requantization(m, shift, low, high, negative)
+        return Requantization(m, shift, low, high, negative, format.zero)
 
 
 def fraction(bits: int, values: Array) -> int:

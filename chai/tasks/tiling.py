@@ -63,6 +63,16 @@ def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source:
     return Tiling(rows, columns, ceil_div(oh, rows) * ceil_div(ow, columns), stays, held(rows) > room)
 
 
+def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> str | None:
+    """Return why the input buffer cannot hold the rows that a window reads; None if it can."""
+    rows = min(source[2], window.extent(0))
+    need, has = rows * row_words(overlay, weights, group, source[3]), ring_words(overlay)
+    if need <= has:
+        return None
+    word = overlay.array.inputs
+    return f"{rows} input rows take {need * word:,} bytes, the overlay stages {has * word:,}"
+
+
 def ring_words(overlay: Overlay) -> int:
     """Return the words of the input buffer, of ``array.inputs`` channels of a pixel each."""
     return overlay.buffers.input.depth * overlay.buffers.input.copies

@@ -1,4 +1,4 @@
-"""Share an object among threads: locks that track their holder, and lifetimes that wait for the last user."""
+"""Share an object among threads: locks that track their holder, lifetimes that wait for the last user, resources."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
+from typing import Any, Protocol, TypeVar
 from weakref import WeakMethod
 
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
+
+
+class Closable(Protocol):
+    """An object with ``close``."""
+
+    def close(self) -> None: ...
+
+
+Closed = TypeVar("Closed", bound=Closable)
 
 
 def inside() -> tuple[object, ...]:
@@ -88,3 +98,26 @@ class Lifetime:
             unused = not self._users
         if unused:
             self._release()
+
+
+class Resources:
+    """Objects of one owner that have ``close``: made when one is needed first, closed together."""
+
+    def __init__(self) -> None:
+        self._made: dict[Callable[[], Any], Any] = {}
+        self._lock = threading.RLock()
+
+    def of(self, make: Callable[[], Closed]) -> Closed:
+        """Return the object that ``make`` returned when it was needed first."""
+        with self._lock:
+            if make not in self._made:
+                self._made[make] = make()
+            made: Closed = self._made[make]
+            return made
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            for made in self._made.values():
+                made.close()
+            self._made.clear()

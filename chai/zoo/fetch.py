@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..env import env
 from ..errors import FetchError, UsageError
-from ..images.preprocess import read_card
 from ..limits import limits
 from ..util.files import digest
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import networks
+from .card import read_card
 from .published import Published
 
 if TYPE_CHECKING:
@@ -133,6 +133,9 @@ def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDire
         _check(part, published, target)
     except (_Again, _Refused) as error:
         return str(error)
+    except KeyboardInterrupt:  # the user does not want it; a part after a lost connection or a kill stays
+        part.drop()
+        raise
     part.finish()
     return ""
 

@@ -68,7 +68,7 @@ def from_table(table: Any, path: Path) -> Published:
             raise wrong(f"{key}: expected a text, found {value!r}")
     if "of" in table:
         if len(table) > 1:
-            raise wrong("of: another network's card says all; no other key beside it")
+            raise wrong("of: the card of the other network is used as a whole; it takes no other key")
         return Published(of=table["of"])
     if not _FILE.fullmatch(table.get("file", "")):
         raise wrong(f"file: expected a name that ends in .caffemodel, found {table.get('file', '')!r}")

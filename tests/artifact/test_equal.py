@@ -13,9 +13,11 @@ import pytest
 import chai
 from chai.artifact.save import save
 from chai.errors import ModelError, PluginError, UsageError
-from chai.images.preprocess import Card, Preprocess, find, read, read_card
+from chai.images.files import find, read
+from chai.images.preprocess import Preprocess
 from chai.offload.schedule import DeviceStep, HostStep
 from chai.util.paths import resource
+from chai.zoo.card import Card, read_card
 from tests.conftest import need_models, report
 
 from .common import NETS, custom, data, load, made, parts

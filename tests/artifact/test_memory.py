@@ -21,6 +21,7 @@ from chai.codegen.chain import chain
 from chai.codegen.memory_map import FIXED
 from chai.errors import ParseError
 from chai.kernels import scratch
+from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import Held, Packed, matrices, pack_weights, weight_bytes
 from tests.passes.common import network
@@ -71,6 +72,7 @@ def test_loading_keeps_no_weights(wide: tuple[Path, dict[str, np.ndarray]]) -> N
 def test_a_pass_has_the_weights_of_one_layer(
     wide: tuple[Path, dict[str, np.ndarray]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(library, "state", lambda: library.State((), "", None))  # in numpy
     net = chai.Net(wide[0])
     net.forward(IMAGE)
     taken: list[tuple[str, int]] = []
@@ -86,6 +88,23 @@ def test_a_pass_has_the_weights_of_one_layer(
         net.forward(IMAGE)
     assert [size for name, size in taken if name == "weights"] == [4 * 192 * 192 * 9] * LAYERS  # whole blocks all
     assert bytes[1] < WEIGHTS / 4  # beside the scratch
+
+
+def test_kernels_in_c_hold_the_weights_once(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
+    """In their own order, from the first pass until close."""
+    if library.library() is None:
+        pytest.skip(library.state().reason)
+    net = chai.Net(wide[0])
+    with counted() as bytes:
+        net.forward(IMAGE)
+        net.forward(IMAGE)
+    assert WEIGHTS < bytes[0] < 1.2 * WEIGHTS
+    assert bytes[1] < 1.4 * WEIGHTS  # those of a layer, as they are in the file, while they are packed
+    with counted() as bytes:
+        net = chai.Net(wide[0])
+        net.forward(IMAGE)
+        net.close()
+    assert bytes[0] < WEIGHTS / 10
 
 
 def test_weights_in_a_chain_are_those_of_the_file(wide: tuple[Path, dict[str, np.ndarray]]) -> None:

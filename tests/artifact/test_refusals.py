@@ -64,7 +64,7 @@ def test_no_artifact(refused: Callable[..., ChaiError], content: bytes) -> None:
 def test_another_version_of_the_format(refused: Callable[..., ChaiError], file: Path) -> None:
     error = refused(assembled(*parts(file), version=5))
     assert "format version 5, this chai reads 4" in str(error) and error.hint == "update chai"
-    assert refused(assembled(*parts(file), version=3)).hint == "make it anew: chai compile"
+    assert refused(assembled(*parts(file), version=3)).hint == "compile it again: chai compile"
 
 
 def test_a_folder_and_a_missing_file(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_truncated_anywhere(refused: Callable[..., ChaiError], file: Path) -> No
 
 
 def test_more_than_it_says(refused: Callable[..., ChaiError], file: Path) -> None:
-    assert "1 bytes behind the last section" in str(refused(file.read_bytes() + b"\0"))
-    assert "64 bytes behind the last section" in str(refused(file.read_bytes() + bytes(64)))
+    assert "1 bytes after the last section" in str(refused(file.read_bytes() + b"\0"))
+    assert "64 bytes after the last section" in str(refused(file.read_bytes() + bytes(64)))
 
 
 def test_any_flipped_bit(refused: Callable[..., ChaiError], file: Path) -> None:
@@ -132,8 +132,8 @@ def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
         (b"\xff\xfe{}", "header: "),
         (b"[]", "expected an object"),
         (b"1", "expected an object"),
-        (b'{"a": 1, "a": 1}', "a key stands twice"),
-        (b'{"a": {"b": 1, "b": 2}}', "a key stands twice"),
+        (b'{"a": 1, "a": 1}', "a key occurs twice"),
+        (b'{"a": {"b": 1, "b": 2}}', "a key occurs twice"),
         (b'{"a": NaN}', "NaN is no number"),
         (b'{"a": -Infinity}', "-Infinity is no number"),
         (b'{"a": 1e999}', "1e999 is no number"),
@@ -161,7 +161,7 @@ def test_headers_that_nobody_wrote(refused: Callable[..., ChaiError], text: byte
         ({"offset": 0}, {"offset": 192}, "begins at 192, expected 128"),  # gap
         ({"offset": 64}, {"offset": 128}, "begins at 64, expected 0"),
         ({"offset": 0}, {"offset": 100}, "begins at 100, expected 128"),
-        ({"offset": 0, "bytes": 5}, {"offset": 64}, "bytes behind the last section"),
+        ({"offset": 0, "bytes": 5}, {"offset": 64}, "bytes after the last section"),
         ({"offset": 0, "bytes": 1 << 47}, {"offset": 128}, "the file ends inside section 'one'"),
     ],
 )
@@ -230,10 +230,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "no steps": (change("steps", drop=True), "'steps' is missing"),
     "name is a number": (change("name", to=3), "name: expected str, found 3"),
     "layers is a list": (change("layers", to=[]), "layers: expected an object"),
-    "reads what nobody wrote": (change("layers", "c2", "bottoms", to=["out"]), "reads what nobody has written"),
+    "reads what nobody wrote": (
+        change("layers", "c2", "bottoms", to=["out"]),
+        "reads a blob that no layer has written",
+    ),
     "writes what is there": (
         change("layers", "c2", "tops", to=["data"]),
-        "reads what nobody has written, or writes what is there",
+        "reads a blob that no layer has written, or writes one twice",
     ),
     "order without a layer": (lambda h, s: h["order"].pop(), "order and layers do not name the same layers"),
     "order with one twice": (lambda h, s: h["order"].append("c2"), "order and layers do not name the same layers"),
@@ -272,13 +275,13 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a format with 7 bits": (change("formats", "c2", "bits", to=7), "does not exist"),
     "a format of another scheme": (change("formats", "c2", "scheme", to="Float"), "does not exist"),
     "a format with an infinite step": (change("formats", "c2", "value", to=1e300), "does not exist"),
-    "a format with an unknown key": (change("formats", "c2", "more", to=1), "unknown key 'more'"),
+    "a format with an unknown key": (change("formats", "c2", "more", to=1), "'c2'.more: unknown key"),
     "a type that is not there": (
         change("layers", "pr", "type", to="Magic"),
         "'pr' (Magic): this chai does not know the type",
     ),
     "a type that has no forward": (change("layers", "pr", "type", to="Data"), "layer 'pr' (Data)"),
-    "a parameter that is not there": (change("layers", "out", "params", to={"axes": 1}), "unknown key 'axes'"),
+    "a parameter that is not there": (change("layers", "out", "params", to={"axes": 1}), "axes: unknown key"),
     "a parameter out of range": (change("layers", "out", "params", to={"axis": 77}), "77 is outside"),
     "a parameter of another type": (change("layers", "out", "params", to={"axis": "x"}), "expected int, found 'x'"),
     "weights of another shape": (
@@ -349,7 +352,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "labels are numbers": (change("card", "labels", to=[1]), "expected str, found 1"),
     "a mean of text": (change("card", "preprocess", to={"mean": "x"}), "mean: expected float"),
     "a mean of nothing": (change("card", "preprocess", to={"mean": [None]}), "mean: expected float"),
-    "preprocessing of another kind": (change("card", "preprocess", to={"zoom": 1}), "unknown key 'zoom'"),
+    "preprocessing of another kind": (change("card", "preprocess", to={"zoom": 1}), "zoom: unknown key"),
     "channels of another kind": (change("card", "preprocess", to={"channels": "CMYK"}), "CMYK"),
     "a crop of nothing": (change("card", "preprocess", to={"crop": [0, 5]}), "crop"),
 }

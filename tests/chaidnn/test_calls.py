@@ -32,7 +32,8 @@ from chai.chaidnn import (
     xiUnpackOutput,
 )
 from chai.errors import DeviceError, ParseError, PluginError, UsageError
-from chai.images.preprocess import Preprocess, read
+from chai.images.files import read
+from chai.images.preprocess import Preprocess
 from chai.util.paths import resource
 from tests.conftest import HANG
 

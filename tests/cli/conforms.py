@@ -55,3 +55,30 @@ def checked(content: dict[str, Any], schema: str) -> dict[str, Any]:
     assert content["schema"] == schema
     assert differences({k: v for k, v in content.items() if k != "schema"}, SCHEMAS[schema]) == []
     return content
+
+
+def described(kind: Any) -> Any:
+    """Describe a type in JSON: an object of a dataclass's keys, a list of its item, {"*": value} of a mapping, or a name."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin in (types.UnionType, Union):
+        each = [described(arg) for arg in args]
+        return each[0] if len(each) == 1 else {"any of": each}
+    if is_dataclass(kind) or is_typeddict(kind):
+        return {key: described(hint) for key, hint in hints(kind).items()}
+    if origin is dict:
+        return {"*": described(args[1])}
+    if origin in (list, tuple):
+        return [described(args[0])]
+    return {type(None): "null", Any: "any"}.get(kind) or getattr(kind, "__name__", str(kind))
+
+
+def changes(before: Any, now: Any, place: str = "") -> list[str]:
+    """List the keys that were removed or have another type; keys that were added are no change."""
+    if isinstance(before, dict) and isinstance(now, dict) and "any of" not in before:
+        gone = [f"{place}.{key}: removed" for key in before if key not in now]
+        return gone + [c for key in before if key in now for c in changes(before[key], now[key], f"{place}.{key}")]
+    if isinstance(before, dict) and isinstance(now, dict) and len(before["any of"]) == len(now.get("any of", ())):
+        return [c for b, n in zip(before["any of"], now["any of"]) for c in changes(b, n, place)]
+    if isinstance(before, list) and isinstance(now, list):
+        return changes(before[0], now[0], f"{place}[]")
+    return [] if before == now else [f"{place}: {before} is now {now}"]

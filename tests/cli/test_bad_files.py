@@ -276,7 +276,7 @@ def test_a_damaged_npy_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4, 5)])
 def test_what_numpy_writes_is_read(tmp_path: Path, dtype: str, order: str, shape: tuple[int, ...]) -> None:
-    from chai.images.preprocess import read_array
+    from chai.images.files import read_array
 
     values = np.asarray(np.random.default_rng(1).integers(0, 2, shape), dtype, order=order)  # type: ignore[call-overload]
     np.save(tmp_path / "x.npy", values)

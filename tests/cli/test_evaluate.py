@@ -297,7 +297,7 @@ def test_the_journal_of_another_run_is_refused(chai_command, tmp_path: Path) -> 
     other = chai_command("evaluate", "digits", *options, "--limit", "10", "--scheme", "DynamicFixed")
     assert other.returncode == 2
     assert "journal j.jsonl is of another run: its images, options differ" in other.stderr
-    assert "begin this one anew with --restart" in other.stderr
+    assert "start this one over with --restart" in other.stderr
     anew = chai_command("evaluate", "digits", *options, "--limit", "10", "--restart")
     assert anew.returncode == 0 and sorted(records(tmp_path / "j.jsonl")) == list(range(10))
 

@@ -192,8 +192,9 @@ fetch.entry = lambda name: Published(file={name!r}, urls=({url!r},), algorithm="
 """
 
 
-def test_ctrl_c_in_fetch(tmp_path: Path) -> None:
-    """The file is not there; what has come is kept for the next time, and goes when that is done."""
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+def test_a_fetch_that_is_ended(tmp_path: Path, how: str) -> None:
+    """Ctrl-C leaves nothing; after a kill the next run resumes. The file is there only when it is whole."""
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -205,13 +206,18 @@ def test_ctrl_c_in_fetch(tmp_path: Path) -> None:
         with started(tmp_path, code + HOLD, *args) as process:
             until(lambda: (tmp_path / "second").exists(), "there was no second attempt")
             assert part.stat().st_size == 100_000
-            interrupted(process, "fetch")
-        assert not (tmp_path / NAME).exists()
+            if how == "Ctrl-C":
+                interrupted(process, "fetch")
+            else:
+                process.kill()
+                process.communicate(timeout=HANGING)
+        left = [] if how == "Ctrl-C" else [part.name, f"{part.name}.json"]
+        assert sorted(file.name for file in tmp_path.iterdir()) == sorted([f"{NAME}.lock", *left, "second"])
         (tmp_path / "second").unlink()
         with started(tmp_path, code, *args) as process:
             _, words = process.communicate(timeout=HANGING)
         assert process.returncode == 0, words
-        assert server.asked("Range")[-1] == "bytes=100000-"
+        assert server.asked("Range")[-1] == (None if how == "Ctrl-C" else "bytes=100000-")
         assert (tmp_path / NAME).read_bytes() == CONTENT
         assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, f"{NAME}.lock"]
     finally:

@@ -13,9 +13,9 @@ from PIL import Image
 import chai
 from chai.cli import check as command, main, worst
 from chai.evaluate.compare import Agreement, LayerCheck, Report
-from chai.images.preprocess import read_card
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.table import floored
+from chai.zoo.card import read_card
 
 RNG = np.random.default_rng(3)
 

@@ -15,10 +15,15 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.graph.params import Precision
+from chai.images.files import read
+from chai.images.preprocess import Preprocess
+from chai.images.resized import views
 from chai.parser.caffemodel import write_caffemodel
+from chai.quantizer import quantize
 from chai.util.paths import resource
 from chai.xportdnn import main as xportdnn
 from chai.zoo.locate import read_graph
+from tests.cli.conftest import InProcess
 from tests.conftest import HANG
 from tests.evaluate.test_compare import Page
 
@@ -94,6 +99,100 @@ def test_refusals(chai_command, args: list[str], words: str) -> None:  # type: i
     assert done.returncode == 2 and words in done.stderr
 
 
+def test_6_bits_are_said_to_be_no_faster(
+    in_process: InProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "quantize",
+        "digits",
+        "--calibration",
+        DIGITS,
+        "--limit",
+        8,
+        "--effort",
+        "fast",
+        "-o",
+        tmp_path / "q.prototxt",
+    ]
+    said = []
+    for bits in ("6", "8,6,8", "8,8,8"):
+        assert in_process(*command, "--bits", bits) == 0
+        said.append(capsys.readouterr().err.count("6-bit codes take as many cycles and bytes as 8-bit ones"))
+    assert said == [1, 1, 0]
+
+
+@pytest.mark.parametrize("overlay", ["pynq-z2", "zcu102"])
+def test_and_so_it_is(overlay: str) -> None:
+    """By the cycle model, Task by Task."""
+    data = np.random.default_rng(4).random((1, 1, 8, 8), np.float32)
+    costs = []
+    for bits in (8, 6):
+        with chai.Net("digits", device="emulator", overlay=overlay, bits=bits, calibrate=data) as net:
+            tasks = [task for step in net.schedule.steps for task in getattr(step, "tasks", ())]
+            assert net.overlay is not None and {f.bits for f in net.formats.values()} == {bits}
+            assert net.offload is not None
+            shapes = net.offload.shapes
+            costs.append([(task.origin, task.cycles(net.overlay, shapes), task.constant_bytes) for task in tasks])
+    assert costs[0] == costs[1] and costs[0]
+
+
+def test_mixed_widths(in_process: InProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "quantize",
+        "digits",
+        "--calibration",
+        DIGITS,
+        "--limit",
+        24,
+        "--effort",
+        "fast",
+        "-o",
+        tmp_path / "q.prototxt",
+    ]
+    assert in_process(*command, "--bits", "mixed", "--budget", "25%", "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["bits"], content["budget"]) == ("mixed", 0.25)
+    assert 0 < sum(content["widened"].values()) <= 0.25
+    widths = {name: p.bw_params for name, p in precisions(tmp_path / "q.prototxt").items() if p.bw_params}
+    assert {name for name, width in widths.items() if width == 8} == {*content["widened"], "conv1/3x3"}
+    assert 6 in widths.values()
+    assert (tmp_path / "q.toml").read_bytes() == resource("prototxt", "digits.toml").read_bytes()
+    assert in_process(*command, "--bits", "mixed", "--budget", "0") == 0
+    assert "8 bits in no layer (0.0 % of the multiply-accumulates)" in " ".join(capsys.readouterr().out.split())
+    assert in_process(*command, "--budget", "5") == 2
+    assert "--budget does nothing without --bits mixed" in capsys.readouterr().err
+    assert in_process(*command, "--bits", "mixed", "--budget", "200") == 2
+    assert "'200': expected a percentage, 0 to 100" in capsys.readouterr().err
+
+
+def test_images_that_look_resized(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ranges are chosen on two views of each; costs are those of the images as they are."""
+    for i in range(4):
+        side = (128, 120) if i < 3 else (140, 140)
+        Image.fromarray(np.random.default_rng(i).integers(0, 255, (*side, 3), np.uint8)).save(f"photos/{i}.png")
+    Path("photos/4.png").write_bytes(b"none")
+    command = "quantize net.prototxt net.caffemodel --calibration photos --limit 5 --effort fast --mean 99,99,99"
+    command += " --resize 128x120 --crop 5x7 -o q.prototxt --json"
+    assert main(command.split()) == 65
+    said, content = capsys.readouterr(), Path("q.prototxt").read_text()
+    told = "warning: 3 of 5 images are 128x120, the size they would be resized to: if they are copies, originals serve better"
+    assert said.err.count(told) == 1 and said.err.count("4.png") == 1
+    how = Preprocess(resize=(128, 120), crop=(5, 7), mean=(99, 99, 99))
+    files, shape = [f"photos/{i}.png" for i in range(4)], (1, 3, 5, 7)
+    data = np.stack([how(read(f), shape) for f in files])
+    seen = [view for f in files[:3] for view in views(read(f), how, shape)]
+    found = quantize(
+        "net.prototxt", "net.caffemodel", [data], "r.prototxt", effort="fast", views=[np.stack([*seen, data[3]])]
+    )
+    assert precisions("q.prototxt") == precisions("r.prototxt")
+    assert json.loads(said.out)["cost"] == found.cost
+    plain = quantize("net.prototxt", "net.caffemodel", [data], "r.prototxt", effort="fast")
+    assert precisions("q.prototxt") != precisions("r.prototxt") and content.count("precision_param") == 4
+    assert plain.images == found.images == 4
+    assert main([*command.replace("128x120", "64x64").split()]) == 65
+    assert "originals serve better" not in capsys.readouterr().err
+
+
 # -- XportDNN
 
 
@@ -160,7 +259,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def precisions(file: str) -> dict[str, Precision]:
+def precisions(file: str | Path) -> dict[str, Precision]:
     return {x.name: x.precision for x in read_graph(Path(file)).layers if x.precision is not None}
 
 

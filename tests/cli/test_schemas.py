@@ -16,11 +16,12 @@ from chai.artifact.save import save
 from chai.cli import schemas
 from chai.report.layer_rows import LayerRow
 from chai.util.paths import resource
-from tests.cli.conforms import SCHEMAS, checked, differences
+from tests.cli.conforms import SCHEMAS, changes, checked, described, differences
 from tests.cli.conftest import InProcess
 from tests.cli.test_estimate import LIST
 
 DIGITS = resource("prototxt", "digits_images")
+SNAPSHOT = Path(__file__).with_name("schemas.json")  # written by: python -m tests.cli.test_schemas
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +114,25 @@ def test_show_prints_the_same_keys_of_all_three(
                 first[row["name"]][key] for key in ("type", "shapes", "defined")
             )
     assert all(row[key] is None for row in contents[0]["layers"] for key in ("cycles", "format", "reason", "sum_open"))
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_a_schema_changes_only_with_its_number(schema: str) -> None:
+    snapshot, now = json.loads(SNAPSHOT.read_text()), described(SCHEMAS[schema])
+    assert changes(snapshot.get(schema, {}), now) == [], "raise the number of the schema"
+    assert snapshot.get(schema) == now, "add what is new to the snapshot: python -m tests.cli.test_schemas"
+
+
+def test_a_change_of_a_schema_would_be_seen() -> None:
+    before = {"a": "int", "b": [{"c": "str"}], "d": {"any of": ["float", "null"]}}
+    assert changes(before, {**before, "e": "int"}) == []
+    assert changes(before, {"b": [{"c": "int"}], "d": {"any of": ["str", "null"]}}) == [
+        ".a: removed",
+        ".b[].c: str is now int",
+        ".d: float is now str",
+    ]
+    assert changes(before, {**before, "d": "float"}) != []
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(json.dumps({name: described(kind) for name, kind in SCHEMAS.items()}, indent=1) + "\n")

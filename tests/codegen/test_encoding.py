@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class Case:
 # -- random Tasks
 
 SHIFTS = st.integers(0, 40) | st.sampled_from([0, 40])
+ZEROS = st.sampled_from([0, -128])
 FACTORS = st.integers(-(1 << 17) + 1, (1 << 17) - 1) | st.sampled_from([0, 1, -(1 << 17) + 1, (1 << 17) - 1])
 
 
@@ -79,14 +80,14 @@ def pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
 
 @st.composite
 def requantizations(draw: st.DrawFn, shape: Shape) -> Requantization:
-    """8 or 6 bits, plain, with a ReLU, or leaky; the largest multipliers among the rest."""
+    """8 or 6 bits, plain, with a ReLU, leaky, or unsigned; the largest multipliers among the rest."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     above = random.integers(0, 1 << 17, shape, endpoint=False)
     above.flat[:1] = (1 << 17) - 1
     largest = draw(st.sampled_from([127, 31]))
     low = draw(st.sampled_from([0, -largest - 1]))
     below = random.integers(0, 1 << 17, shape) if low and draw(st.booleans()) else None
-    return Requantization(above, draw(SHIFTS), low, largest, below)
+    return Requantization(above, draw(SHIFTS), low, largest, below, draw(ZEROS))
 
 
 @st.composite
@@ -127,7 +128,8 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         place("in", n, c, h, w)
         place("out", n, m, *window.sizes((h, w)))
         r = draw(requantizations((m, 1, 1)))
-        task = (Affine if kind == "affine" else Conv)(("in",), "out", ("o",), weights, bias, window, group, r)
+        kind_of_conv = Affine if kind == "affine" else Conv
+        task = kind_of_conv(("in",), "out", ("o",), weights, bias, window, group, r, draw(ZEROS))
     elif kind in ("max", "average"):
         window = Window(draw(pairs(1, 5)), draw(pairs(1, 4)), (0, 0))
         window = window._replace(pad=tuple(draw(st.integers(0, k - 1)) for k in window.kernel))
@@ -136,7 +138,9 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         c = draw(st.integers(1, 40))
         place("in", n, c, h, w)
         place("out", n, c, *out)
-        task = Pool(("in",), "out", ("o",), window, out, draw(requantizations(out)) if kind == "average" else None)
+        task = Pool(("in",), "out", ("o",), window, out, None)
+        if kind == "average":
+            task = replace(task, requantization=draw(requantizations(out)), zero=draw(ZEROS))
     elif kind == "eltwise":
         c = draw(st.integers(1, 40))
         inputs = draw(st.sampled_from([("in", "other"), ("other", "in"), ("in", "in")]))
@@ -144,13 +148,14 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
             place(blob, n, c, h, w)
         two = st.tuples(FACTORS, FACTORS)
         r = replace(draw(requantizations(())), multiplier=np.array(1), negative=None)
-        task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r)
+        zeros = draw(st.just(()) | st.tuples(ZEROS, ZEROS))
+        task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r, zeros)
     else:
         c, first = draw(st.integers(1, 40)), 8 * draw(st.integers(0, 3))
         place("in", n, c, h, w)
         place("out", n, first + c + draw(st.sampled_from([0, 0, 1, 40])), h, w)
         r = draw(st.none() | requantizations(()))
-        task = Copy(("in",), "out", ("o",), first, r)
+        task = Copy(("in",), "out", ("o",), first, r, draw(ZEROS) if r is not None else 0)
     codes = [random.integers(-128, 128, shapes[b]).astype(np.int8) for b in task.inputs]
     return Case(task, address, shapes, codes)
 
@@ -364,6 +369,54 @@ def test_the_fields_of_the_other_kinds() -> None:
     assert (found["average"], found["table"], found["low"], found["high"]) == (0, 0, -128, 127)
 
 
+def test_the_fields_of_zero_points() -> None:
+    """1 stands for -128; codes that are only compared or copied need none."""
+
+    def flags(case: Case) -> tuple[int, int, int]:
+        found = case.values()
+        return found["input_zero"], found["second_zero"], found["output_zero"]
+
+    r = Requantization(np.array(3), 7, -128, 127, zero=-128)
+    assert flags(conv()) == flags(eltwise()) == flags(copy()) == flags(average()) == (0, 0, 0)
+    assert flags(conv(zero=-128)) == (1, 0, 0)
+    assert flags(conv(requantization=r)) == (0, 0, 1)
+    assert flags(eltwise(zeros=(0, -128))) == (0, 1, 0)
+    assert flags(eltwise(zeros=(-128, 0), requantization=replace(r, multiplier=np.array(1)))) == (1, 0, 1)
+    assert flags(copy(requantization=r, zero=-128)) == (1, 0, 1)
+    assert flags(copy(zero=-128)) == (0, 0, 0)
+    assert flags(average(zero=-128)) == (1, 0, 0)
+    assert flags(average(zero=-128, requantization=None)) == (0, 0, 0)
+
+
+def test_an_average_takes_its_zero_point_off_for_each_pixel_inside_the_image() -> None:
+    """3 x 5 pixels, windows of 3 x 4 at stride 2 x 3, padding 1 x 2: the divisor counts padding, the bias does not."""
+    out = (2, 3)
+    r = Requantization(np.arange(1, 7).reshape(out), 9, -128, 127)
+    task = Pool(("a",), "c", ("pool",), Window((3, 4), (2, 3), (1, 2)), out, r, -128)
+    address = {"a": Placed(0x1000, 64), "c": Placed(0x3000, 64)}
+    case = Case(task, address, {"a": (1, 2, 3, 5), "c": (1, 2, *out)}, [])
+    descriptor, table = case.encode()
+    size = Z2.table.bytes
+    rows = [unpack(Z2.table, table[i : i + size])["bias"] for i in range(0, len(table), size)]
+    assert rows == [128 * n for n in (2 * 2, 2 * 4, 2 * 1, 2 * 2, 2 * 4, 2 * 1)]
+    other = bytearray(table)
+    other[0] ^= 1
+    with pytest.raises(DeviceError, match="table: the bias of an average"):
+        case.decode(descriptor, bytes(other))
+
+
+def test_an_overlay_without_unsigned_codes_has_the_descriptors_of_before() -> None:
+    zeros = {"input_zero", "second_zero", "output_zero"}
+    record = replace(Z2.descriptor, version=1, fields=tuple(f for f in Z2.descriptor.fields if f.name not in zeros))
+    old = replace(Z2, unsigned=False, descriptor=record)
+    for case in (conv(), eltwise(), copy(), average(), average(requantization=None)):
+        descriptor, constants = case.encode(old)
+        assert descriptor[1:] == case.encode()[0][1:]
+        assert equal(case.decode(descriptor, constants, old), case.task)
+    with pytest.raises(DeviceError, match="input_zero: overlay pynq-z2 has no unsigned codes"):
+        conv(zero=-128).encode(old)
+
+
 def test_the_table_has_a_record_per_channel_or_window() -> None:
     size = Z2.table.bytes
     table = conv().encode()[1][2 * 16 * 24 :]
@@ -432,12 +485,17 @@ def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
         (conv, {"requantization": Requantization(np.array([5, 7]).reshape(2, 1, 1), 7, -32, 31)}),
         (conv, {"requantization": Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 31, np.array(0))}),
         (conv, {"requantization": Requantization(np.array([5, 6]), 7, -32, 31)}),
+        (conv, {"requantization": Requantization(np.array([5, 6]).reshape(2, 1, 1), 7, -32, 31, zero=-128)}),
+        (conv, {"zero": -128}),
         (eltwise, {"inputs": ("b", "a")}),
         (eltwise, {"factors": (1 << 16, 3)}),
         (eltwise, {"negative": (1 << 16, -3)}),
+        (eltwise, {"zeros": (0, -128)}),
         (copy, {"first": 0}),
         (copy, {"requantization": Requantization(np.array(1), 0, -128, 31)}),
+        (copy, {"requantization": Requantization(np.array(1), 0, -128, 127), "zero": -128}),
         (average, {"requantization": None}),
+        (average, {"zero": -128}),
         (average, {"out": (3, 2)}),
     ],
 )
@@ -451,9 +509,12 @@ def test_tasks_that_do_not_differ() -> None:
     same = Requantization(np.array([[[5]], [[6]]], np.int32), 7, -32, 31)
     assert equal(conv().task, conv(requantization=same).task)
     assert equal(copy().task, copy(requantization=Requantization(np.array(1), 0, -128, 127)).task)
+    assert equal(copy().task, copy(zero=-128).task)
+    assert equal(eltwise().task, eltwise(zeros=(0, 0)).task)
+    assert equal(average(requantization=None).task, average(requantization=None, zero=-128).task)
     task = conv().task
     assert isinstance(task, Conv)
-    affine = Affine(**vars(task))
+    affine = Affine(**{field.name: getattr(task, field.name) for field in fields(task)})
     assert not equal(task, affine)
 
 
@@ -494,6 +555,8 @@ def test_one_multiplier_stands_for_all_channels() -> None:
         (conv(weights=np.full((2, 3, 2, 1), -128, np.int8)), "weights: -128 is outside -127..127"),
         (conv(weights=np.zeros((2, 2, 2, 1), np.int8)), "weights: (2, 2, 2, 1) with 1 groups do not fit 3 channels"),
         (conv(group=3), "weights: (2, 3, 2, 1) with 3 groups do not fit"),
+        (conv(zero=-127), "input_zero: zero point -127, expected 0 or -128"),
+        (conv(requantization=Requantization(np.array(1), 0, 0, 1, zero=1)), "output_zero: zero point 1, expected 0 or"),
         (conv(window=Window((2, 1), (1, 0), (1, 0), (3, 1))), "stride_w = 0 is less than 1"),
         (
             conv(window=Window((2, 1), (1, 2), (2, 0), (3, 1))),
@@ -571,7 +634,9 @@ def test_descriptors_that_lead_elsewhere() -> None:
 def test_every_field_has_a_use() -> None:
     """A field that no Task ever fills would be one that the encoding forgot."""
     filled: set[str] = set()
-    for case in (conv(group=1), eltwise(negative=(1, 2)), copy(), average()):
+    unsigned = Requantization(np.array(1), 16, 0, 127, zero=-128)
+    summed = eltwise(negative=(1, 2), zeros=(-128, -128), requantization=unsigned)
+    for case in (conv(group=1), summed, copy(), average()):
         filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
     assert never == {"pad_w"}  # these cases have no such padding

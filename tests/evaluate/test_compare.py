@@ -18,11 +18,12 @@ from chai.errors import UsageError
 from chai.evaluate import compare as checks
 from chai.evaluate.compare import LayerCheck, Report, check, compare
 from chai.fixed import Format
-from chai.images.preprocess import find, read, read_card
+from chai.images.files import find, read
 from chai.offload import formats
 from chai.report import page as reports
 from chai.util.paths import resource
 from chai.util.table import Table
+from chai.zoo.card import read_card
 from tests.passes.common import AFFINE, CONV, GLOBAL, MAX, network
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from chai.errors import ParseError, UsageError
 from chai.evaluate.truth import Classes, TrueBoxes, truth
-from chai.images.preprocess import read_classes
+from chai.images.files import read_classes
 
 BOX = [1, 10, 20, 30.5, 40]
 

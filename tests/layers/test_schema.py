@@ -10,7 +10,7 @@ import pytest
 
 from chai import layers
 from chai.graph.params import BlobShape, Filler, NoParams
-from chai.layers._source import Transform
+from chai.graph.transform import Transform
 from chai.parser import schema
 
 # What a layer has no use for, and why it may be ignored.

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import chai
 from chai import layers
 from chai.graph import Layer
-from chai.layers._source import Source
+from chai.graph.source import Source
 
 from .common import GEOMETRY, Shape, build
 

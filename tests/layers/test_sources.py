@@ -9,7 +9,7 @@ import pytest
 
 import chai
 from chai import layers
-from chai.layers._source import Source
+from chai.graph.source import Source
 
 from .common import Shape
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 import chai
-from chai.images import preprocess
+from chai.images.files import find, read
 from chai.offload.schedule import HostStep, Pack, Unpack
 from chai.tasks.target import Target
 from chai.util.paths import resource
+from chai.zoo.card import read_card
 from tests.conftest import examples, need_models, report
 from tests.passes.common import AFFINE, CONV, GLOBAL, Array, network, origins, source, train
 
@@ -319,9 +320,9 @@ def test_eight_bits_answer_as_float_does(name: str) -> None:
 
 def test_digits_on_the_emulator() -> None:
     net = chai.Net("digits", device="emulator")
-    files = preprocess.find([resource("prototxt", "digits_images")])
-    card = preprocess.read_card(resource("prototxt", "digits.prototxt"))
-    data = np.stack([card.preprocess(preprocess.read(f), net.shapes["data"]) for f in files])
+    files = find([resource("prototxt", "digits_images")])
+    card = read_card(resource("prototxt", "digits.prototxt"))
+    data = np.stack([card.preprocess(read(f), net.shapes["data"]) for f in files])
     truth = np.array([int(f.stem.rpartition("_")[2]) for f in files])
     right = int((net.forward(data)["prob"].argmax(1) == truth).sum())
     report(f"digits: {right} of {len(files)} right with 8 bits")

@@ -76,8 +76,9 @@ def test_the_arithmetic_is_that_of_the_tasks(shipped: Overlay) -> None:
     table = {f.name: f.range for f in shipped.table.fields}
     assert table["bias"] == (-ACCUMULATOR, ACCUMULATOR - 1)
     assert table["multiplier"] == table["negative"] == (0, (1 << shipped.requant.mult_bits) - 1)
-    factor = next(f for f in shipped.descriptor.fields if f.name == "factor")
-    assert factor.range[1] == (1 << shipped.requant.mult_bits) - 1
+    fields = {f.name: f for f in shipped.descriptor.fields}
+    assert fields["factor"].range[1] == (1 << shipped.requant.mult_bits) - 1
+    assert shipped.unsigned and {fields[f"{blob}_zero"].range for blob in ("input", "second", "output")} == {(0, 1)}
 
 
 def test_registers_and_records_are_the_same_everywhere(shipped: Overlay) -> None:
@@ -109,7 +110,7 @@ def test_every_limit_fits_its_field(shipped: Overlay) -> None:
 def test_sums_of_a_pooling_fit(shipped: Overlay) -> None:
     pool = Pool.limits(shipped)
     assert pool is not None
-    assert pool.global_max**2 * 128 < shipped.accumulator_bound
+    assert pool.global_max**2 * 255 < shipped.accumulator_bound
     width = shipped.buffers.pool.word_bits // shipped.layout.channels_per_word
     assert pool.kernel_max**2 * 128 < 1 << (width - 1)
 
@@ -321,6 +322,14 @@ def test_a_wide_field_takes_the_next_word_too(tmp_path: Path) -> None:
     refusal_at(tmp_path, text.replace('{ "name": "second",', '@{ "name": "second",'), "'second' overlaps 'input'")
 
 
+@pytest.mark.parametrize("blob", ["input", "second", "output"])
+def test_unsigned_codes_need_a_field_for_each_zero_point(tmp_path: Path, blob: str) -> None:
+    lacking = edited(f'"name": "{blob}_zero"', f'"name": "{blob}_nought"')
+    marked = lacking.replace('"unsigned": true', '"unsigned": @true')
+    refusal_at(tmp_path, marked, f"unsigned: the descriptor has no field '{blob}_zero'")
+    assert not overlay.load(written(tmp_path, lacking.replace('"unsigned": true,', ""))).unsigned
+
+
 def test_places_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(b'{\r\n  "a": [1,\r\n\t{"b": "x"}],\r\n "c":-2.50e1}\r\n')
@@ -339,11 +348,11 @@ def test_places_by_hand(tmp_path: Path) -> None:
     [
         (b"", 1, 1, "expected a value, found its end"),
         (b'{"a": 1', 1, 8, "expected ',' or '}', found its end"),
-        (b'{"a": 1,\n}', 2, 1, "nothing stands between the comma and '}' (hint: JSON takes no trailing comma)"),
-        (b"[1,]", 1, 4, "nothing stands between the comma and ']'"),
+        (b'{"a": 1,\n}', 2, 1, "expected a value between the comma and '}' (hint: JSON takes no trailing comma)"),
+        (b"[1,]", 1, 4, "expected a value between the comma and ']'"),
         (b"[,1]", 1, 2, "expected a value, found ','"),
         (b"{'a': 1}", 1, 2, "expected a key in double quotes, found \"'\" (hint: strings take double quotes)"),
-        (b'{"a" 1}', 1, 6, "expected ':' behind the key \"a\", found '1'"),
+        (b'{"a" 1}', 1, 6, "expected ':' after the key \"a\", found '1'"),
         (b'{"a": 1}\n{', 2, 1, "expected the end of the file, found '{'"),
         (b"[1] // done", 1, 5, "expected the end of the file, found '/'"),
         (b"[\n // no\n]", 2, 2, "expected a value, found '/' (hint: JSON has no comments)"),

@@ -13,7 +13,7 @@ import pytest
 from chai import layers
 from chai.errors import ChaiError, ParseError
 from chai.graph import Graph
-from chai.layers._source import Transform
+from chai.graph.transform import Transform
 from chai.parser import load_graph
 from chai.parser.caffemodel import Weights, check_fit
 from chai.parser.schema import fields

@@ -86,7 +86,7 @@ def test_a_bitstream_of_something_else(board: Any) -> None:
 def test_a_bitstream_without_its_handoff(board: Any) -> None:
     (board.overlay.path.with_name(f"{board.overlay.name}.hwh")).unlink()
     assert ".bit cannot be loaded" in refused(board).message
-    assert ".hwh has to be beside it" in refused(board).message
+    assert ".hwh has to be in the same folder" in refused(board).message
 
 
 def test_a_broken_bitstream(board: Any) -> None:

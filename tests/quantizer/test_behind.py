@@ -94,8 +94,10 @@ def test_the_error_behind_convolutions(
     exact: dict[str, np.ndarray] = {}
     for layer, _, tops in in_float(graph, observed.batches[0]):
         exact.update(zip(layer.tops, tops))
-    largest = observed.seen["a@ra"].largest
+    largest = observed.greatest("a@ra")
     assert largest == pytest.approx(float(np.abs(exact["a@ra"]).max()))
+    assert ("a@ra" in observed.seen) == (share == 0)  # a float pass that nothing asked for was not run
+    assert observed.histogram(["a@ra"]).largest == pytest.approx(largest)
 
     def error(f: Format) -> float:
         codes = f.dequantize(f.quantize(exact["a@ra"]))

@@ -10,7 +10,7 @@ import pytest
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
 from chai.quantizer import Recipe
-from chai.quantizer.build import Builder
+from chai.quantizer.build import Builder, Built
 from chai.quantizer.observe import Observed, folded, observe
 from tests.passes.common import DEEP, network
 
@@ -85,3 +85,32 @@ def test_an_image_says_nothing_of_what_is_fitted_to_judge_it(tmp_path: Path, rec
         costs.append(np.split(made.judged(recipe).costs, np.cumsum(SIZES)[:-1]))
     same = [np.array_equal(a, b) for a, b in zip(*costs)]
     assert same == [False, False, True, False, True]
+
+
+def test_a_hopeless_recipe_is_not_tried_on_the_second_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches 1 and 3 are judged first; what the others would have cost is estimated from them."""
+    monkeypatch.setattr("chai.quantizer.build.FEW", sum(SIZES[1::2]))
+    made = builder(tmp_path, batches())
+    runs = list[list[int]]()
+    built = Builder._built
+    monkeypatch.setattr(
+        Builder, "_built", lambda self, recipe: runs.append(self.observed.numbers) or built(self, recipe)
+    )
+    whole = made.judged(FITTED)
+    assert len(runs) == 2
+    half = np.concatenate([np.full(n, i in (1, 3)) for i, n in enumerate(SIZES)])
+    draw = np.random.default_rng(1)
+    for gain in (0.1, -0.1):  # of the best so far
+        del runs[:]
+        spread = draw.uniform(0.9, 1.1, len(half))
+        best = Built(FITTED, made.graph, {}, whole.costs - gain * spread, whole.softened - gain * 3 * spread)
+        found = made.judged(FITTED, best)
+        assert len(runs) == (1 if gain > 0 else 2)
+        np.testing.assert_array_equal(found.costs[half], whole.costs[half])
+        np.testing.assert_array_equal(found.softened[half], whole.softened[half])
+        if gain <= 0:
+            np.testing.assert_array_equal(found.costs, whole.costs)
+            continue
+        more = (whole.costs - best.costs)[half].mean()
+        np.testing.assert_allclose(found.costs[~half], best.costs[~half] + more)
+        assert found.clearly_worse(best)

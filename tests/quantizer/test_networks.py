@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import chai
-from chai.images import preprocess as images
+from chai.images import files as images
+from chai.images.preprocess import Preprocess
 from chai.quantizer import PLAIN, Recipe, quantize
 from chai.util.paths import resource
+from chai.zoo.card import read_card
 from tests.conftest import need_models, report
 from tests.e2e.test_caffe_models import cases
 from tests.passes.common import DEEP, MAX, network
@@ -93,7 +95,7 @@ def test_faces_match(tmp_path: Path) -> None:
 
 
 def digits() -> list[Array]:
-    prepare = images.read_card(resource("prototxt", "digits.prototxt")).preprocess
+    prepare = read_card(resource("prototxt", "digits.prototxt")).preprocess
     files = images.find([resource("prototxt", "digits_images")])
     items = np.stack([prepare(images.read(f), (1, 1, 8, 8)) for f in files])
     return [items[i : i + 16] for i in range(0, len(items), 16)]
@@ -159,7 +161,7 @@ def test_recipes_beat_plain_maxima(name: str, bits: int, tmp_path: Path) -> None
     folder = need_models() / name
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"
     side = 224 if name == "googlenet" else 227
-    prepare = images.Preprocess(resize=(256, 256), crop=(side, side), mean=(104, 117, 123))
+    prepare = Preprocess(resize=(256, 256), crop=(side, side), mean=(104, 117, 123))
     photos = images.find([need_models() / "calibration_images"])[:48]
     items = np.stack([prepare(images.read(f), (1, 3, side, side)) for f in photos])
     data, test = [items[i : i + 8] for i in range(0, 16, 8)], items[16:]

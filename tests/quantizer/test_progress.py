@@ -28,11 +28,11 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     seen: list[Any] = []
     judged = Builder.judged
 
-    def counted(self: Builder, recipe: Recipe) -> Built:
+    def counted(self: Builder, recipe: Recipe, best: Built | None = None) -> Built:
         if seen[:1] == [None] and len(seen) == 5:
             raise Killed
         seen.append(recipe)
-        return judged(self, recipe)
+        return judged(self, recipe, best)
 
     monkeypatch.setattr(Builder, "judged", counted)
     return seen

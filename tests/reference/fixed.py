@@ -50,37 +50,42 @@ class Form(NamedTuple):
     scheme: str
     bits: int
     value: float
+    unsigned: bool = False
+
+    @property
+    def zero(self) -> int:
+        return -128 if self.unsigned and self.bits == 8 else 0
 
     @property
     def largest(self) -> int:
-        return {8: 127, 6: 31}[self.bits]
+        return {(8, False): 127, (6, False): 31, (8, True): 127, (6, True): 63}[self.bits, self.unsigned]
 
     @property
     def smallest(self) -> int:
-        return {8: -128, 6: -32}[self.bits]
+        return {(8, False): -128, (6, False): -32, (8, True): -128, (6, True): 0}[self.bits, self.unsigned]
 
     @property
     def step(self) -> Fraction:
         if self.scheme == "DynamicFixed":
             return Fraction(2) ** -int(self.value)
-        return float64(float32(Fraction(self.value)) / self.largest)
+        return float64(float32(Fraction(self.value)) / (self.largest - self.zero))
 
     def quantize(self, x: float) -> int:
-        low = -self.largest if self.scheme == "Xilinx" else self.smallest
+        low = -self.largest if self.scheme == "Xilinx" and not self.unsigned else self.smallest
         if isinf(x):
             return self.largest if x > 0 else low
-        return clamp(half_away(float32(float32(Fraction(x)) / float32(self.step))), low, self.largest)
+        return clamp(half_away(float32(float32(Fraction(x)) / float32(self.step))) + self.zero, low, self.largest)
 
     def dequantize(self, code: int) -> Fraction:
-        return float32(code * float32(self.step))
+        return float32((code - self.zero) * float32(self.step))
 
 
 def requantize(
-    accumulator: int, m: int, shift: int, low: int, high: int, add: int = 0, negative: int | None = None
+    accumulator: int, m: int, shift: int, low: int, high: int, add: int = 0, negative: int | None = None, zero: int = 0
 ) -> int:
-    """(accumulator * m + add) / 2^shift, rounded and clamped; ``negative`` is m below zero."""
+    """(accumulator * m + add) / 2^shift, rounded, plus ``zero``, clamped; ``negative`` is m below zero."""
     factor = negative if negative is not None and accumulator < 0 else m
-    return clamp(half_away(Fraction(accumulator * factor + add, 1 << shift)), low, high)
+    return clamp(half_away(Fraction(accumulator * factor + add, 1 << shift)) + zero, low, high)
 
 
 def multipliers(ratios: Sequence[Number], bits: int, shift_max: int) -> tuple[list[int], int] | None:

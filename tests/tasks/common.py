@@ -15,8 +15,11 @@ from hypothesis import settings, strategies as st
 from chai import devices, overlay
 from chai.blob import View
 from chai.devices.base import Work
+from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
-from chai.kernels import codes as kernels
+from chai.kernels import codes as kernels, fast
+from chai.kernels.native import library
+from chai.kernels.native.program import Native
 from chai.overlay import Overlay, Section
 from chai.tasks import Task
 from chai.tasks.conv import Conv
@@ -28,14 +31,17 @@ from tests.reference import fixed as reference
 
 Array = np.ndarray
 EXAMPLES = settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
+VARIANTS = [variant.name for variant in library.state().variants]  # compiled for this machine; none without a compiler
 FORMS = [
-    pytest.param(True, id="numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
-    pytest.param(False, id="numpy"),
+    pytest.param("numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),
+    "numpy",
+    *VARIANTS,
 ]
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
 shifts = st.integers(0, 40)
+zeros = st.sampled_from([0, 0, -128])  # zero points
 
 
 def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
@@ -45,10 +51,12 @@ def limited(given: Overlay, kind: str, **limits: Any) -> Overlay:
 
 
 @contextmanager
-def kernel_form(compiled: bool) -> Iterator[None]:
-    """Kernels as they are with numba, or as on a board without it."""
+def kernel_form(form: str) -> Iterator[None]:
+    """Kernels in numpy, with numba or as on a board without it; or in C, of this variant."""
     with pytest.MonkeyPatch.context() as patch:
-        if compiled:
+        chosen = library.variant(form)
+        patch.setattr(library, "state", lambda: library.State((), "", chosen))
+        if form == "numba":
             assert kernels._compiled() is not None
             patch.setattr(kernels, "PAYS", 0)
         else:
@@ -69,9 +77,11 @@ def factors(rng: np.random.Generator, shape: tuple[int, ...], shift: int, least:
     return rng.integers(-most if least else 0, most + 1, shape)
 
 
-def clamps(rng: np.random.Generator) -> tuple[int, int]:
-    largest = int(rng.choice([127, 31]))
-    return int(rng.choice([0, -largest - 1])), largest
+def clamps(rng: np.random.Generator, zero: int = 0) -> tuple[int, int]:
+    """The ends of signed codes, of those behind a ReLU, and of unsigned codes."""
+    if zero:
+        return zero, int(rng.choice([127, 31]))
+    return tuple(map(int, rng.choice([(0, 127), (-128, 127), (0, 31), (-32, 31), (0, 63)])))
 
 
 def requantized(sums: Array, r: Requantization) -> Array:
@@ -79,33 +89,37 @@ def requantized(sums: Array, r: Requantization) -> Array:
     m = np.broadcast_to(r.multiplier, sums.shape)
     negative = m if r.negative is None else np.broadcast_to(r.negative, sums.shape)
     flat = zip(sums.ravel().tolist(), m.ravel().tolist(), negative.ravel().tolist())
-    found = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n) for a, p, n in flat]
+    found = [reference.requantize(a, p, r.shift, r.low, r.high, 0, n, r.zero) for a, p, n in flat]
     return np.array(found, np.int64).reshape(sums.shape)
 
 
 def defined(task: Task, *given: Array) -> Array:
     """What a Task writes, by the reference."""
     if isinstance(task, Conv):
-        w = task.window
+        w, weights = task.window, np.asarray(task.weights).astype(np.int64)
+        bias = task.bias + task.zero * weights.sum((1, 2, 3))  # of the true sum
+        values = given[0].astype(np.int64) - task.zero
         return requantized(
-            reference.convolution(given[0], task.weights, task.bias.tolist(), w.stride, w.pad, w.dilation, task.group),
+            reference.convolution(values, weights, bias.tolist(), w.stride, w.pad, w.dilation, task.group),
             task.requantization,
         )
     if isinstance(task, Pool):
-        w = task.window
-        sums = reference.pooled(given[0], w.kernel, w.stride, w.pad, task.out, task.requantization is None)
+        w, maximum = task.window, task.requantization is None
+        values = given[0].astype(np.int64) - (0 if maximum else task.zero)
+        sums = reference.pooled(values, w.kernel, w.stride, w.pad, task.out, maximum)
         return sums if task.requantization is None else requantized(sums, task.requantization)
     if isinstance(task, Eltwise):
         r = task.requantization
+        zeros = task.zeros or (0,) * len(given)
         found = []
-        for values in zip(*(x.ravel().tolist() for x in given)):
+        for values in zip(*((x.astype(np.int64) - zero).ravel().tolist() for x, zero in zip(given, zeros))):
             total = sum(v * m for v, m in zip(values, task.factors))
             if task.negative is not None and total < 0:
                 total = sum(v * m for v, m in zip(values, task.negative))
-            found.append(reference.requantize(total, 1, r.shift, r.low, r.high))
+            found.append(reference.requantize(total, 1, r.shift, r.low, r.high, zero=r.zero))
         return np.array(found, np.int64).reshape(given[0].shape)
     assert isinstance(task, Copy)
-    whole = given[0].astype(np.int64)
+    whole = given[0].astype(np.int64) - (0 if task.requantization is None else task.zero)
     return whole if task.requantization is None else requantized(whole, task.requantization)
 
 
@@ -130,6 +144,9 @@ def check(task: Task, *given: Array) -> None:
     found = task.define(*given)
     assert found.dtype == np.int8
     assert np.array_equal(found, wanted)
+    work = Work(overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in given)))})
+    native = library.library() is not None and fast.form(task) is not None
+    assert [type(part) is Native for part in EmulatedProgram(work).parts] == [native]
     kernel = emulated([task], dict(zip(task.inputs, given)), {task.output: wanted.shape})[task.output]
     assert kernel.dtype == np.int8
     assert np.array_equal(kernel, wanted)

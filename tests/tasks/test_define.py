@@ -23,22 +23,46 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.reference import fixed as reference, window as geometry
 
-from .common import EXAMPLES, FORMS, Array, check, clamps, codes, defined, emulated, factors, kernel_form, seeds, shifts
+from .common import (
+    EXAMPLES,
+    FORMS,
+    Array,
+    check,
+    clamps,
+    codes,
+    defined,
+    emulated,
+    factors,
+    kernel_form,
+    seeds,
+    shifts,
+    zeros,
+)
 
 sizes = st.tuples(st.integers(1, 7), st.integers(1, 8))
 kernels_ = st.tuples(st.integers(1, 3), st.integers(1, 4))
 strides = st.tuples(st.integers(1, 3), st.integers(1, 2))
 
 
-def conv(rng: np.random.Generator, shape: tuple[int, ...], window: Window, group: int, shift: int, leaky: bool) -> Conv:
+def conv(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    window: Window,
+    group: int,
+    shift: int,
+    leaky: bool,
+    zero: int = 0,
+    zero_out: int = 0,
+) -> Conv:
     """A convolution with weights of ``shape``."""
-    low, high = clamps(rng)
+    low, high = clamps(rng, zero_out)
     channels = (shape[0], 1, 1)
     negative = factors(rng, channels, shift) if leaky else None
-    r = Requantization(factors(rng, channels, shift), shift, -high - 1 if leaky else low, high, negative)
+    low = -high - 1 if leaky and not zero_out else low
+    r = Requantization(factors(rng, channels, shift), shift, low, high, negative, zero_out)
     weights = codes(rng, *shape, low=-127)
     bias = rng.integers(-(1 << 16), 1 << 16, shape[0])
-    return Conv(("x",), "y", ("probe",), weights, bias, window, group, r)
+    return Conv(("x",), "y", ("probe",), weights, bias, window, group, r, zero)
 
 
 def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
@@ -47,7 +71,7 @@ def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     return h, w
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     kernel=kernels_,
@@ -59,10 +83,11 @@ def reaching(window: Window, size: tuple[int, int]) -> tuple[int, int]:
     batch=st.integers(1, 2),
     shift=shifts,
     leaky=st.booleans(),
+    points=st.tuples(zeros, zeros),
     seed=seeds,
 )
 def test_conv(
-    compiled: bool,
+    form: str,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     pad: tuple[int, int],
@@ -72,38 +97,48 @@ def test_conv(
     batch: int,
     shift: int,
     leaky: bool,
+    points: tuple[int, int],
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, pad, dilation)
     group, inputs, outputs = split
-    task = conv(rng, (group * outputs, inputs, *kernel), window, group, shift, leaky)
-    with kernel_form(compiled):
+    task = conv(rng, (group * outputs, inputs, *kernel), window, group, shift, leaky, *points)
+    with kernel_form(form):
         check(task, codes(rng, batch, group * inputs, *reaching(window, size)))
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
-@given(kernel=kernels_, stride=strides, size=sizes, channels=st.integers(1, 5), shift=shifts, seed=seeds)
+@given(
+    kernel=kernels_,
+    stride=strides,
+    size=sizes,
+    channels=st.integers(1, 5),
+    shift=shifts,
+    points=st.tuples(zeros, zeros),
+    seed=seeds,
+)
 def test_depthwise_conv(
-    compiled: bool,
+    form: str,
     kernel: tuple[int, int],
     stride: tuple[int, int],
     size: tuple[int, int],
     channels: int,
     shift: int,
+    points: tuple[int, int],
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, (1, 0))
-    task = conv(rng, (channels, 1, *kernel), window, channels, shift, seed % 2 == 0)
-    with kernel_form(compiled):
+    task = conv(rng, (channels, 1, *kernel), window, channels, shift, seed % 2 == 0, *points)
+    with kernel_form(form):
         check(task, codes(rng, 2, channels, *reaching(window, size)))
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_conv_at_the_edge_of_its_accumulator(compiled: bool, sign: int) -> None:
+def test_conv_at_the_edge_of_its_accumulator(form: str, sign: int) -> None:
     """2^24 - 1, and products that a float32 holds only because nothing larger ever comes up."""
     weights = np.full((1, 1033, 1, 1), -127 * sign, np.int8)
     weights[0, -1] = -7 * sign  # 1032 * 127 + 7 = 2^17 - 1
@@ -115,19 +150,28 @@ def test_conv_at_the_edge_of_its_accumulator(compiled: bool, sign: int) -> None:
     }
     for m, shift in (((1 << 17) - 1, 34), (1 << 16, 34), (1, 17), (3, 19)):
         r = Requantization(np.full((1, 1, 1), m), shift, -128, 127)
-        with kernel_form(compiled):
+        with kernel_form(form):
             check(Conv(("x",), "y", ("probe",), weights, bias, window, 1, r), x)
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
-@given(size=sizes, channels=st.integers(1, 5), shift=shifts, leaky=st.booleans(), seed=seeds)
-def test_affine(compiled: bool, size: tuple[int, int], channels: int, shift: int, leaky: bool, seed: int) -> None:
+@given(
+    size=sizes,
+    channels=st.integers(1, 5),
+    shift=shifts,
+    leaky=st.booleans(),
+    points=st.tuples(zeros, zeros),
+    seed=seeds,
+)
+def test_affine(
+    form: str, size: tuple[int, int], channels: int, shift: int, leaky: bool, points: tuple[int, int], seed: int
+) -> None:
     rng = np.random.default_rng(seed)
-    c = conv(rng, (channels, 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), channels, shift, leaky)
+    c = conv(rng, (channels, 1, 1, 1), Window((1, 1), (1, 1), (0, 0)), channels, shift, leaky, *points)
     weights = rng.choice([-127, 127, 64, 0], (channels, 1, 1, 1)).astype(np.int8)
-    task = Affine(c.inputs, c.output, c.origin, weights, c.bias, c.window, channels, c.requantization)
-    with kernel_form(compiled):
+    task = Affine(c.inputs, c.output, c.origin, weights, c.bias, c.window, channels, c.requantization, c.zero)
+    with kernel_form(form):
         check(task, codes(rng, 2, channels, *size))
 
 
@@ -140,6 +184,7 @@ def test_affine(compiled: bool, size: tuple[int, int], channels: int, shift: int
     size=sizes,
     up=st.booleans(),
     shift=shifts,
+    points=st.tuples(zeros, zeros),
     seed=seeds,
 )
 def test_pool(
@@ -150,6 +195,7 @@ def test_pool(
     size: tuple[int, int],
     up: bool,
     shift: int,
+    points: tuple[int, int],
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -158,8 +204,9 @@ def test_pool(
     window = Window(kernel, stride, pad)
     size = reaching(window, size)
     h, w = (geometry.pooled(size[i], kernel[i], stride[i], pad[i], any(pad), up) for i in range(2))
-    r = None if maximum else Requantization(factors(rng, (h, w), shift), shift, *clamps(rng))
-    check(Pool(("x",), "y", ("probe",), window, (h, w), r), codes(rng, 2, 3, *size))
+    zero, out = points
+    r = None if maximum else Requantization(factors(rng, (h, w), shift), shift, *clamps(rng, out), zero=out)
+    check(Pool(("x",), "y", ("probe",), window, (h, w), r, zero), codes(rng, 2, 3, *size))
 
 
 def test_padding_never_wins_a_maximum() -> None:
@@ -178,27 +225,45 @@ def test_a_maximum_over_no_pixel_is_the_smallest_code() -> None:
     assert np.array_equal(task.define(x), kernel)
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
-@given(count=st.sampled_from([2, 2, 3]), leaky=st.booleans(), size=sizes, shift=shifts, seed=seeds)
-def test_eltwise(compiled: bool, count: int, leaky: bool, size: tuple[int, int], shift: int, seed: int) -> None:
+@given(
+    count=st.sampled_from([2, 2, 3]),
+    leaky=st.booleans(),
+    size=sizes,
+    shift=shifts,
+    points=st.tuples(zeros, zeros, zeros, zeros),
+    seed=seeds,
+)
+def test_eltwise(
+    form: str,
+    count: int,
+    leaky: bool,
+    size: tuple[int, int],
+    shift: int,
+    points: tuple[int, int, int, int],
+    seed: int,
+) -> None:
     rng = np.random.default_rng(seed)
-    low, high = clamps(rng)
-    r = Requantization(np.array(1), shift, -high - 1 if leaky else low, high)
+    zero = points[-1]
+    low, high = clamps(rng, zero)
+    r = Requantization(np.array(1), shift, -high - 1 if leaky and not zero else low, high, zero=zero)
     multipliers = tuple(factors(rng, (count,), shift, -1).tolist())
     negative = tuple(factors(rng, (count,), shift, -1).tolist()) if leaky else None
     names = tuple(f"x{i}" for i in range(count))
-    task = Eltwise(names, "y", ("probe",), multipliers, negative, r)
-    with kernel_form(compiled):
+    task = Eltwise(names, "y", ("probe",), multipliers, negative, r, points[:count])
+    with kernel_form(form):
         check(task, *(codes(rng, 2, 3, *size) for _ in names))
 
 
 @EXAMPLES
-@given(size=sizes, rescaled=st.booleans(), shift=shifts, seed=seeds)
-def test_copy(size: tuple[int, int], rescaled: bool, shift: int, seed: int) -> None:
+@given(size=sizes, rescaled=st.booleans(), shift=shifts, points=st.tuples(zeros, zeros), seed=seeds)
+def test_copy(size: tuple[int, int], rescaled: bool, shift: int, points: tuple[int, int], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    r = Requantization(np.array(int(factors(rng, (), shift))), shift, *clamps(rng)) if rescaled else None
-    task = Copy(("x",), "y", ("probe",), 0, r)
+    zero, out = points
+    factor = np.array(int(factors(rng, (), shift)))
+    r = Requantization(factor, shift, *clamps(rng, out), zero=out) if rescaled else None
+    task = Copy(("x",), "y", ("probe",), 0, r, zero)
     check(task, codes(rng, 2, 3, *size))
 
 
@@ -235,16 +300,16 @@ def branches(
     return [a, b, c, d], blobs, {"a": (2, 2, 5, 6), "b": (2, 3, 5, 6), "c": (2, 3, 5, 6), "y": (2, 12, 5, 6)}
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(5))
-def test_concat_by_address(compiled: bool, seed: int) -> None:
+def test_concat_by_address(form: str, seed: int) -> None:
     """Branches are written into their places of the concat, and read from there."""
     rng = np.random.default_rng(seed)
     tasks, blobs, shapes = branches(rng)
     reader = Eltwise(("b", "c"), "z", ("z",), (300, 500), None, Requantization(np.array(1), 9, 0, 127))
     last = conv(rng, (3, 12, 1, 1), Window((1, 1), (1, 1), (0, 0)), 1, 22, False)
     last = Conv(("y",), "out", ("out",), last.weights, last.bias, last.window, 1, last.requantization)
-    with kernel_form(compiled):
+    with kernel_form(form):
         found = emulated(
             [*tasks, reader, last],
             blobs,
@@ -271,22 +336,23 @@ def test_places_may_lie_in_one_another() -> None:
 # -- conversions
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     scheme=st.sampled_from([("Xilinx", 2.3), ("Xilinx", 77.7), ("DynamicFixed", 5), ("DynamicFixed", -2)]),
-    bits=st.sampled_from([8, 6]),
+    width=st.tuples(st.sampled_from([8, 6]), st.booleans()),
     halves=st.lists(st.integers(-300, 300), max_size=20),
     others=st.lists(st.floats(width=32, allow_nan=False), max_size=5),
 )
 def test_pack_and_unpack(
-    compiled: bool, scheme: tuple[str, float], bits: int, halves: list[int], others: list[float]
+    form: str, scheme: tuple[str, float], width: tuple[int, bool], halves: list[int], others: list[float]
 ) -> None:
-    form = reference.Form(scheme[0], bits, scheme[1])
+    bits, unsigned = width
+    form = reference.Form(scheme[0], bits, scheme[1], unsigned)
     ties = [h / 2 * float(form.step) for h in halves]
     x = np.array([*ties, *others, np.nextafter(np.float32(0.5), np.float32(0)) * form.step, 0.0, np.inf], np.float32)
     every = np.arange(form.smallest, form.largest + 1).astype(np.int8)
-    with kernel_form(compiled), np.errstate(over="ignore"):
+    with kernel_form(form), np.errstate(over="ignore"):
         packed = kernels.pack(x.reshape(1, -1, 1, 1), Format(*form))
         unpacked = kernels.unpack(every.reshape(1, 1, 1, -1), Format(*form))
         with pytest.raises(ModelError, match="NaN"):
@@ -306,10 +372,11 @@ formats = st.builds(
     st.just("Xilinx"),
     st.sampled_from([8, 6]),
     st.one_of(steps.map(lambda s: 127 * s), st.sampled_from([1e-45, 1e-44, 1e-38, 3e38])),
-) | st.builds(Format, st.just("DynamicFixed"), st.sampled_from([8, 6]), st.integers(-40, 40))
+    st.booleans(),
+) | st.builds(Format, st.just("DynamicFixed"), st.sampled_from([8, 6]), st.integers(-40, 40), st.booleans())
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @EXAMPLES
 @given(
     format=formats,
@@ -319,12 +386,10 @@ formats = st.builds(
 )
 @example(Format("Xilinx", 8, 1e-45), [], None, 5)
 @example(Format("DynamicFixed", 8, 40), [1e-45, -1e-39], np.nan, 33)
-def test_pack_is_quantize(
-    compiled: bool, format: Format, others: list[float], strange: float | None, fill: int
-) -> None:
+def test_pack_is_quantize(form: str, format: Format, others: list[float], strange: float | None, fill: int) -> None:
     """Bit for bit at every tie, three neighbours on either side of it, and wherever a vector of numbers may end."""
-    with kernel_form(compiled), np.errstate(all="ignore"):
-        tie = (np.arange(-300, 301) / 2 * format.step).astype(np.float32)
+    with kernel_form(form), np.errstate(all="ignore"):
+        tie = (np.arange(-300, 601) / 2 * format.step).astype(np.float32)
         near = [tie]
         for side in (-np.inf, np.inf):
             neighbour = tie
@@ -343,11 +408,12 @@ def test_pack_is_quantize(
             assert kernels.pack(x, format).tobytes() == format.quantize(x).tobytes()
 
 
-@pytest.mark.parametrize("compiled", FORMS)
-def test_pack_with_a_threshold_of_zero(compiled: bool) -> None:
-    with kernel_form(compiled), np.errstate(all="ignore"):
+@pytest.mark.parametrize("form", FORMS)
+def test_pack_with_a_threshold_of_zero(form: str) -> None:
+    with kernel_form(form), np.errstate(all="ignore"):
         x = np.array([[0.0, 1.0, -1.0]], np.float32)
         assert kernels.pack(x, Format("Xilinx", 8, 0.0)).tolist() == [[0, 0, 0]]
+        assert kernels.pack(x, Format("Xilinx", 8, 0.0, True)).tolist() == [[-128, -128, -128]]
 
 
 # -- without numba

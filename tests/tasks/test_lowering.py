@@ -14,7 +14,7 @@ import chai
 from chai import overlay
 from chai.fixed import Format
 from chai.layers.pooling import Pooling, PoolingParams
-from chai.offload.schedule import DeviceStep, HostStep
+from chai.offload.schedule import DeviceStep, HostStep, Pack
 from chai.tasks import Task
 from chai.tasks.target import Target
 from chai.tasks.window import Window
@@ -162,11 +162,11 @@ def conv_text(window: Window, group: int, outputs: int, bias: bool) -> str:
     )
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize("forms", FORMATS, ids=NAMES)
 @pytest.mark.parametrize("kind", GEOMETRIES)
-def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope: float | None, compiled: bool) -> None:
+def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope: float | None, form: str) -> None:
     window, group, (channels, outputs) = GEOMETRIES[kind]
     x = numbers(2, channels, 5, 6, seed=1)
     w = numbers(outputs, channels // group, *window.kernel, seed=2, low=-1, high=1)
@@ -176,7 +176,7 @@ def test_convolution(tmp_path: Path, kind: str, forms: tuple[Form, Form], slope:
     weight = None if source.scheme == "Xilinx" else Form("DynamicFixed", source.bits, source.bits - 1)
     params = "" if weight is None else f"fl_params: {int(weight.value)}"
     text = layer("Convolution", ["x0"], "y", conv_text(window, group, outputs, True) + precision(*forms, params))
-    with kernel_form(compiled):
+    with kernel_form(form):
         found = Network(tmp_path, text + relu("y", slope), [x], {"y": [w, b]})
     wanted = convolved(quantized(source, x), w, b, window, group, forms, slope, weight)
     assert len(np.unique(wanted)) > 5
@@ -281,8 +281,8 @@ def test_uneven_padding_is_a_kernel_with_zeros(tmp_path: Path) -> None:
     wider = np.zeros((2, 3, 6, 7), np.int64)
     wider[:, :, :5, :6] = codes
     found.equals(forms[1], convolved(wider, w, b, Window((3, 3), (2, 2), (0, 0)), 1, forms, None))
-    (task,) = found.tasks
-    assert task.window == Window((4, 4), (2, 2), (1, 1))  # type: ignore[attr-defined]
+    (pack,) = (step for step in found.net.schedule.steps if isinstance(step, Pack))
+    assert pack.unfold is not None and pack.unfold.window == Window((4, 4), (2, 2), (1, 1))
 
 
 POOLS = [
@@ -401,7 +401,7 @@ def summed(codes: Sequence[Array], factors: Sequence[Fraction], target: Form, sl
     return result
 
 
-@pytest.mark.parametrize("compiled", FORMS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("slope", SLOPES)
 @pytest.mark.parametrize("coefficients", [(1.0, 1.0), (0.3, 1.7), (-1.0, 0.7)])
 @pytest.mark.parametrize("forms", [f for f, _ in BOTH], ids=[n for _, n in BOTH])
@@ -410,7 +410,7 @@ def test_eltwise(
     forms: tuple[Form, Form],
     coefficients: tuple[float, float],
     slope: float | None,
-    compiled: bool,
+    form: str,
 ) -> None:
     first, second = forms
     target = Form(first.scheme, 8, first.value - 1 if first.scheme == "DynamicFixed" else 3.1)
@@ -418,7 +418,7 @@ def test_eltwise(
     coeff = "" if coefficients == (1, 1) else " ".join(f"coeff: {c}" for c in coefficients)
     text = converted("x0", "a", second, first) + converted("x1", "b", first, second)
     text += layer("Eltwise", ["a", "b"], "y", f"eltwise_param {{ operation: SUM {coeff} }}" + precision(first, target))
-    with kernel_form(compiled):
+    with kernel_form(form):
         found = Network(tmp_path, text + relu("y", slope), [x, y], {"a": [IDENTITY], "b": [IDENTITY]})
     codes = [identity(x, second, first), identity(y, first, second)]
     # Caffe's coefficients are float32

@@ -13,11 +13,12 @@ import pytest
 import chai
 from chai.devices.base import Program, Ran, Work
 from chai.devices.emulator import Emulator
-from chai.images.preprocess import read, read_card
+from chai.images.files import read
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.util.paths import resource
+from chai.zoo.card import read_card
 from tests.conftest import need_models, report
 
 from .common import Array

@@ -481,7 +481,7 @@ GOOD = {"file": NAME, "urls": ["http://host/x"], "sha256": "0" * 64, "source": "
         ({"source": None}, "urls: a digest"),
         ({"size": 0}, "size: expected a number of bytes, found 0"),
         ({"size": True}, "size: expected a number of bytes"),
-        ({"of": "googlenet"}, "of: another network's card says all"),
+        ({"of": "googlenet"}, "of: the card of the other network is used as a whole"),
         ({"colour": "red"}, "has no key 'colour'"),
         ({"from": 3}, "from: expected a text"),
     ],

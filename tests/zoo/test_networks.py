@@ -21,12 +21,12 @@ import pytest
 import chai
 from chai import overlay
 from chai.graph import Graph, Layer
-from chai.images.preprocess import read_card
 from chai.offload.partition import partition
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
 from chai.util.paths import resource
 from chai.zoo import networks
+from chai.zoo.card import read_card
 from chai.zoo.locate import read_graph
 from tests.conftest import need_models, report
 

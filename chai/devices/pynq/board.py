@@ -181,7 +181,7 @@ def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
     try:
         if pins:
             return Interrupt(pins[0])
-        reason = "the accelerator has no interrupt behind an AXI interrupt controller in this .hwh"
+        reason = "in this .hwh the accelerator's interrupt is not connected to an AXI interrupt controller"
     except Exception as error:  # no /dev/uioN, or one that cannot be opened: pynq has an error of its own for each
         reason = f"{pins[0]}: {error}"
     log.warning("CHAI_PYNQ_WAIT=interrupt: %s; STATUS is polled instead", reason)

@@ -95,7 +95,7 @@ def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
     try:
         loaded = pynq.Overlay(str(path), device=device)
     except Exception as error:
-        missing = "" if path.with_suffix(".hwh").exists() else f"; {path.stem}.hwh has to be beside it"
+        missing = "" if path.with_suffix(".hwh").exists() else f"; {path.stem}.hwh has to be in the same folder"
         raise DeviceError(
             f"{path.name} cannot be loaded: {error}{missing}",
             hint=f"registers can be mapped by root alone; {ROOT}" if os.geteuid() else "both files come from one build",

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...codegen.chain import Chain, chain, codes_of
+from ...blob import codes_of
+from ...codegen.chain import Chain, chain
 from ...codegen.memory_map import FIXED
 from ...errors import DeviceError
 from ..base import Device, Program, Ran, Work

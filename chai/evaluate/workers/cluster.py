@@ -140,7 +140,7 @@ class Cluster:
             return {"lost": "it killed every worker that tried it"}
         raise UsageError(
             f"the workers of {self.address} cannot run chai: {type(error).__name__}: {error}",
-            hint=f"pip install chai-fpga=={self.job['version']} on their machines, and start them anew",
+            hint=f"pip install chai-fpga=={self.job['version']} on their machines, and restart them",
         )
 
     def _watch(self) -> None:

@@ -21,7 +21,8 @@ import chai
 from ... import errors, plugins
 from ...blob import show
 from ...errors import ChaiError, ParseError, UsageError
-from ...images import preprocess as images
+from ...images import files as images
+from ...images.preprocess import Preprocess
 from ...net import Net
 from ...overlay import load
 from ...util.data import npy
@@ -171,7 +172,7 @@ class Bench:
             plugins.load_custom(place)
         mean = images.read_mean(job.mean) if job.mean else job.preprocess["mean"]
         self.job = job
-        self.preprocess = images.Preprocess(**{**_tuples(job.preprocess), "mean": mean})
+        self.preprocess = Preprocess(**{**_tuples(job.preprocess), "mean": mean})
         shapes = {blob: tuple(shape) for blob, shape in job.common["shapes"].items()}
         common: dict[str, Any] = {**job.common, "shapes": shapes, "batch": job.batch}
         self.measure = measure(job.output)

@@ -9,11 +9,11 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 from dataclasses import dataclass
 from time import monotonic
 from typing import IO
 
+from ...util.interpreter import command, ending
 from ...util.log import logger
 from .dispatch import Part
 from .job import Answer, Job
@@ -89,10 +89,8 @@ class Processes:
         self.events.close()
 
     def _start(self) -> _Worker:
-        # Keep our sys.path: -c and -m would put the current folder first, where files could shadow modules.
-        code = f"import sys; sys.path[:] = {sys.path!r}; from chai.evaluate.workers.worker import main; main()"
         process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            command("chai.evaluate.workers.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **THREADS},
@@ -137,7 +135,7 @@ class Processes:
         self._end(worker)
         if worker.part is None:
             return []
-        why = why or f"its worker ended {_ending(worker.process.returncode)}"
+        why = why or f"its worker ended {ending(worker.process.returncode)}"
         log.warning("image %d: %s; the batch is run again", worker.part[0][0], why)
         return [(worker.part, {"lost": why})]
 
@@ -149,9 +147,3 @@ class Processes:
             if stream in self.events.get_map():
                 self.events.unregister(stream)
             stream.close()
-
-
-def _ending(code: int) -> str:
-    from signal import Signals
-
-    return f"by {Signals(-code).name}" if code < 0 else f"with exit code {code}"

@@ -1,7 +1,9 @@
-"""The emulator's kernels: a file named like one of ``chai/tasks`` has a ``kernel(task)`` that is faster than ``define``.
+"""The emulator's kernels: a file named like one of ``chai/tasks`` has ``kernel(task)``, ``form(task)`` or both.
 
-A kernel gives the codes of the Task's definition bit for bit: sums are exact in float32 because no accumulator reaches
-2^24. A kind without a file here, or a Task for which ``kernel`` returns None, runs by its definition.
+``kernel`` is numpy, faster than ``define``; ``form`` describes the Task as an operation of the library in C
+(``chai/kernels/native``). Both give the codes of the Task's definition bit for bit. In numpy sums are exact in float32
+because no accumulator reaches 2^24. A kind without a file here runs by its definition, as does a Task for which both
+return None.
 """
 
 from __future__ import annotations
@@ -9,21 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ...tasks import Task
+    from ..native.table import Form
 
     Kernel = Callable[..., None]  # inputs, output, scratch
 
 
 def kernel(task: Task) -> Kernel:
     """Return a function that computes a Task into the output it is called with."""
+    fast: Kernel | None = _called("kernel", task)
+    return fast or (lambda *given: np.copyto(given[-2], task.define(*given[:-2])))
+
+
+def form(task: Task) -> Form | None:
+    """Return a Task as an operation of the library in C; None if that cannot compute it."""
+    found: Form | None = _called("form", task)
+    return found
+
+
+def _called(name: str, task: Task) -> Any:
+    """Return what the function of this name in the kind's file says of a Task; None if there is none."""
     stem = type(task).__module__.rpartition(".")[2]
-    if any((Path(folder) / f"{stem}.py").exists() for folder in __path__):
-        fast: Kernel | None = import_module(f".{stem}", __name__).kernel(task)
-        if fast is not None:
-            return fast
-    return lambda *given: np.copyto(given[-2], task.define(*given[:-2]))
+    if not any((Path(folder) / f"{stem}.py").exists() for folder in __path__):
+        return None
+    function = getattr(import_module(f".{stem}", __name__), name, None)
+    return function and function(task)

@@ -1,16 +1,18 @@
-"""Conv and Affine as float32 matrix products.
+"""Conv and Affine, in numpy as float32 matrix products.
 
-Weights are stored as codes: a convolution converts them to float32 while it runs, and its input and sums band by band.
+There weights are stored as codes: a convolution converts them to float32 while it runs, and its input and sums band by band.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ...overlay.weights import is_depthwise, matrices
 from ...util.lazy_numpy import np
 from .. import codes
 from ..convolution import columns, conv2d
+from ..native.table import Form, Kind, fits
 
 if TYPE_CHECKING:
     from ...blob import Array
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..scratch import Scratch
     from . import Kernel
 
+TAPS = 1024  # pixels of a kernel, at most, in C
 COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a layer fit into the cache
 
 
@@ -30,7 +33,7 @@ def kernel(task: Conv) -> Kernel | None:
     def run(x: Array, out: Array, scratch: Scratch) -> None:
         wide = matrices(task.weights, task.group, scratch.take)
         for image, result in zip(x, out):
-            for rows, band in columns(image, task.window, task.group, COLUMNS, scratch):
+            for rows, band in columns(image, task.window, task.group, COLUMNS, scratch, task.zero):
                 sums = scratch.take("sums", task.group, m // task.group, band.shape[2])
                 np.matmul(wide, band, out=sums)
                 _requantize(sums.reshape(1, m, rows.stop - rows.start, -1), task, result[np.newaxis, :, rows])
@@ -38,10 +41,23 @@ def kernel(task: Conv) -> Kernel | None:
     return run
 
 
+def form(task: Conv) -> Form | None:
+    """Return a Conv as an operation; None if a sum could leave 32 bits."""
+    _, *one = task.weights.shape
+    r, bias = task.requantization, int(np.abs(task.bias).max(initial=0))
+    if not fits(r) or prod(one) * 128 * 255 + bias >= 1 << 31:
+        return None
+    deep = is_depthwise(task.weights.shape, task.group)
+    kind = Kind.DEPTHWISE if deep else Kind.CONVOLUTION
+    if prod(task.window.kernel) > TAPS:
+        return None
+    return Form(kind, r, task.window, task.group, task.weights, task.bias, zeros=(task.zero,))
+
+
 def _taps(x: Array, task: Conv) -> Array:
     """Return the sums of a depthwise convolution, without a matrix product."""
     weights = np.asarray(task.weights).astype(np.float32)
-    return conv2d(x.astype(np.float32), weights, None, task.window, task.group)
+    return conv2d(x.astype(np.float32), weights, None, task.window, task.group, task.zero)
 
 
 def _requantize(sums: Array, task: Conv, out: Array) -> None:

@@ -1,10 +1,13 @@
-"""Eltwise: two blobs in one pass over memory."""
+"""Eltwise: one or two blobs in one pass over memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...tasks.fields import same_multipliers
+from ...util.lazy_numpy import np
 from .. import codes
+from ..native.table import Form, Kind, fits
 
 if TYPE_CHECKING:
     from ...tasks.eltwise import Eltwise
@@ -16,4 +19,15 @@ def kernel(task: Eltwise) -> Kernel | None:
     if len(task.factors) != 2 or task.negative is not None:
         return None
     factors = (task.factors[0], task.factors[1])
-    return lambda a, b, out, _: codes.add(a, b, factors, task.requantization, out)
+    addend = -sum(zero * m for zero, m in zip(task.zeros, factors))
+    return lambda a, b, out, _: codes.add(a, b, factors, addend, task.requantization, out)
+
+
+def form(task: Eltwise) -> Form | None:
+    """Return an Eltwise of one or two inputs as an operation."""
+    r, every = task.requantization, (*task.factors, *(task.negative or ()))
+    if len(task.factors) > 2 or max(map(abs, every)) >= 1 << 17 or not fits(r):
+        return None
+    if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
+        return None
+    return Form(Kind.SUM, r, factors=task.factors, zeros=task.plain().zeros, negative=task.negative)

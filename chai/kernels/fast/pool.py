@@ -1,10 +1,11 @@
-"""Pool: the maximum, axis by axis."""
+"""Pool; in numpy the maximum, axis by axis."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ...util.lazy_numpy import np
+from ..native.table import Form, Kind, fits
 from ..pooling import max_pool
 
 if TYPE_CHECKING:
@@ -17,3 +18,11 @@ def kernel(task: Pool) -> Kernel | None:
     if task.requantization is not None:
         return None
     return lambda x, out, _: np.copyto(out, max_pool(x, task.window, task.out))
+
+
+def form(task: Pool) -> Form | None:
+    """Return a Pool as an operation."""
+    r = task.requantization
+    if not fits(r):
+        return None
+    return Form(Kind.MAXIMUM if r is None else Kind.AVERAGE, r, task.window, zeros=(task.zero,))

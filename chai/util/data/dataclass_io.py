@@ -1,4 +1,4 @@
-"""Convert dictionaries to frozen dataclasses, checking annotations and the ranges and choices that fields declare.
+"""Convert frozen dataclasses to JSON and back, checking annotations and the ranges and choices that fields declare.
 
 A field's metadata may have ``within`` (low, high) for a number or a tuple of them, and ``choice`` for allowed values.
 """
@@ -18,13 +18,23 @@ Refuse = Callable[
 ]  # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
 
 
-def restore(cls: type[T], value: Mapping[str, Any], refuse: Refuse) -> T:
-    """Return an instance of ``cls`` from a JSON object: lists become tuples, and integers become floats where declared.
+def plain(value: Any) -> Any:
+    """Return a value of dataclasses, tuples, numbers and strings as JSON types. Fields at their default are omitted."""
+    if is_dataclass(value) and not isinstance(value, type):
+        values = ((f, getattr(value, f.name)) for f in fields(value))
+        return {f.name: plain(v) for f, v in values if v != f.default}
+    if isinstance(value, (tuple, list)):
+        return [plain(v) for v in value]
+    return value
+
+
+def restore(cls: type[T], value: Any, refuse: Refuse) -> T:
+    """Return a value of type ``cls`` from JSON: lists become tuples, and integers become floats where declared.
 
     Missing keys take their defaults. Raises the error that ``refuse`` returns for an unknown key, a wrong type, or a value
     outside the range or choices that its field declares.
     """
-    result: T = _dataclass(cls, value, "", refuse)
+    result: T = _value(cls, value, "", refuse)
     return result
 
 

@@ -123,11 +123,11 @@ class Journal:
         if differ:
             raise UsageError(
                 f"journal {self.path} is of another run: its {', '.join(differ)} differ",
-                hint="name another file, or begin this one anew with --restart",
+                hint="name another file, or start this one over with --restart",
             )
 
     def _error(self, message: str, line: int) -> ParseError:
-        return ParseError(message, path=str(self.path), line=line, column=1, hint="--restart begins it anew")
+        return ParseError(message, path=str(self.path), line=line, column=1, hint="--restart starts it over")
 
 
 def _line(content: Mapping[str, Any]) -> bytes:

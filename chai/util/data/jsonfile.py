@@ -156,7 +156,7 @@ class _Reader:
                 raise self.document.error_at(f"key {_show(key)} is here twice (first in line {line})", start, self.at)
             self.document._keys[(*pointer, key)] = start, self.at
             if self._next() != ":":
-                raise self._error(f"expected ':' behind the key {_show(key)}, found {self._found()}")
+                raise self._error(f"expected ':' after the key {_show(key)}, found {self._found()}")
             self.at += 1
             result[key] = self._value((*pointer, key), depth + 1)
         return result
@@ -184,7 +184,7 @@ class _Reader:
                 return
             first = self._next()
             if first == closing:
-                raise self._error(f"nothing stands between the comma and '{closing}'", "JSON takes no trailing comma")
+                raise self._error(f"expected a value between the comma and '{closing}'", "JSON takes no trailing comma")
 
     def _string(self) -> str:
         try:

@@ -1,0 +1,128 @@
+"""Find and read image files, .npy inputs, mean images and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ParseError, UsageError
+from ..limits import limits
+from ..util.data import npy
+from ..util.files import content
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from ..blob import Array
+
+FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
+
+
+def read(path: str | Path) -> Image:
+    """Return an upright picture of bounded size. Raises ParseError unless it is a JPEG, PNG, BMP or PPM."""
+    from PIL import Image, ImageOps
+
+    with _opened(path, sorted(set(FORMATS.values()))) as image:
+        if image.mode.startswith("I"):  # 16 bits a pixel
+            return Image.fromarray((np.asarray(image, np.uint32) >> 8).astype(np.uint8))
+        upright = ImageOps.exif_transpose(image)
+        upright.load()
+        return upright
+
+
+def read_classes(path: str | Path) -> Array:
+    """Return the class of each pixel, int64 (H, W), from a PNG of class indices: gray values, or a palette's indices.
+
+    Raises ParseError for anything else.
+    """
+    with _opened(path, ["PNG"]) as image:
+        if image.mode not in ("L", "P", "I", "I;16", "I;16B"):
+            raise ParseError(
+                f"this PNG has pixels of mode {image.mode}, expected class indices",
+                path=str(path),
+                hint="gray (mode L or I;16), or the indices of a palette (mode P), not its colours",
+            )
+        return np.asarray(image).astype(np.int64)
+
+
+@contextmanager
+def _opened(path: str | Path, formats: list[str]) -> Iterator[Image]:
+    """Open an image of bounded size; errors that Pillow raises in the block become ParseErrors."""
+    import warnings
+
+    from PIL import Image
+
+    data = content(path, "image_bytes")
+    if not data:
+        raise ParseError("this is no readable image: the file is empty", path=str(path))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # chai checks its own limit below
+            with Image.open(BytesIO(data), formats=formats) as image:
+                if image.width * image.height > limits().image_pixels:
+                    raise ParseError(
+                        f"{image.width}x{image.height} pixels: "
+                        + limits().exceeded("image_pixels", image.width * image.height),
+                        path=str(path),
+                    )
+                yield image
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ParseError(
+            f"this is no readable image ({_reason(error)}); expected {', '.join(formats)}",
+            path=str(path),
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return "unknown format" if "cannot identify" in text else text or type(error).__name__
+
+
+def read_array(path: str | Path) -> Array:
+    """Read a .npy array as float32. Raises ParseError for anything but plain numbers of bounded size."""
+    return npy.floats(npy.mapped(path), path)
+
+
+def read_mean(path: str | Path) -> Array:
+    """Return a mean image (C, H, W): .npy or Caffe's .binaryproto."""
+    from ..parser.caffemodel import read_blob_file
+
+    mean = read_array(path) if str(path).endswith(".npy") else read_blob_file(path)
+    return mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
+
+
+def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
+    """Return the named image and .npy files, and those in the named folders, sorted by name.
+
+    Raises UsageError for a name that does not exist, a folder without images, and unless ``pipes`` for a pipe, which can
+    be read only once.
+    """
+    found: list[Path] = []
+    for place in map(Path, places):
+        if place.is_dir():
+            inside = sorted(p for p in place.iterdir() if p.suffix.lower() in (*FORMATS, ".npy") and p.is_file())
+            if not inside:
+                raise UsageError(
+                    f"there is no image in {str(place)!r}", hint="looked for " + " ".join([*FORMATS, ".npy"])
+                )
+            found += inside
+        elif place.is_file() or (pipes and place.exists()):
+            found.append(place)
+        elif place.exists():
+            raise UsageError(f"{str(place)!r} is a pipe or a device, expected an image", hint="save it to a file first")
+        else:
+            raise UsageError(f"there is no image {str(place)!r}")
+    return found
+
+
+def read_labels(path: str | Path) -> list[str]:
+    """Return one label per line; ImageNet's leading synset id (n01440764) is dropped."""
+    lines = content(path, "text_bytes").decode("utf-8", "replace").splitlines()
+    return [
+        line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
+        for line in lines
+    ]

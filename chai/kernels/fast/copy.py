@@ -1,0 +1,21 @@
+"""Copy: codes as they are, or rescaled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..native.table import Form, Kind, fits
+
+if TYPE_CHECKING:
+    from ...tasks.copy import Copy
+
+
+def form(task: Copy) -> Form | None:
+    """Return a Copy as an operation."""
+    r = task.requantization
+    if r is None:
+        return Form(Kind.COPY)
+    if not fits(r) or r.multiplier.size != 1 or (r.negative is not None and r.negative.size != 1):
+        return None
+    negative = None if r.negative is None else (int(r.negative.flat[0]),)
+    return Form(Kind.SUM, r, factors=(int(r.multiplier.flat[0]),), negative=negative, zeros=(task.zero,))

@@ -1,0 +1,53 @@
+/* AVX512-VNNI: vpdpbusd adds four products of unsigned input and signed weights to each of 16 sums, without saturation. */
+#include <immintrin.h>
+
+#define OFFSET AT
+#define LANES 16
+#define WIDE 4
+#define LATENCY 4
+#define BLOCKS(B) \
+    B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(8, 3) B(7, 3) B(4, 3) B(2, 3) B(1, 3) \
+    B(6, 4) B(4, 4) B(3, 4) B(2, 4) B(1, 4)
+
+typedef __m512i vec, panel, dword;
+
+static inline vec zero(void) { return _mm512_setzero_si512(); }
+static inline vec load(const int8_t *w) { return _mm512_loadu_si512(w); }
+static inline dword splat(const uint8_t *x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    return _mm512_set1_epi32(four);
+}
+static inline vec dot(vec sum, dword d, vec w) { return _mm512_dpbusd_epi32(sum, d, w); }
+
+static inline __m256i rounded(__m256i sum, __m512d scale, __m512d below, const finish *f) {
+    __m512d wide = _mm512_cvtepi32_pd(sum);
+    if (f->negative) scale = _mm512_mask_blend_pd(_mm512_cmplt_pd_mask(wide, _mm512_setzero_pd()), scale, below);
+    wide = _mm512_mul_pd(wide, scale);
+    __m512i half = _mm512_ternarylogic_epi64(_mm512_castpd_si512(wide), _mm512_castpd_si512(_mm512_set1_pd(0.5)),
+                                             _mm512_set1_epi64(INT64_MIN), 0xe4); /* 0.5 with the sign of wide */
+    wide = _mm512_add_pd(wide, _mm512_castsi512_pd(half));
+    wide = _mm512_min_pd(_mm512_max_pd(wide, _mm512_set1_pd(f->low)), _mm512_set1_pd(f->high));
+    return _mm512_cvttpd_epi32(wide);
+}
+
+static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
+    for (int v = 0; v < vectors; v++) {
+        int64_t left = f->outputs - v * LANES;
+        __mmask16 mask = left >= LANES ? 0xffff : (__mmask16)((1u << left) - 1);
+        vec bias = _mm512_loadu_si512(f->bias + v * LANES);
+        const double *scale = f->scale + v * LANES, *below = f->negative ? f->negative + v * LANES : scale;
+        __m512d s0 = _mm512_loadu_pd(scale), s1 = _mm512_loadu_pd(scale + 8);
+        __m512d n0 = _mm512_loadu_pd(below), n1 = _mm512_loadu_pd(below + 8);
+        for (int p = 0; p < pixels; p++) {
+            vec sum = _mm512_add_epi32(sums[p * vectors + v], bias);
+            __m256i first = rounded(_mm512_castsi512_si256(sum), s0, n0, f);
+            __m256i second = rounded(_mm512_extracti64x4_epi64(sum, 1), s1, n1, f);
+            vec codes = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+            codes = _mm512_add_epi32(codes, _mm512_set1_epi32(f->add));
+            _mm512_mask_cvtepi32_storeu_epi8(out[p] + v * LANES, mask, codes);
+        }
+    }
+}

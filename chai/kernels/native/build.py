@@ -1,0 +1,134 @@
+"""Compile the kernels for this machine: ``python -m chai.kernels.native.build``.
+
+The installation runs this file, too, before chai can be imported: it uses the standard library alone. An instruction set
+that the compiler does not know is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+COMMAND = "python -m chai.kernels.native.build"
+FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-Wall",
+    "-Wextra",
+]
+VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, with the compiler's flags
+    "x86_64": {
+        "avx512vnni": ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"],
+        "avx2": ["-mavx2", "-mfma"],
+        "plain": [],
+    },
+}
+COMMON = ("check", "processor", "run")  # compiled once
+
+
+class Failed(Exception):
+    """Raised if there is no compiler, or it cannot compile the kernels; its text says which."""
+
+
+def machine() -> str:
+    """Return the machine's name in file names: x86_64, aarch64, armv7l, ..."""
+    name = platform.machine().lower()
+    return "x86_64" if name == "amd64" else name
+
+
+def library(name: str = "") -> Path:
+    """Return the path of a machine's library, which may not exist."""
+    return FOLDER / f"chai-{name or machine()}.so"
+
+
+def digest() -> str:
+    """Return a digest of sources and flags, which a library carries."""
+    files = sorted([*FOLDER.glob("*.[ch]"), FOLDER / "build.py"])
+    return sha256(b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler: CC, cc, gcc or clang. Raises Failed if there is none."""
+    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
+        if shutil.which(name.split()[0]):
+            return name.split()
+    raise Failed("there is no C compiler (cc, gcc or clang)")
+
+
+def build(
+    target: Path | None = None, command: Sequence[str] = (), name: str = "", extra: Sequence[str] = ()
+) -> list[str]:
+    """Compile the library of a machine and return its variants; it replaces ``target`` when it is complete.
+
+    ``command`` is the compiler, ``extra`` are further flags for it and the linker. Raises Failed.
+    """
+    name, cc = name or machine(), [*(command or compiler())]
+    target = target or library(name)
+    with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
+        objects, done = [], []
+        for variant, flags in VARIANTS.get(name, {"plain": []}).items():
+            made = Path(folder, f"{variant}.o")
+            defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
+            if _run([*cc, *FLAGS, *extra, *flags, *defined, "-c", str(FOLDER / "variant.c"), "-o", str(made)]):
+                objects.append(made)
+                done.append(variant)
+        if not done:
+            raise Failed(f"{cc[0]} cannot compile {FOLDER / 'variant.c'}")
+        for part in COMMON:
+            made = Path(folder, f"{part}.o")
+            listed = " ".join(f"V({variant})" for variant in done)
+            defined = [f'-DDIGEST="{digest()}"', f"-DVARIANTS={listed}"]
+            _run([*cc, *FLAGS, *extra, *defined, "-c", str(FOLDER / f"{part}.c"), "-o", str(made)], must=True)
+            objects.append(made)
+        aside = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            _run([*cc, "-shared", *extra, "-s", *map(str, objects), "-o", str(aside)], must=True)
+            os.replace(aside, target)
+        finally:
+            aside.unlink(missing_ok=True)
+    return done
+
+
+def _run(command: list[str], must: bool = False) -> bool:
+    """Run a compiler and return whether it succeeded. Raises Failed if it ``must``."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=600)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failed(f"{command[0]}: {error}") from error
+    if must and done.returncode:
+        raise Failed(f"{' '.join(command)}\n{done.stderr}")
+    return not done.returncode
+
+
+def update() -> None:
+    """Compile the library of this machine if there is none of these sources. Raises Failed."""
+    path = library()
+    if not (path.is_file() and digest().encode() in path.read_bytes()):
+        build(path)
+
+
+def main() -> int:
+    """Compile for this machine and say what was made."""
+    try:
+        made = build()
+    except (Failed, OSError) as error:
+        sys.stderr.write(f"no kernels were compiled: {error}\n")
+        return 1
+    sys.stdout.write(f"{library()}: {', '.join(made)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+/* Operations on codes, and the places they read and write: the one description of what the library runs.
+
+   A code is stored as one byte, its int8 plus 128, in NHWC order. A blob may have a border, which holds the code of 0. All
+   fields of an operation are int64, so that a table of operations is an array of numbers; table.py has the same names. */
+#ifndef CHAI_H
+#define CHAI_H
+#include <stdint.h>
+
+enum kind {
+    CONVOLUTION = 1, /* sums of input * weights + bias, requantised per output channel */
+    DEPTHWISE,       /* the same with one input channel per output channel */
+    MAXIMUM,         /* largest code of each window, clipped to the image */
+    AVERAGE,         /* sum of each window, requantised per window */
+    SUM,             /* factor * input + second_factor * second, requantised; one input if second_factor is 0 */
+    COPY,            /* codes as they are */
+    BORDER,          /* the border of a blob: pad_h rows and pad_w pixels of the code of 0 on each side */
+    LOAD,            /* int8 of any order to codes */
+    STORE            /* codes to int8 of any order */
+};
+
+/* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
+#define PLACE(F, place) \
+    F(place##_buffer) F(place##_offset) F(place##_image) F(place##_channel) F(place##_row) F(place##_pixel)
+
+#define FIELDS(F) \
+    F(kind) F(task) /* index of the Task whose time it counts as */ \
+    PLACE(F, input) PLACE(F, second) PLACE(F, output) \
+    F(images) F(channels) F(height) F(width)         /* of the input */ \
+    F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
+    F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
+    F(constants)                                     /* buffer of the four following, which are offsets in it */ \
+    F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1 */ \
+    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
+    F(low) F(high)                                   /* clamp of stored codes */ \
+    F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */
+
+#define FIELD(name) int64_t name;
+typedef struct {
+    FIELDS(FIELD)
+} operation;
+#undef FIELD
+
+enum { AT = 128 };   /* a stored code of 0, as a byte */
+enum { TAPS = 1024 }; /* of a kernel, at most */
+enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
+
+/* Size of a buffer in bytes, and how many of them may be written. */
+typedef struct {
+    int64_t size, writable;
+} extent;
+
+/* A set of kernels that one instruction set allows. */
+typedef struct {
+    const char *name;
+    int (*usable)(void);
+    int lanes;                                                      /* outputs per vector */
+    int64_t (*packed)(const operation *);                           /* bytes of packed weights */
+    void (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
+    int64_t (*items)(const operation *);                            /* pieces of work, in any order */
+    void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
+    int64_t (*floats_to_codes)(const float *, int64_t, float, int32_t low, int32_t high, int32_t zero, int8_t *);
+    void (*codes_to_floats)(const int8_t *, int64_t, float, int32_t zero, float *);
+    void (*lrn)(const float *, float *, int64_t channels, int64_t pixels, int64_t half, float alpha, float k);
+} variant;
+
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Bytes of one contiguous run of a convolution's input, the number of runs, and dwords of all runs: a row of the kernel is
+   one run if its pixels are adjacent. A run is read in whole dwords; weights beyond its end are 0. */
+typedef struct {
+    int64_t bytes, count, dwords;
+} runs;
+
+static inline runs runs_of(const operation *op) {
+    int64_t channels = op->channels / op->group;
+    int row = op->input_pixel == channels && op->dilation_w == 1;
+    runs r;
+    r.bytes = row ? channels * op->kernel_w : channels;
+    r.count = row ? op->kernel_h : op->kernel_h * op->kernel_w;
+    r.dwords = r.count * ceil_div(r.bytes, 4);
+    return r;
+}
+#endif

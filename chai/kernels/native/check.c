@@ -1,0 +1,134 @@
+/* Check of a table of operations: every byte that one can touch lies in its buffer. */
+#include "check.h"
+
+static int between(int64_t low, int64_t value, int64_t high) { return low <= value && value <= high; }
+
+/* A sum of products that notices when it leaves 64 bits. */
+typedef struct {
+    int64_t value;
+    int wrong;
+} total;
+
+static void add(total *t, int64_t a, int64_t b) {
+    int64_t product;
+    if (__builtin_mul_overflow(a, b, &product) || __builtin_add_overflow(t->value, product, &t->value)) t->wrong = 1;
+}
+
+typedef struct {
+    int64_t buffer, offset, image, channel, row, pixel;
+} place;
+
+#define PLACE_OF(op, name) \
+    ((place){op->name##_buffer, op->name##_offset, op->name##_image, op->name##_channel, op->name##_row, op->name##_pixel})
+
+typedef struct {
+    const operation *op;
+    const extent *buffers;
+    int64_t count;
+} table;
+
+/* Rows and pixels from ``top``, ``left`` to ``bottom``, ``right``, and ``bytes`` there. */
+typedef struct {
+    int64_t top, bottom, left, right, bytes;
+} area;
+
+static int inside(const table *t, place p, area a, int writes) {
+    if (!between(0, p.buffer, t->count - 1)) return 0;
+    if (!between(0, p.image, INT64_MAX) || !between(0, p.row, INT32_MAX) || !between(0, p.pixel, INT32_MAX)) return 0;
+    total low = {p.offset, 0}, high = {p.offset, 0};
+    add(&low, a.top, p.row), add(&low, a.left, p.pixel);
+    add(&high, t->op->images - 1, p.image), add(&high, a.bottom, p.row), add(&high, a.right, p.pixel), add(&high, a.bytes, 1);
+    extent e = t->buffers[p.buffer];
+    return !low.wrong && !high.wrong && low.value >= 0 && high.value <= (writes ? e.writable : e.size);
+}
+
+/* Return whether ``count`` entries of ``size`` bytes from ``offset`` lie in the constants. */
+static int entries(const table *t, int64_t offset, int64_t count, int64_t size) {
+    if (!between(0, t->op->constants, t->count - 1) || !between(0, offset, INT64_MAX / 2) || offset % size) return 0;
+    total end = {offset, 0};
+    add(&end, count, size);
+    return !end.wrong && end.value <= t->buffers[t->op->constants].size;
+}
+
+static int tables(const table *t, int64_t count) {
+    return entries(t, t->op->scale, count, 8) && (t->op->negative < 0 || entries(t, t->op->negative, count, 8));
+}
+
+static int convolves(const table *t, const variant *v) {
+    const operation *op = t->op;
+    if (op->channels % op->group || op->outputs % op->group) return 0;
+    runs r = runs_of(op);
+    if (r.count > TAPS || op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0;
+    if (op->kind == DEPTHWISE && (op->group != op->channels || op->outputs != op->channels)) return 0;
+    int64_t columns = op->kind == DEPTHWISE ? op->kernel_w : r.count / op->kernel_h;
+    int64_t bytes = op->kind == DEPTHWISE ? op->channels
+                                          : op->channels - op->channels / op->group + ceil_div(r.bytes, 4) * 4;
+    area a = {-op->pad_h, (op->out_height - 1) * op->stride_h - op->pad_h + (op->kernel_h - 1) * op->dilation_h,
+              -op->pad_w, (op->out_width - 1) * op->stride_w - op->pad_w + (columns - 1) * op->dilation_w, bytes};
+    total last = {0, 0}; /* the offset of a tap is a number of 32 bits */
+    add(&last, (op->kernel_h - 1) * op->dilation_h, op->input_row), add(&last, (columns - 1) * op->dilation_w, op->input_pixel);
+    return !last.wrong && last.value <= INT32_MAX && inside(t, PLACE_OF(op, input), a, 0) && tables(t, op->outputs + SPARE) &&
+           entries(t, op->bias, op->outputs + SPARE, 4) && entries(t, op->weights, v->packed(op), 1);
+}
+
+/* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
+static int valid(const table *t, const variant *v) {
+    const operation *op = t->op;
+    const int64_t sizes[] = {op->images, op->channels, op->height, op->width, op->outputs, op->out_height, op->out_width,
+                             op->kernel_h, op->kernel_w, op->stride_h, op->stride_w, op->dilation_h, op->dilation_w, op->group};
+    for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!between(1, sizes[i], 1 << 24)) return 0;
+    if (!between(0, op->pad_h, 1 << 24) || !between(0, op->pad_w, 1 << 24)) return 0;
+    const int64_t codes[] = {op->low, op->high, op->zero_in, op->zero_second, op->zero_out};
+    for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (!between(-128, codes[i], 127)) return 0;
+    place input = PLACE_OF(op, input), output = PLACE_OF(op, output);
+    area all = {0, op->out_height - 1, 0, op->out_width - 1, op->channels}, one = all;
+    one.bytes = 1;
+    switch (op->kind) {
+    case CONVOLUTION:
+    case DEPTHWISE:
+        all.bytes = op->outputs;
+        return inside(t, output, all, 1) && convolves(t, v);
+    case MAXIMUM:
+    case AVERAGE: {
+        area in = {0, op->height - 1, 0, op->width - 1, op->channels};
+        if (op->kind == AVERAGE && (!tables(t, op->out_height * op->out_width) || !entries(t, op->bias, 0, 4) ||
+                                    op->height * op->width > 1 << 22))
+            return 0;
+        return inside(t, output, all, 1) && inside(t, input, in, 0);
+    }
+    case SUM: {
+        const int64_t factors[] = {op->factor, op->second_factor, op->negative_factor, op->negative_second};
+        for (int i = 0; i < 4; i++)
+            if (!between(-(1 << 18), factors[i], 1 << 18)) return 0;
+        int two = op->second_factor || op->negative_second;
+        return between(0, op->shift, 29) && inside(t, output, all, 1) && inside(t, input, all, 0) &&
+               (!two || inside(t, PLACE_OF(op, second), all, 0));
+    }
+    case COPY:
+        return inside(t, output, all, 1) && inside(t, input, all, 0);
+    case BORDER: {
+        area border = {-op->pad_h, op->out_height - 1 + op->pad_h, -op->pad_w, op->out_width - 1 + op->pad_w, op->output_pixel};
+        return inside(t, output, border, 1);
+    }
+    case LOAD:
+    case STORE: {
+        place across = op->kind == LOAD ? input : output;
+        total bytes = {1, 0};
+        add(&bytes, op->channels - 1, across.channel);
+        one.bytes = bytes.value;
+        if (bytes.wrong || across.channel < 0 || across.pixel != 1) return 0;
+        return inside(t, output, op->kind == LOAD ? all : one, 1) && inside(t, input, op->kind == LOAD ? one : all, 0);
+    }
+    }
+    return 0;
+}
+
+int64_t first_invalid(const operation *ops, int64_t count, const extent *buffers, int64_t buffer_count, const variant *v) {
+    for (int64_t i = 0; i < count; i++) {
+        table t = {ops + i, buffers, buffer_count};
+        if (!valid(&t, v)) return i;
+    }
+    return -1;
+}

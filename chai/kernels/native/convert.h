@@ -1,0 +1,75 @@
+/* Conversions between arrays of the host, one pixel after the other along a row, and codes, one channel after the other. */
+
+#if defined __clang__ || __GNUC__ >= 12
+#define LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#else
+#define LOW(a, b) __builtin_shuffle(a, b, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23})
+#define HIGH(a, b) __builtin_shuffle(a, b, (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31})
+#endif
+
+enum { TILE = 16 }; /* pixels and channels that are transposed together */
+
+typedef uint8_t bytes __attribute__((vector_size(TILE)));
+
+/* Interleave rows i and i + 8, four times: the transpose of 16 x 16 bytes. */
+static inline void transposed(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out) {
+    bytes a[TILE], b[TILE];
+    for (int i = 0; i < TILE; i++) memcpy(&a[i], in + i * row_in, TILE);
+    for (int round = 0; round < 4; round++) {
+        UNROLL for (int i = 0; i < 8; i++) {
+            b[2 * i] = LOW(a[i], a[i + 8]);
+            b[2 * i + 1] = HIGH(a[i], a[i + 8]);
+        }
+        UNROLL for (int i = 0; i < TILE; i++) a[i] = b[i];
+    }
+    for (int i = 0; i < TILE; i++) {
+        a[i] ^= AT;
+        memcpy(out + i * row_out, &a[i], TILE);
+    }
+}
+
+/* Write out[j * row_out + i] = in[i * row_in + j] ^ AT: whole tiles, the last ones shifted back. */
+static void transpose(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out, int64_t rows, int64_t columns) {
+    if (rows < TILE || columns < TILE) {
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < columns; j++) out[j * row_out + i] = in[i * row_in + j] ^ AT;
+        return;
+    }
+    for (int64_t i = 0; i < rows; i += TILE)
+        for (int64_t j = 0; j < columns; j += TILE) {
+            int64_t row = least(i, rows - TILE), column = least(j, columns - TILE);
+            transposed(in + row * row_in + column, row_in, out + column * row_out + row, row_out);
+        }
+}
+
+static void load_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    transpose(ROW(input, n, y), op->input_channel, out, op->output_pixel, op->channels, op->out_width);
+}
+
+static void store_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    transpose(ROW(input, n, y), op->input_pixel, out, op->output_channel, op->out_width, op->channels);
+}
+
+/* Write the nearest codes of x / step, saturated; return whether no x is NaN. Adding the largest float32 below a half and
+   truncating rounds half away from zero. The clamp comes first, where it cannot change a code. */
+static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+    const float half = 0.49999997f, least = low - zero - 0.4f, most = high - zero + 0.4f;
+    int wrong = 0;
+    for (int64_t i = 0; i < count; i++) {
+        float near = x[i] / step;
+        wrong |= near != near;
+        near = near > least ? near : least;
+        near = near < most ? near : most;
+        out[i] = (int8_t)((int32_t)(near + (near < 0 ? -half : half)) + zero);
+    }
+    return !wrong;
+}
+
+static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(codes[i] - zero) * step;
+}

@@ -1,0 +1,240 @@
+/* Convolution as an implicit matrix product, for the vectors of one instruction set.
+
+   A block is MP pixels x NV vectors of output channels: MP * NV sums stay in registers while the input's dwords (4 channels
+   of one pixel, broadcast to all lanes) meet the weights of those outputs. Weights are packed in that order, once:
+
+       [group][block of NV vectors][run][dword][vector][lane][4]
+
+   The instruction set's file defines OFFSET, what its dot adds to a stored code (AT or 0; the bias takes it off), LANES, vec, panel, dword, zero(), load(weights), splat(bytes),
+   dot(sum, dword, panel), store(...) and BLOCKS, the
+   block sizes whose sums fit its registers: for each number of vectors some numbers of pixels, largest first, ending in 1. */
+
+#define UNROLL _Pragma("GCC unroll 16")
+#define WIDEST 16 /* pixels of a block, at most */
+
+typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *, vec *);
+
+#define BLOCK(MP, NV) \
+    static __attribute__((noinline)) void sums_##MP##x##NV(const uint8_t *const *pixels, const int32_t *offsets, runs r, \
+                                                           const int8_t *w, vec *out) { \
+        vec sums[MP][NV]; \
+        const uint8_t *x[MP]; \
+        UNROLL for (int p = 0; p < MP; p++) x[p] = pixels[p]; \
+        UNROLL for (int p = 0; p < MP; p++) UNROLL for (int v = 0; v < NV; v++) sums[p][v] = zero(); \
+        for (int64_t run = 0; run < r.count; run++) { \
+            int64_t at = offsets[run], end = at + r.bytes; \
+            for (; at < end; at += 4, w += NV * LANES * 4) { \
+                panel weights[NV]; \
+                UNROLL for (int v = 0; v < NV; v++) weights[v] = load(w + v * LANES * 4); \
+                UNROLL for (int p = 0; p < MP; p++) { \
+                    dword d = splat(x[p] + at); \
+                    UNROLL for (int v = 0; v < NV; v++) sums[p][v] = dot(sums[p][v], d, weights[v]); \
+                } \
+            } \
+        } \
+        UNROLL for (int p = 0; p < MP; p++) UNROLL for (int v = 0; v < NV; v++) out[p * NV + v] = sums[p][v]; \
+    }
+#define B(MP, NV) BLOCK(MP, NV)
+BLOCKS(B)
+#undef B
+#define B(MP, NV) {MP, NV, sums_##MP##x##NV},
+static const struct {
+    int pixels, vectors;
+    block *sums;
+} blocks[] = {BLOCKS(B)};
+#undef B
+enum { KINDS = sizeof blocks / sizeof *blocks };
+
+static int64_t pixels_of(const operation *op) { return op->images * op->out_height * op->out_width; }
+static int64_t vectors_of(const operation *op) { return ceil_div(op->outputs / op->group, LANES); }
+
+/* Return the index of the largest block of this many vectors with at most so many pixels. */
+static int block_of(int64_t vectors, int64_t pixels) {
+    int i = 0;
+    while (blocks[i].vectors != vectors || blocks[i].pixels > pixels) i++;
+    return i;
+}
+
+/* Return the time of all pixels with blocks of this many vectors: a dot per sum, a load per pixel and vector, and per sum
+   the time to requantise it, in cycles of one dot. */
+static int64_t cost(int64_t pixels, int64_t vectors, int64_t dwords) {
+    int64_t total = 0;
+    for (int i = block_of(vectors, pixels); pixels > 0; i++) {
+        if (blocks[i].vectors != vectors) break;
+        int64_t sums = blocks[i].pixels * vectors, count = pixels / blocks[i].pixels;
+        total += count * (dwords * most(LATENCY, sums + (blocks[i].pixels + vectors) / 4) + sums * 12 + 30);
+        pixels -= count * blocks[i].pixels;
+    }
+    return total;
+}
+
+/* Return the vectors per block that cost least; the last block of a group has the rest. */
+static int64_t block_vectors(const operation *op) {
+    int64_t all = vectors_of(op), dwords = runs_of(op).dwords, pixels = least(pixels_of(op), 4096), best = 1, low = -1;
+    for (int64_t n = 1; n <= least(all, WIDE); n++) {
+        int64_t c = all / n * cost(pixels, n, dwords) + (all % n ? cost(pixels, all % n, dwords) : 0);
+        if (low < 0 || c < low) best = n, low = c;
+    }
+    return best;
+}
+
+/* Return the pixels of one piece of work: about 4 million products. */
+static int64_t piece(const operation *op) {
+    int64_t pixel = runs_of(op).dwords * 4 * LANES * block_vectors(op);
+    return most(48, (1 << 22) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
+}
+
+static int64_t convolution_items(const operation *op) {
+    return op->group * ceil_div(vectors_of(op), block_vectors(op)) * ceil_div(pixels_of(op), piece(op));
+}
+
+static int64_t convolution_bytes(const operation *op) {
+    return op->group * vectors_of(op) * runs_of(op).dwords * LANES * 4;
+}
+
+/* Pack weights (M, C / group, kh, kw) that are stored in blocks of ``outputs`` x ``inputs`` channels (1 x 1: row by row), and
+   write the sum of each output's weights. */
+static void convolution_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, int8_t *to,
+                             int32_t *sums) {
+    int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
+    int64_t blocks_out = ceil_div(m, outputs), blocks_in = ceil_div(c, inputs);
+    int64_t wide = block_vectors(op), vectors = vectors_of(op);
+    runs r = runs_of(op);
+    int64_t run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
+    int row = r.bytes == c * kw && r.count == kh;
+    for (int64_t i = 0; i < convolution_bytes(op); i++) to[i] = 0;
+    for (int64_t g = 0; g < op->group; g++)
+        for (int64_t o = 0; o < m; o++) {
+            int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
+            int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
+            int32_t sum = 0;
+            for (int64_t i = 0; i < c; i++)
+                for (int64_t y = 0; y < kh; y++)
+                    for (int64_t x = 0; x < kw; x++) {
+                        int64_t at = (((g * blocks_out + o / outputs) * blocks_in + i / inputs) * kh + y) * kw + x;
+                        int8_t w = from[(at * inputs + i % inputs) * outputs + o % outputs];
+                        int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
+                        base[d * count * LANES * 4 + byte % 4] = w;
+                        sum += w;
+                    }
+            sums[g * m + o] = sum;
+        }
+}
+
+/* Pixels in order, of all images: the input of the first tap and the output. */
+typedef struct {
+    const uint8_t *input;
+    uint8_t *output;
+    int64_t n, y, x;
+} cursor;
+
+static void seek(cursor *c, const operation *op, const uint8_t *input, uint8_t *output) {
+    c->input = input + c->n * op->input_image + (c->y * op->stride_h - op->pad_h) * op->input_row +
+               (c->x * op->stride_w - op->pad_w) * op->input_pixel;
+    c->output = output + c->n * op->output_image + c->y * op->output_row + c->x * op->output_pixel;
+}
+
+static cursor cursor_at(const operation *op, int64_t pixel, const uint8_t *input, uint8_t *output) {
+    int64_t size = op->out_height * op->out_width;
+    cursor c = {0, 0, pixel / size, pixel % size / op->out_width, pixel % op->out_width};
+    seek(&c, op, input, output);
+    return c;
+}
+
+static void next(cursor *c, const operation *op, const uint8_t *input, uint8_t *output) {
+    if (++c->x < op->out_width) {
+        c->input += op->stride_w * op->input_pixel;
+        c->output += op->output_pixel;
+        return;
+    }
+    c->x = 0;
+    if (++c->y == op->out_height) c->y = 0, c->n++;
+    seek(c, op, input, output);
+}
+
+static void offsets_of(const operation *op, runs r, int32_t *offsets) {
+    int64_t columns = r.count / op->kernel_h;
+    for (int64_t i = 0; i < r.count; i++)
+        offsets[i] = (int32_t)(i / columns * op->dilation_h * op->input_row + i % columns * op->dilation_w * op->input_pixel);
+}
+
+static void convolution_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t per = ceil_div(pixels_of(op), piece(op)), wide = block_vectors(op), vectors = vectors_of(op);
+    int64_t chunks = ceil_div(vectors, wide), outputs = op->outputs / op->group;
+    int64_t group = item / per / chunks, first = item / per % chunks * wide, count = least(wide, vectors - first);
+    int64_t pixel = item % per * piece(op), end = least(pixel + piece(op), pixels_of(op));
+    runs r = runs_of(op);
+    int32_t offsets[TAPS];
+    offsets_of(op, r, offsets);
+    const uint8_t *constants = buffers[op->constants];
+    const int8_t *weights = (const int8_t *)constants + op->weights + (group * vectors + first) * r.dwords * LANES * 4;
+    int64_t channel = group * outputs + first * LANES;
+    finish f = finish_of(op, constants, channel, least(outputs - first * LANES, count * LANES));
+    const uint8_t *input = buffers[op->input_buffer] + op->input_offset + group * (op->channels / op->group);
+    uint8_t *output = buffers[op->output_buffer] + op->output_offset + channel;
+    cursor at = cursor_at(op, pixel, input, output);
+    const uint8_t *in[WIDEST];
+    uint8_t *out[WIDEST];
+    vec sums[32];
+    for (int i = block_of(count, end - pixel); pixel < end; pixel += blocks[i].pixels) {
+        while (blocks[i].pixels > end - pixel) i++;
+        for (int p = 0; p < blocks[i].pixels; p++, next(&at, op, input, output)) in[p] = at.input, out[p] = at.output;
+        blocks[i].sums(in, offsets, r, weights, sums);
+        store(&f, sums, blocks[i].pixels, (int)count, out);
+    }
+}
+
+/* Depthwise: each lane is a channel; weights are [tap][channel], in rows of whole blocks of DEEP vectors. */
+enum { DEEP = 4 };
+
+static int64_t depthwise_row(const operation *op) { return ceil_div(op->channels, DEEP * LANES) * DEEP * LANES; }
+static int64_t depthwise_bytes(const operation *op) { return op->kernel_h * op->kernel_w * depthwise_row(op); }
+static int64_t depthwise_items(const operation *op) { return op->images * op->out_height; }
+
+static void depthwise_pack(const operation *op, const int8_t *from, int64_t inputs, int8_t *to, int32_t *sums) {
+    int64_t taps = op->kernel_h * op->kernel_w, row = depthwise_row(op);
+    for (int64_t i = 0; i < depthwise_bytes(op); i++) to[i] = 0;
+    for (int64_t c = 0; c < op->channels; c++) {
+        sums[c] = 0;
+        for (int64_t t = 0; t < taps; t++) {
+            int8_t w = from[(c / inputs * taps + t) * inputs + c % inputs];
+            to[t * row + c] = w;
+            sums[c] += w;
+        }
+    }
+}
+
+static void depthwise_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    const uint8_t *constants = buffers[op->constants], *input = buffers[op->input_buffer] + op->input_offset;
+    uint8_t *output = buffers[op->output_buffer] + op->output_offset;
+    int64_t row = depthwise_row(op), taps = op->kernel_h * op->kernel_w;
+    int32_t offsets[TAPS];
+    for (int64_t t = 0; t < taps; t++)
+        offsets[t] = (int32_t)(t / op->kernel_w * op->dilation_h * op->input_row +
+                               t % op->kernel_w * op->dilation_w * op->input_pixel);
+    for (int64_t first = 0; first < op->channels; first += DEEP * LANES) {
+        int64_t lanes = least(DEEP * LANES, op->channels - first);
+        const int8_t *weights = (const int8_t *)constants + op->weights + first;
+        finish f = finish_of(op, constants, first, lanes);
+        cursor at = cursor_at(op, item * op->out_width, input + first, output + first);
+        for (int64_t x = 0; x < op->out_width; x++, next(&at, op, input + first, output + first)) {
+            union {
+                vec vectors[DEEP];
+                int32_t lanes[DEEP * LANES];
+            } sums;
+            for (int i = 0; i < DEEP * LANES; i++) sums.lanes[i] = 0;
+            if (lanes == DEEP * LANES) {
+                for (int64_t t = 0; t < taps; t++) {
+                    const uint8_t *in = at.input + offsets[t];
+                    const int8_t *w = weights + t * row;
+                    for (int i = 0; i < DEEP * LANES; i++) sums.lanes[i] += (int16_t)((in[i] - (AT - OFFSET)) * w[i]);
+                }
+            } else {
+                for (int64_t t = 0; t < taps; t++)
+                    for (int64_t i = 0; i < lanes; i++)
+                        sums.lanes[i] += (int16_t)((at.input[offsets[t] + i] - (AT - OFFSET)) * weights[t * row + i]);
+            }
+            store(&f, sums.vectors, 1, (int)ceil_div(lanes, LANES), &at.output);
+        }
+    }
+}

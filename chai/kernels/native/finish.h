@@ -1,0 +1,34 @@
+/* Requantisation: clamp((sum * m + half - (sum * m < 0)) >> shift), which rounds half away from zero.
+
+   It is computed in float64 as sum * (m / 2^shift) + 0.5 with the product's sign, truncated. This is exact: |sum| < 2^31,
+   |m| < 2^17 and shift <= 40 give integers below 2^48 over 2^40, and a half is one of them or, at shift 0, truncated away. */
+
+typedef struct {
+    const int32_t *bias;            /* per output; the sum's offset is part of it */
+    const double *scale, *negative; /* m / 2^shift; of sums below 0, or NULL */
+    double low, high;               /* clamp, before the output's zero is added */
+    int32_t add;                    /* the output's zero, as a byte */
+    int64_t outputs;                /* that are left to write */
+} finish;
+
+static inline finish finish_of(const operation *op, const uint8_t *constants, int64_t first, int64_t outputs) {
+    finish f;
+    f.bias = (const int32_t *)(constants + op->bias) + first;
+    f.scale = (const double *)(constants + op->scale) + first;
+    f.negative = op->negative < 0 ? 0 : (const double *)(constants + op->negative) + first;
+    f.low = (double)(op->low - op->zero_out);
+    f.high = (double)(op->high - op->zero_out);
+    f.add = (int32_t)op->zero_out + AT;
+    f.outputs = outputs;
+    return f;
+}
+
+/* Return the code of one sum without its bias. */
+static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
+    double wide = sum * (f->negative && sum < 0 ? f->negative[i] : f->scale[i]);
+    wide += wide < 0 ? -0.5 : 0.5;
+    wide = wide < f->low ? f->low : wide > f->high ? f->high : wide;
+    return (uint8_t)((int32_t)wide + f->add);
+}
+
+static inline uint8_t code(const finish *f, int64_t i, int32_t sum) { return finished(f, i, sum + f->bias[i]); }

@@ -1,0 +1,114 @@
+"""The library of compiled kernels: found beside its sources, and used if it was made from them.
+
+``CHAI_KERNELS`` chooses a variant; ``sgemm`` none, so that Tasks run in numpy.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...env import env
+from ...errors import UsageError
+from . import build
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+NONE = "sgemm"  # the value of CHAI_KERNELS for no library
+SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
+
+
+class Library(NamedTuple):
+    """``name`` is the variant in use, ``number`` its index, ``calls`` the functions of run.c."""
+
+    name: str
+    number: int
+    calls: ctypes.CDLL
+
+    def floats_to_codes(self, x: Array, step: float, low: int, high: int, zero: int, out: Array) -> bool:
+        """Write the nearest codes of x / step, in float32 and saturated, to ``out``; return whether no x is NaN.
+
+        Both are contiguous, float32 and int8.
+        """
+        count, factor = ctypes.c_int64(x.size), ctypes.c_float(step)
+        done = self.calls.chai_floats_to_codes(self.number, pointer(x), count, factor, low, high, zero, pointer(out))
+        return bool(done)
+
+    def codes_to_floats(self, codes: Array, step: float, zero: int, out: Array) -> None:
+        """Write (codes - zero) * step in float32 to ``out``; both are contiguous, int8 and float32."""
+        count, factor = ctypes.c_int64(codes.size), ctypes.c_float(step)
+        self.calls.chai_codes_to_floats(self.number, pointer(codes), count, factor, zero, pointer(out))
+
+    def lrn(self, x: Array, y: Array, half: int, alpha: float, k: float) -> None:
+        """Write x / (k + alpha * sum of squares of ``half`` channels on each side and its own) ^ 0.75 to ``y``.
+
+        Both are contiguous float32 images (C, H, W).
+        """
+        sizes = map(ctypes.c_int64, (len(x), x[0].size, half))
+        self.calls.chai_lrn(self.number, pointer(x), pointer(y), *sizes, ctypes.c_float(alpha), ctypes.c_float(k))
+
+
+def pointer(array: Array) -> ctypes.c_void_p:
+    """Return the address of an array's first byte."""
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+class State(NamedTuple):
+    """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
+
+    variants: tuple[Library, ...]
+    reason: str
+    used: Library | None
+
+
+def library() -> Library | None:
+    """Return the library with the variant in use; None if Tasks run in numpy."""
+    return state().used
+
+
+@lru_cache(maxsize=1)
+def state() -> State:
+    """Load the library. Raises UsageError if CHAI_KERNELS names a variant that cannot run here."""
+    calls, reason = _loaded()
+    variants = () if calls is None else tuple(_usable(calls))
+    wanted = env().kernels
+    if wanted == NONE:
+        return State(variants, f"CHAI_KERNELS is {NONE}", None)
+    used = next((v for v in variants if v.name == wanted or (not wanted and v.name != SLOW)), None)
+    if wanted and used is None:
+        names = ", ".join([*(v.name for v in variants), NONE])
+        raise UsageError(f"CHAI_KERNELS is {wanted!r}; expected {names}", hint=reason or None)
+    return State(variants, reason or f"{build.library().name} has none for this processor", used)
+
+
+def variant(name: str) -> Library | None:
+    """Return the variant of this name, None if it cannot run here."""
+    return next((v for v in state().variants if v.name == name), None)
+
+
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    """Return the library's functions, or None and the reason."""
+    path = build.library()
+    if not path.is_file():
+        return None, f"none were compiled; with a C compiler: {build.COMMAND}"
+    try:
+        calls = ctypes.CDLL(str(path))
+        calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
+        calls.chai_packed.restype = calls.chai_check.restype = calls.chai_floats_to_codes.restype = ctypes.c_int64
+        if calls.chai_digest() != build.digest().encode():
+            return None, f"{path.name} was compiled from other sources; again: {build.COMMAND}"
+    except (OSError, AttributeError) as error:
+        return None, f"{path.name} cannot be loaded ({error}); again: {build.COMMAND}"
+    return calls, ""
+
+
+def _usable(calls: ctypes.CDLL) -> Iterator[Library]:
+    """Yield the variants that the processor can run."""
+    number = 0
+    while (name := calls.chai_variant(number)) is not None:
+        if calls.chai_usable(number):
+            yield Library(name.decode(), number, calls)
+        number += 1

@@ -1,0 +1,118 @@
+/* Pools, sums and copies: one row of the output at a time, all channels of a pixel together. The compiler vectorises. */
+
+static inline const uint8_t *row_of(uint8_t *const *buffers, int64_t buffer, int64_t offset, int64_t n, int64_t image,
+                                    int64_t y, int64_t row) {
+    return buffers[buffer] + offset + n * image + y * row;
+}
+#define ROW(place, n, y) \
+    row_of(buffers, op->place##_buffer, op->place##_offset, n, op->place##_image, y, op->place##_row)
+
+static int64_t rows(const operation *op) { return op->images * op->out_height; }
+
+/* Rows or columns of a window inside the image. */
+typedef struct {
+    int64_t first, end;
+} span;
+
+static inline span clipped(int64_t index, int64_t stride, int64_t pad, int64_t kernel, int64_t size) {
+    int64_t first = index * stride - pad;
+    span s = {most(first, 0), least(first + kernel, size)};
+    return s;
+}
+
+static void maximum_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height, channels = op->channels;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    span down = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
+    for (int64_t x = 0; x < op->out_width; x++, out += op->output_pixel) {
+        span right = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
+        int first = 1;
+        for (int64_t i = down.first; i < down.end; i++) {
+            const uint8_t *in = ROW(input, n, i) + right.first * op->input_pixel;
+            for (int64_t j = right.first; j < right.end; j++, in += op->input_pixel, first = 0) {
+                if (first)
+                    memcpy(out, in, channels);
+                else
+                    for (int64_t c = 0; c < channels; c++) out[c] = out[c] > in[c] ? out[c] : in[c];
+            }
+        }
+        if (first) memset(out, 0, channels); /* an empty window: the least code */
+    }
+}
+
+enum { BAND = 256 }; /* channels at a time, whose sums fit a few registers or the nearest cache */
+
+static void average_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    span down = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
+    for (int64_t x = 0; x < op->out_width; x++, out += op->output_pixel) {
+        span right = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
+        int64_t area = most(down.end - down.first, 0) * most(right.end - right.first, 0);
+        finish f = finish_of(op, buffers[op->constants], y * op->out_width + x, 1);
+        for (int64_t c = 0; c < op->channels; c += BAND) {
+            int32_t sums[BAND];
+            int64_t count = least(BAND, op->channels - c);
+            for (int64_t k = 0; k < count; k++) sums[k] = (int32_t)(-area * (op->zero_in + AT));
+            for (int64_t i = down.first; i < down.end; i++) {
+                const uint8_t *in = ROW(input, n, i) + c;
+                for (int64_t j = right.first; j < right.end; j++)
+                    for (int64_t k = 0; k < count; k++) sums[k] += in[j * op->input_pixel + k];
+            }
+            for (int64_t k = 0; k < count; k++) out[c + k] = finished(&f, 0, sums[k]);
+        }
+    }
+}
+
+/* Weigh two blobs, or one, in whole numbers: |sum| < 2^28 and shift <= 29 keep all of it in 32 bits. */
+static inline __attribute__((always_inline)) void weigh(const operation *op, const uint8_t *a, const uint8_t *b, uint8_t *out,
+                                                        int64_t count, int leaky) {
+    int32_t fa = (int32_t)op->factor, fb = (int32_t)op->second_factor, shift = (int32_t)op->shift;
+    int32_t na = (int32_t)op->negative_factor, nb = (int32_t)op->negative_second;
+    int32_t half = shift ? 1 << (shift - 1) : 0, carry = shift != 0, add = (int32_t)op->zero_out;
+    int32_t za = (int32_t)op->zero_in + AT, zb = (int32_t)op->zero_second + AT, low = (int32_t)op->low, high = (int32_t)op->high;
+    for (int64_t i = 0; i < count; i++) {
+        int32_t x = a[i] - za, y = b[i] - zb, sum = x * fa + y * fb, below = x * na + y * nb;
+        sum = leaky && sum < 0 ? below : sum;
+        int32_t value = ((sum + half - (sum < 0 ? carry : 0)) >> shift) + add;
+        value = value < low ? low : value > high ? high : value;
+        out[i] = (uint8_t)(value + AT);
+    }
+}
+
+static void sum_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    const uint8_t *a = ROW(input, n, y), *b = op->second_factor || op->negative_second ? ROW(second, n, y) : a;
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    int leaky = op->negative >= 0;
+    int64_t pixel_b = b == a ? op->input_pixel : op->second_pixel, pixels = op->out_width, count = op->channels;
+    if (op->input_pixel == count && pixel_b == count && op->output_pixel == count) count *= pixels, pixels = 1;
+    for (int64_t x = 0; x < pixels; x++, a += op->input_pixel, b += pixel_b, out += op->output_pixel)
+        if (leaky)
+            weigh(op, a, b, out, count, 1);
+        else
+            weigh(op, a, b, out, count, 0);
+}
+
+static void copy_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / op->out_height, y = item % op->out_height;
+    const uint8_t *in = ROW(input, n, y);
+    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    for (int64_t x = 0; x < op->out_width; x++, in += op->input_pixel, out += op->output_pixel)
+        memcpy(out, in, op->channels);
+}
+
+static int64_t images(const operation *op) { return op->images; }
+
+static void border_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    uint8_t *image = buffers[op->output_buffer] + op->output_offset + item * op->output_image;
+    int code = (int)op->zero_out + AT;
+    int64_t side = op->pad_w * op->output_pixel, width = op->out_width * op->output_pixel;
+    for (int64_t y = -op->pad_h; y < op->out_height + op->pad_h; y++) {
+        uint8_t *row = image + y * op->output_row;
+        if (y < 0 || y >= op->out_height)
+            memset(row - side, code, width + 2 * side);
+        else
+            memset(row - side, code, side), memset(row + width, code, side);
+    }
+}

@@ -1,0 +1,39 @@
+/* Plain C: right everywhere, fast nowhere. */
+#define OFFSET AT
+#define LANES 8
+#define WIDE 2
+#define LATENCY 1
+#define BLOCKS(B) B(4, 1) B(1, 1) B(2, 2) B(1, 2)
+
+typedef struct {
+    int32_t lanes[LANES];
+} vec;
+typedef struct {
+    int16_t codes[4];
+} dword;
+typedef struct {
+    const int8_t *bytes;
+} panel;
+
+static inline vec zero(void) {
+    vec sum = {{0}};
+    return sum;
+}
+static inline panel load(const int8_t *w) {
+    panel p = {w};
+    return p;
+}
+static inline dword splat(const uint8_t *x) {
+    dword d = {{x[0], x[1], x[2], x[3]}};
+    return d;
+}
+static inline vec dot(vec sum, dword d, panel w) {
+    for (int i = 0; i < LANES; i++)
+        for (int j = 0; j < 4; j++) sum.lanes[i] += d.codes[j] * w.bytes[4 * i + j];
+    return sum;
+}
+static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
+    for (int p = 0; p < pixels; p++)
+        for (int64_t i = 0; i < least(vectors * LANES, f->outputs); i++)
+            out[p][i] = code(f, i, sums[p * vectors + i / LANES].lanes[i % LANES]);
+}

@@ -1,0 +1,288 @@
+"""Program: Tasks as one table of operations, over blobs that share one piece of memory.
+
+Blobs are stored in NHWC order with a border as wide as the widest padding of their readers. A view is some channels of its
+parent. The host's blobs (int8, NCHW) are loaded before the first Task and stored after the last one that writes them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...blob import View, codes_of, outermost
+from ...errors import DeviceError
+from ...overlay.layout import share
+from ...overlay.weights import Packed
+from ...util.lazy_numpy import np
+from .library import Library, pointer
+from .table import Constants, Extent, Form, Kind, Operation, Place, plain_strides
+
+if TYPE_CHECKING:
+    from ...blob import Array, Shape
+    from ...tasks import Task
+
+ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
+ALIGNMENT = 64
+
+
+class Part(NamedTuple):
+    """Some channels of a blob, which may be a view."""
+
+    blob: str
+    first: int
+    channels: int
+
+
+@dataclass
+class _Blob:
+    """An outermost blob: rows and columns of its border, the code of 0 there, and its offset in the arena."""
+
+    shape: Shape
+    border: tuple[int, int] = (0, 0)
+    zero: int = 0
+    offset: int = 0
+
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        _, c, h, w = self.shape
+        row = (w + 2 * self.border[1]) * c
+        return (h + 2 * self.border[0]) * row, 1, row, c
+
+    @property
+    def bytes(self) -> int:
+        """Return its size; the last pixel may be read in whole dwords."""
+        return -(-(self.shape[0] * self.strides[0] + 4) // ALIGNMENT) * ALIGNMENT
+
+    def place(self, first: int) -> Place:
+        """Return the place of its channels from ``first`` on."""
+        image, channel, row, pixel = self.strides
+        start = self.offset + self.border[0] * row + self.border[1] * pixel + first
+        return Place(ARENA, start, image, channel, row, pixel)
+
+
+class _Step(NamedTuple):
+    """An operation to be: a Task with its form, or a part of a blob to move; its time counts as that of Task ``task``."""
+
+    task: int
+    kind: Kind
+    what: Task | Part
+    form: Form | None = None
+
+
+class Native:
+    """Some Tasks with their forms. ``loads`` and ``stores`` are the channels that come from and go to the host."""
+
+    def __init__(
+        self,
+        library: Library,
+        tasks: Sequence[tuple[Task, Form]],
+        shapes: Mapping[str, Shape],
+        views: Mapping[str, View],
+        loads: Collection[Part],
+        stores: Collection[Part],
+    ) -> None:
+        self._library, self._shapes = library, shapes
+        self._loads, self._stores = [*loads], [*stores]
+        self._views = views
+        self._blobs: dict[str, _Blob] = {}
+        self._constants = Constants()
+        for task, form in tasks:
+            for blob in (*task.inputs, task.output):
+                self._blobs.setdefault(self._whole(blob).base, _Blob(shapes[self._whole(blob).base]))
+            source = self._blobs[self._whole(task.inputs[0]).base]
+            source.border = max(source.border[0], form.border[0]), max(source.border[1], form.border[1])
+            source.zero = form.zeros[0] if any(form.border) else source.zero
+        steps = [*self._steps(tasks)]
+        size = self._lay_out(steps)
+        self._count = len(tasks)
+        self._table = (Operation * len(steps))(*map(self._operation, steps))
+        self._weights = [
+            (o, step.form) for o, step in zip(self._table, steps) if step.form and step.form.bias is not None
+        ]
+        self._arenas: list[Array] = []
+        self._size = size
+        self._packing = threading.Lock()
+        self._check()
+
+    # -- before the first run
+
+    def _whole(self, blob: str) -> View:
+        return outermost(blob, self._views)
+
+    def _shape(self, part: Part) -> Shape:
+        n, _, *size = self._shapes[part.blob]
+        return (n, part.channels, *size)
+
+    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[_Step]:
+        """Yield the operations in order, with the index of the Task whose time each counts as."""
+        bordered: set[str] = set()
+
+        def border(i: int, whole: str) -> Iterator[_Step]:
+            if whole not in bordered and any(self._blobs[whole].border):
+                yield _Step(i, Kind.BORDER, Part(whole, 0, self._blobs[whole].shape[1]))
+            bordered.add(whole)
+
+        last = {}  # Task that writes a blob last
+        for i, (task, _) in enumerate(tasks):
+            last[self._whole(task.output).base] = i
+        for part in self._loads:
+            yield from border(0, self._whole(part.blob).base)
+            yield _Step(0, Kind.LOAD, part)
+        for i, (task, form) in enumerate(tasks):
+            whole = self._whole(task.output).base
+            yield from border(i, whole)
+            yield _Step(i, form.kind, task, form)
+            if last[whole] == i:
+                stored = (part for part in self._stores if self._whole(part.blob).base == whole)
+                yield from (_Step(i, Kind.STORE, part) for part in stored)
+
+    def _lay_out(self, steps: Sequence[_Step]) -> int:
+        """Give each blob an offset, shared by blobs that are never used at the same time; return the size of all."""
+        lives: dict[str, tuple[int, int]] = {}
+        for moment, (_, _, what, _) in enumerate(steps):
+            for blob in (what.blob,) if isinstance(what, Part) else (*what.inputs, what.output):
+                whole = self._whole(blob).base
+                lives[whole] = lives.get(whole, (moment,))[0], moment
+        offsets, size = share(lives, {whole: self._blobs[whole].bytes for whole in lives})
+        for whole, offset in offsets.items():
+            self._blobs[whole].offset = offset
+        return size
+
+    def _operation(self, step: _Step) -> Operation:
+        task, kind, what, form = step
+        if isinstance(what, Part):
+            return self._moving(task, kind, what)
+        assert form is not None
+        shape, out = self._shapes[what.inputs[0]], self._shapes[what.output]
+        whole, first = self._whole(what.output)
+        start, outputs = what.channels(self._shapes)
+        values = {**form.fields(), "task": task, **_sizes(shape, (shape[0], outputs, *out[2:]))}
+        values |= self._blobs[whole].place(first + start).fields("output")
+        for name, blob in zip(("input", "second"), what.inputs):
+            source, channel = self._whole(blob)
+            values |= self._blobs[source].place(channel).fields(name)
+        if form.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.AVERAGE):
+            r, entries = form.requantization, prod(out[2:]) if form.kind == Kind.AVERAGE else outputs
+            assert r is not None
+            values["constants"] = CONSTANTS
+            values["scale"] = self._constants.table(r.multiplier * 2.0**-r.shift, entries)
+            if r.negative is not None:
+                values["negative"] = self._constants.table(r.negative * 2.0**-r.shift, entries)
+        operation = Operation(**values)
+        if form.weights is not None:
+            size = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
+            operation.weights = self._constants.reserve(size)
+            operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
+        return operation
+
+    def _moving(self, task: int, kind: Kind, part: Part) -> Operation:
+        """Return the operation that loads or stores channels, or fills the border of a blob."""
+        whole, first = self._whole(part.blob)
+        shape = self._shape(part)
+        values = {**Form(kind).fields(), "task": task, **_sizes(shape, shape)}
+        own = self._blobs[whole].place(first + part.first)
+        if kind == Kind.BORDER:
+            values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
+            values["zero_out"] = self._blobs[whole].zero
+        else:
+            parts = self._loads if kind == Kind.LOAD else self._stores
+            number = HOST + parts.index(part) + (0 if kind == Kind.LOAD else len(self._loads))
+            host = Place(number, 0, *plain_strides(shape))
+            values |= (host if kind == Kind.LOAD else own).fields("input")
+            values |= (own if kind == Kind.LOAD else host).fields("output")
+        return Operation(**values)
+
+    @cached_property
+    def _memory(self) -> Array:
+        """The constants: tables, and weights in the order of the kernels. They are packed at the first run."""
+        memory = _aligned(self._constants.size)
+        for offset, part in self._constants.parts:
+            memory[offset : offset + part.nbytes] = part.view(np.uint8)
+        for operation, form in self._weights:
+            weights, bias = form.weights, form.bias
+            assert weights is not None
+            assert bias is not None
+            if isinstance(weights, Packed):
+                data = weights.blocks(np.empty(weights.bytes, np.int8))
+                block = data.shape[6] if data.ndim == 7 else 1, data.shape[5] if data.ndim == 7 else data.shape[3]
+            else:
+                data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
+            given = bias.astype(np.int32)
+            self._library.calls.chai_pack(
+                self._library.number,
+                ctypes.byref(operation),
+                pointer(data),
+                *map(ctypes.c_int64, block),
+                pointer(given),
+                pointer(memory),
+            )
+        return memory
+
+    def _extents(self) -> ctypes.Array[Extent]:
+        """Return the sizes of the buffers."""
+        hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
+        writable = [0] * len(self._loads) + hosts[len(self._loads) :]
+        pairs = [(self._size, self._size), (self._constants.size, 0), *zip(hosts, writable)]
+        return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
+
+    def _check(self) -> None:
+        """Let the library check the table: every byte that an operation can touch lies in its buffer."""
+        extents, calls, count = self._extents(), self._library.calls, ctypes.c_int64(len(self._table))
+        wrong = calls.chai_check(self._library.number, self._table, count, extents, ctypes.c_int64(len(extents)))
+        if wrong >= 0:
+            kind = Kind(self._table[wrong].kind).name.lower()
+            raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
+
+    # -- each run
+
+    def close(self) -> None:
+        """Release what runs have allocated; a later run allocates it again."""
+        with self._packing:
+            self._arenas.clear()
+            vars(self).pop("_memory", None)
+
+    def run(self, blobs: dict[str, Array]) -> list[float]:
+        """Run all Tasks on the codes of ``loads``, add those of ``stores``, and return the milliseconds of each Task."""
+        with self._packing:
+            memory = self._memory
+            arena = self._arenas.pop() if self._arenas else _aligned(self._size)
+        given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
+        stores = [self._array(part, blobs) for part in self._stores]
+        made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
+        buffers = (ctypes.c_void_p * (HOST + len(given) + len(made)))(
+            arena.ctypes.data, memory.ctypes.data, *(array.ctypes.data for array in (*given, *made))
+        )
+        ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int64 * 2)()
+        calls, number, count = self._library.calls, self._library.number, ctypes.c_int64(len(self._table))
+        while not calls.chai_run(number, self._table, count, buffers, ms, at):
+            pass  # between calls, Python handles signals
+        for array, result in zip(stores, made):
+            if array is not result:
+                array[...] = result
+        self._arenas.append(arena)
+        return list(ms)
+
+    def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
+        codes = codes_of(part.blob, blobs, self._shapes, self._views)
+        if codes.shape != self._shapes[part.blob] or codes.dtype != np.int8:
+            raise DeviceError(
+                f"blob {part.blob!r}: expected int8 {self._shapes[part.blob]}, found {codes.dtype} {codes.shape}"
+            )
+        return codes[:, part.first : part.first + part.channels]
+
+
+def _sizes(shape: Shape, out: Shape) -> dict[str, int]:
+    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
+    return dict(zip(names, (*shape, *out[1:])))
+
+
+def _aligned(size: int) -> Array:
+    """Return uninitialised bytes (uint8) that begin at a multiple of ``ALIGNMENT``."""
+    whole = np.empty(size + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size]

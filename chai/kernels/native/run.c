@@ -1,0 +1,75 @@
+/* What the library exports: its variants, and running a table of operations. */
+#include "check.h"
+#include <time.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+#define PAUSE_MS 100 /* after so long a run returns, so that the caller can look for signals */
+
+/* The variants that were compiled, best first: -DVARIANTS='V(avx2) V(plain)' */
+#define V(name) extern const variant variant_##name;
+VARIANTS
+#undef V
+#define V(name) &variant_##name,
+static const variant *const variants[] = {VARIANTS};
+#undef V
+enum { COUNT = sizeof variants / sizeof *variants };
+
+EXPORTED const char *chai_digest(void) { return DIGEST; }
+
+/* Return the names of an operation's fields in order, each followed by a space. */
+#define FIELD(name) #name " "
+EXPORTED const char *chai_fields(void) { return FIELDS(FIELD); }
+#undef FIELD
+
+/* Return the name of a variant, NULL beyond the last; whether the processor can run it. */
+EXPORTED const char *chai_variant(int i) { return i < COUNT ? variants[i]->name : 0; }
+EXPORTED int chai_usable(int i) { return variants[i]->usable(); }
+
+EXPORTED int64_t chai_packed(int i, const operation *op) { return variants[i]->packed(op); }
+
+/* Write weights and bias of a convolution into its constants. */
+EXPORTED void chai_pack(int i, const operation *op, const int8_t *weights, int64_t outputs, int64_t inputs, const int32_t *bias,
+                        uint8_t *constants) {
+    variants[i]->pack(op, weights, outputs, inputs, bias, constants);
+}
+
+EXPORTED int64_t chai_check(int i, const operation *ops, int64_t count, const extent *buffers, int64_t buffer_count) {
+    return first_invalid(ops, count, buffers, buffer_count, variants[i]);
+}
+
+EXPORTED int64_t chai_floats_to_codes(int i, const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero,
+                                      int8_t *out) {
+    return variants[i]->floats_to_codes(x, count, step, low, high, zero, out);
+}
+
+EXPORTED void chai_codes_to_floats(int i, const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+    variants[i]->codes_to_floats(codes, count, step, zero, out);
+}
+
+EXPORTED void chai_lrn(int i, const float *x, float *y, int64_t channels, int64_t pixels, int64_t half, float alpha, float k) {
+    variants[i]->lrn(x, y, channels, pixels, half, alpha, k);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+}
+
+/* Run the operations of a checked table from ``at`` (operation, item) on; add each one's milliseconds to those of its Task.
+   Return 1 when all are done, 0 when the caller is to call again with the same ``at``. */
+EXPORTED int chai_run(int i, const operation *ops, int64_t count, uint8_t *const *buffers, double *ms, int64_t *at) {
+    double begin = now(), last = begin;
+    for (; at[0] < count; at[0]++, at[1] = 0) {
+        const operation *op = ops + at[0];
+        int64_t items = variants[i]->items(op);
+        while (at[1] < items) {
+            variants[i]->run(op, buffers, at[1]++);
+            double time = now();
+            ms[op->task] += time - last;
+            last = time;
+            if (time - begin > PAUSE_MS) return 0;
+        }
+    }
+    return 1;
+}

@@ -1,0 +1,51 @@
+/* All kernels, compiled once for each instruction set: -DVARIANT=avx2 -DSET='"avx2.h"'. */
+#include "chai.h"
+#include <string.h>
+
+#include "finish.h"
+#include SET
+#include "convolution.h"
+#include "maps.h"
+#include "convert.h"
+#include "lrn.h"
+
+static int64_t packed(const operation *op) { return op->kind == DEPTHWISE ? depthwise_bytes(op) : convolution_bytes(op); }
+
+static void pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
+                 uint8_t *constants) {
+    int8_t *to = (int8_t *)constants + op->weights;
+    int32_t *sums = (int32_t *)(constants + op->bias);
+    if (op->kind == DEPTHWISE)
+        depthwise_pack(op, from, inputs, to, sums);
+    else
+        convolution_pack(op, from, outputs, inputs, to, sums);
+    for (int64_t o = 0; o < op->outputs; o++) sums[o] = bias[o] - OFFSET * sums[o];
+}
+
+typedef struct {
+    int64_t (*items)(const operation *);
+    void (*run)(const operation *, uint8_t *const *, int64_t);
+} kernel;
+
+static const kernel kernels[] = {
+    [CONVOLUTION] = {convolution_items, convolution_run},
+    [DEPTHWISE] = {depthwise_items, depthwise_run},
+    [MAXIMUM] = {rows, maximum_run},
+    [AVERAGE] = {rows, average_run},
+    [SUM] = {rows, sum_run},
+    [COPY] = {rows, copy_run},
+    [BORDER] = {images, border_run},
+    [LOAD] = {rows, load_run},
+    [STORE] = {rows, store_run},
+};
+
+static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
+static void run(const operation *op, uint8_t *const *buffers, int64_t item) { kernels[op->kind].run(op, buffers, item); }
+
+#define JOINED(a, b) a##b
+#define NAMED(prefix, name) JOINED(prefix, name)
+#define TEXT(name) #name
+#define QUOTED(name) TEXT(name)
+int NAMED(usable_, VARIANT)(void);
+const variant NAMED(variant_, VARIANT) = {
+    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run, floats_to_codes, codes_to_floats, lrn};

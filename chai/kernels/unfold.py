@@ -1,0 +1,42 @@
+"""Codes of an unfolded blob: the copies of each pixel that a convolution's taps read, side by side as channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..tasks.unfold import Unfold
+
+
+def unfolded(codes: Array, unfold: Unfold, zero: int) -> Array:
+    """Return the unfolded blob of codes (int8, NCHW); ``zero`` is the code of 0, which padding gets.
+
+    Columns are first sorted by their remainder modulo the stride, so that every run that is copied is contiguous.
+    """
+    n, c = codes.shape[:2]
+    (_, columns), (down, right), (above, left), _ = unfold.window
+    shape = unfold.shape(codes.shape)
+    height, width = shape[2:]
+    across = width + ceil_div(columns, right)
+    rows = (height - 1) * down + unfold.rows
+    ordered = np.full((right, n, c, rows, across), zero, np.int8)
+    for phase in range(right):
+        first = (left - phase + right - 1) // right  # the first padded column of this remainder that is in the image
+        seen = codes[:, :, : max(rows - above, 0), first * right + phase - left :: right][..., : max(across - first, 0)]
+        ordered[phase, :, :, above : above + seen.shape[2], first : first + seen.shape[3]] = seen
+    out = np.empty(shape, np.int8)
+    parts = out.reshape(n, unfold.rows, columns, c, height, width)
+    images, channels, lines, one = ordered.strides[1:]
+    for j in range(columns):
+        taps = np.lib.stride_tricks.as_strided(
+            ordered[j % right, ..., j // right :],
+            (n, unfold.rows, c, height, width),
+            (images, lines, channels, down * lines, one),
+            writeable=False,
+        )
+        parts[:, :, j] = taps
+    return out

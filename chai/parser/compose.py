@@ -1,0 +1,157 @@
+"""Expand composed layers: replace the message of a layer by those of its parts."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ChaiError, ParseError, PluginError
+from ..graph import Composed
+from ..limits import limits
+from ..plugins.arguments import resolve
+from ..plugins.composed.builder import Part, parts_of
+from ..plugins.composed.definition import ComposedType
+from ..plugins.definition import Definition
+from ..plugins.fields import CustomParams
+from ..plugins.loading import lookup
+from ..plugins.registry import Registry
+from ..util.source import Source
+from .assign import layer_message
+from .fill import fill
+from .message import Message, parameters, read
+from .text import parse
+
+Share = tuple[str, tuple[int, ...]]  # a composed layer, and those of its trained parameters that a part takes
+
+
+class Expanded:
+    """The plain layers that a composed layer becomes, with compositions inside it expanded, too.
+
+    ``messages``   each with the composed layers that hold its trained parameters, the innermost first
+    ``record``     for the Graph
+    """
+
+    def __init__(self, message: Message, place: str, type: Definition, types: Registry, room: int) -> None:
+        assert isinstance(type, ComposedType)
+        self.types = types
+        self.room = room
+        self.messages: list[tuple[Message, tuple[Share, ...]]] = []
+        self._expand(message, type, (), ())
+        text = "".join(f"layer {{\n{_indented(part.source.text)}}}\n" for part, _ in self.messages)
+        names = tuple(part.get("name") for part, _ in self.messages)
+        self.record = Composed(type.type, names, text, place)
+
+    def _expand(self, message: Message, type: ComposedType, around: tuple[str, ...], shares: tuple[Share, ...]) -> None:
+        name, bottoms, tops = message.get("name", ""), message.all("bottom"), message.all("top")
+        if type.type in around:
+            raise PluginError(
+                f"layer {name!r}: composed type {type.type!r} is made of itself: {' -> '.join((*around, type.type))}",
+                layer=name,
+                hint=f"it is composed in {type.place}",
+            )
+        _check(message, bottoms)
+        params = fill(CustomParams, message.get("xcustom_param"))
+        try:
+            values = resolve(type.options.args, params.float_args, params.string_args, parameters(message))
+        except PluginError as error:
+            what = f"layer {name!r} (custom type {type.type!r}): {error.message}"
+            raise PluginError(what, layer=name, hint=error.hint) from error
+        for part in parts_of(type, name, bottoms, tops, values, self.types):
+            inside = lookup(self.types, part.type) if part.flagged else None
+            made = _message(part, inside)
+            taken = _shares(name, part, shares)
+            if isinstance(inside, ComposedType):
+                self._expand(made, inside, (*around, type.type), taken)
+                continue
+            if len(self.messages) == self.room:
+                raise PluginError(f"layer {name!r}: too many parts: " + limits().exceeded("layers", self.room + 1))
+            self.messages.append((made, taken))
+
+
+def _check(message: Message, bottoms: list[str]) -> None:
+    """Refuse fields of a composed layer that its parts have to have."""
+    params = message.get("xcustom_param")
+    if params is not None and params.has("top_dim"):
+        at = params.values["top_dim"][0]
+        raise message.source.error(
+            "top_dim: the tops of a composed layer have the shapes that its parts give", at.start, at.end,
+            hint="leave it out", layer=message.get("name"),
+        )  # fmt: skip
+    for field in ("precision_param", "quantization_param"):
+        if message.has(field):
+            at = message.values[field][0]
+            raise message.source.error(
+                f"{field}: the parts of a composed layer have formats, not the layer", at.start, at.start + len(field),
+                hint="leave it out: chai quantize writes the parts with their formats", layer=message.get("name"),
+            )  # fmt: skip
+    for at in message.values.get("top", ()):
+        if at.value in bottoms:
+            raise message.source.error(
+                f"{at.value!r} is bottom and top: a composed layer cannot work in place", at.start, at.end,
+                hint="give its top a name of its own", layer=message.get("name"),
+            )  # fmt: skip
+
+
+def _shares(layer: str, part: Part, around: tuple[Share, ...]) -> tuple[Share, ...]:
+    """Return where a part's trained parameters are: in its layer, which may have them from others in turn."""
+    if not part.blobs:
+        return ()
+    given = min((len(indices) for _, indices in around), default=None)
+    if given is not None and max(part.blobs) >= given:
+        what = f"{part.place}: layer {part.name!r} takes blob {max(part.blobs)} of layer {layer!r}, which has {given}"
+        raise PluginError(what, layer=part.name, hint="blobs= of the call that made the layer gives it more")
+    return ((layer, part.blobs), *((name, tuple(indices[i] for i in part.blobs)) for name, indices in around))
+
+
+def _message(part: Part, type: Definition | None) -> Message:
+    """Return a part as a message whose positions are the line of the call that made it."""
+    given, source = dict(part.fields), _Call(part)
+    try:
+        if part.flagged:
+            given = {"user_defined_layer": True, **_arguments(part, type)}
+        names = [blob.name for blob in part.bottoms], [blob.name for blob in part.tops]
+        source.text = str(layer_message(part.type, part.name, *names, given))
+    except ChaiError as error:
+        raise source.error(error.message, 0, hint=error.hint, layer=part.name) from error
+    return read(parse(source), "LayerParameter", source)
+
+
+def _arguments(part: Part, type: Definition | None) -> Mapping[str, Any]:
+    """Return the fields of a layer of a custom type: named arguments become its xcustom_param."""
+    args = type.options.args if type is not None else {}
+    given = {key: value for key, value in part.fields.items() if key not in args}
+    if len(given) == len(part.fields):
+        return given
+    values = resolve(args, (), (), {key: _several(part.fields[key]) for key in args if key in part.fields})
+    texts = [value for value in values.values() if isinstance(value, str)]
+    numbers = [float(n) for v in values.values() if not isinstance(v, str) for n in _several(v)]
+    return {**given, "xcustom_param": {**given.get("xcustom_param", {}), "float_args": numbers, "string_args": texts}}
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if hasattr(value, "__iter__") and not isinstance(value, str) else (value,)
+
+
+class _Call(Source):
+    """The text of a part; its errors show the call that made it."""
+
+    def __init__(self, part: Part) -> None:
+        path, _, line = part.place.rpartition(":")
+        super().__init__("", path)
+        self.line = int(line)
+
+    def where(self, offset: int) -> tuple[int, int]:
+        return self.line, 1
+
+    def error(
+        self, message: str, start: int, end: int | None = None, hint: str | None = None, layer: str | None = None
+    ) -> ParseError:
+        text = linecache.getline(self.path, self.line).rstrip("\n")
+        shown = Source("\n" * (self.line - 1) + text, self.path)
+        first = self.line - 1 + len(text) - len(text.lstrip())
+        return shown.error(message, first, self.line - 1 + len(text), hint, layer)
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.splitlines())

@@ -1,0 +1,197 @@
+"""Builder: the argument g of a composed type's function, which records the parts of a layer."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ... import layers
+from ...errors import PluginError
+from ...limits import limits
+from ...util.suggest import did_you_mean
+from ..failure import Where, report, run
+from ..loading import lookup
+from ..registry import Registry
+from .definition import ComposedType
+
+
+class Blob:
+    """A bottom of a composed layer, or a top of one of its parts: what the methods of a Builder take and return."""
+
+    def __init__(self, owner: Builder, name: str) -> None:
+        self.owner = owner
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<blob {self.name!r}>"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One layer that a composed layer is made of.
+
+    ``flagged``  whether a registered function computes it, not a built-in type
+    ``blobs``    the trained parameters of the composed layer that it takes, by their indices
+    ``fields``   its parameters, by name
+    ``place``    path:line of the call that made it
+    """
+
+    name: str
+    type: str
+    bottoms: tuple[Blob, ...]
+    tops: tuple[Blob, ...]
+    flagged: bool
+    blobs: tuple[int, ...]
+    fields: Mapping[str, Any]
+    place: str
+
+
+class Builder:
+    """Makes the parts of one composed layer.
+
+    ``g.inner_product(x, num_output=7)`` adds a layer of type InnerProduct and returns its top: the name of a method is
+    a type's in small letters, Caffe's or a custom one's. Its arguments are the bottoms; its keywords are the fields of
+    the type's ``*_param`` message, whole messages (``param=[{"lr_mult": 0}]``), or
+
+    ``name``   of the part (default: the method's, numbered from the second one on); its layer is ``layer/name``
+    ``blobs``  indices of the composed layer's trained parameters that the part takes, in its order. Without it the
+               caffemodel has those of the part under its own name
+    ``ntop``   number of tops (default 1); a tuple is returned for any other number
+    """
+
+    def __init__(self, where: Where, types: Registry) -> None:
+        self._where = where
+        self._types = types
+        self._parts: dict[str, Part] = {}
+        self._used: Counter[str] = Counter()  # methods without a name of the user's
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return partial(self._add, self._type(method), method)
+
+    def layer(self, type: str, *bottoms: Blob, **keywords: Any) -> Any:
+        """Add a layer of a type whose name is no Python name, or that differs from another one's in case only."""
+        return self._add(type, type, *bottoms, **keywords)
+
+    def _add(
+        self,
+        type: str,
+        method: str,
+        *bottoms: Blob,
+        name: str | None = None,
+        blobs: Sequence[int] = (),
+        ntop: int = 1,
+        **fields: Any,
+    ) -> Any:
+        if len(self._parts) == limits().layers:
+            raise self._wrong("too many parts: " + limits().exceeded("layers", len(self._parts) + 1))
+        strange = [b for b in bottoms if not isinstance(b, Blob) or b.owner is not self]
+        if strange:
+            raise self._wrong(
+                f"{method}: expected blobs of this layer as bottoms, found {strange[0]!r}",
+                "parameters are keywords: g.inner_product(x, num_output=10)",
+            )
+        own = f"{self._where.layer}/{name if name is not None else self._free(method)}"
+        if own in self._parts:
+            raise self._wrong(f"two parts are called {name!r}", "name= gives a part another name")
+        if not isinstance(ntop, int) or not 0 <= ntop <= limits().ports:
+            raise self._wrong(f"ntop={ntop!r}: expected the number of tops")
+        taken = tuple(blobs) if isinstance(blobs, (tuple, list)) else (blobs,)
+        if not all(isinstance(index, int) and index >= 0 for index in taken):
+            raise self._wrong(f"blobs={blobs!r}: expected indices from 0", "blobs=(0, 1): the first two")
+        tops = tuple(Blob(self, own if ntop == 1 else f"{own}_{i}") for i in range(ntop))
+        self._parts[own] = Part(own, type, bottoms, tops, self._flagged(type), taken, fields, _caller())
+        return tops[0] if ntop == 1 else tops
+
+    def finished(self, result: Any, bottoms: Sequence[Blob], tops: Sequence[str], place: str) -> list[Part]:
+        """Return the parts, after their blobs in ``result`` were given the names of the composed layer's tops."""
+        found = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        for blob in found:
+            if not isinstance(blob, Blob) or blob.owner is not self:
+                raise self._wrong(f"it returned {blob!r}, expected a blob of this layer", place=place)
+            if blob in bottoms or found.count(blob) > 1:
+                what = "its bottom" if blob in bottoms else "twice"
+                raise self._wrong(f"it returned {what} {blob!r}", "g.split(x) is a copy under another name", place)
+        if len(found) != len(tops):
+            raise self._wrong(f"it returned {len(found)} blobs for {len(tops)} tops", place=place)
+        for blob, name in zip(found, tops):
+            blob.name = name
+        return list(self._parts.values())
+
+    def _type(self, method: str) -> str:
+        known = layers.spelled(method)
+        custom = self._registered(method)
+        if known is not None and (custom is None or not self._types.overrides(custom)):
+            return known
+        if custom is None:
+            lookup(self._types, method)  # loads the shipped types, and those of installed packages
+            custom = self._registered(method)
+        if custom is None:
+            names = [_plain(type) for type in (*layers.types(), *self._types.known())]
+            raise self._wrong(f"there is no layer type {method!r}", did_you_mean(_plain(method), names))
+        return custom
+
+    def _registered(self, method: str) -> str | None:
+        return next((type for type in self._types.known() if _plain(type) == _plain(method)), None)
+
+    def _flagged(self, type: str) -> bool:
+        return self._types.overrides(type) or layers.find(type) is None
+
+    def _free(self, method: str) -> str:
+        """Return the first unused one of method, method2, method3, ..."""
+        while True:
+            self._used[method] += 1
+            name = method if self._used[method] == 1 else f"{method}{self._used[method]}"
+            if f"{self._where.layer}/{name}" not in self._parts:
+                return name
+
+    def _wrong(self, reason: str, hint: str | None = None, place: str | None = None) -> PluginError:
+        return report(self._where, place or _caller(), reason, hint)
+
+
+def parts_of(
+    type: ComposedType,
+    layer: str,
+    bottoms: Sequence[str],
+    tops: Sequence[str],
+    values: Mapping[str, Any],
+    types: Registry,
+) -> list[Part]:
+    """Return the parts of a layer of a composed type, in order; blobs have the names of the layer's bottoms and tops.
+
+    ``values`` are those of the named arguments. Raises PluginError with file and line for a function that fails.
+    """
+    where = Where("", layer, type.type, 0, 0, True, False)
+    if len(bottoms) < type.least or (len(bottoms) > len(type.bottoms) and not type.any_number):
+        expected = f"at least {type.least}" if type.any_number else f"{type.least}"
+        expected += "" if type.any_number or type.least == len(type.bottoms) else f" to {len(type.bottoms)}"
+        raise PluginError(
+            f"layer {layer!r} (custom type {type.type!r}) takes {expected} bottoms ({', '.join(type.bottoms)}), "
+            f"found {len(bottoms)}",
+            layer=layer,
+            hint=f"it is composed in {type.place}",
+        )
+    builder = Builder(where, types)
+    inputs = [Blob(builder, name) for name in bottoms]
+    named = {name: values[name] for name in type.wanted}
+    if not type.any_number:
+        named.update(zip(type.bottoms, inputs))
+    result = run(where, lambda: type.function(builder, *(inputs if type.any_number else ()), **named), type.function)
+    return builder.finished(result, inputs, tops, type.place)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _caller() -> str:
+    """Return path:line of the nearest frame outside of this file."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

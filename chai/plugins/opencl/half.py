@@ -1,0 +1,67 @@
+"""Compute ``half`` as float: OpenCL of the processor has no half, and chai's blobs are float32 anyway.
+
+Types and conversions become float's by macros. What depends on the 16 bits themselves is refused.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .parameters import uncommented
+
+WIDTHS = ("", "2", "3", "4", "8", "16")
+ROUNDINGS = ("", "_rte", "_rtz", "_rtp", "_rtn")
+_PRAGMA = re.compile(r"^(\s*)(#\s*pragma\s+OPENCL\s+EXTENSION\s+cl_khr_fp16\b)", re.MULTILINE)
+_WORD = re.compile(r"\b(?:half(?:2|3|4|8|16)?|convert_half\w*)\b")
+_LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+|\d+(?=[eEhH]))(?:[eE][+-]?\d+)?)[hH]\b")
+_BITS = (
+    (r"\bv(?:load|store)a?_half\w*", "reads or writes 16-bit numbers", "read and write halfs by index"),
+    (r"\bas_half\w*", "takes bits for a half", "convert_half takes the value"),
+    (r"\bsizeof\s*\(\s*half\w*\s*\)", "is 2 in OpenVINO, 4 here", "count in elements"),
+    (r"\b(?:struct|union)\b[^;{]*\{[^}]*\bhalf\d*\b", "puts a half into a struct or union", "use float there"),
+    (
+        r"\(\s*(?:(?:__)?(?:global|local|private|const|constant)\s+)*"
+        r"(?:(?:u?(?:char|short|int|long))(?:2|3|4|8|16)?)\s*(?:const\s*)?\*\s*\)\s*&?\s*(?:HALVES)\b",
+        "reads halfs as whole numbers",
+        "use float or int there",
+    ),
+)
+
+
+def macros() -> str:
+    """Return the definitions that turn half into float."""
+    lines = [f"#define half{n} float{n}" for n in WIDTHS]
+    for n in WIDTHS:  # float has no _sat, and a float that is converted to float is not rounded
+        lines += [f"#define convert_half{n}{sat}{r} convert_float{n}" for sat in ("", "_sat") for r in ROUNDINGS]
+    return "\n".join(lines) + "\n"
+
+
+def used(text: str) -> bool:
+    """Return whether source code has half numbers."""
+    return _WORD.search(uncommented(text)) is not None
+
+
+def floats(text: str) -> str:
+    """Return source code with float literals for those of half, and no demand for an extension that has half."""
+    bare = uncommented(text)
+    found = [m.end() - 1 for m in _LITERAL.finditer(bare)]
+    parts, at = [], 0
+    for end in found:
+        parts += [text[at:end], "f"]
+        at = end + 1
+    return _PRAGMA.sub(r"\1// \2", "".join((*parts, text[at:])))
+
+
+def bits(text: str) -> tuple[int, str, str] | None:
+    """Return the line, words and a hint of the first use of half that float cannot stand in for; None if all can."""
+    bare = uncommented(text)
+    declared = "|".join(map(re.escape, dict.fromkeys(re.findall(r"\bhalf\d*\b[\s*\w]*?[\s*](\w+)\s*[;,)=\[]", bare))))
+    first: tuple[int, str, str] | None = None
+    for pattern, reason, hint in _BITS:
+        if "HALVES" in pattern and not declared:
+            continue
+        match = re.search(pattern.replace("HALVES", declared), bare)
+        if match and (first is None or match.start() < first[0]):
+            shown = " ".join(text[match.start() : match.end()].split())[:60]
+            first = match.start(), f"{shown!r} {reason}", hint
+    return None if first is None else (bare.count("\n", 0, first[0]) + 1, first[1], first[2])

@@ -1,0 +1,201 @@
+"""Kernels as the function of a custom type: bound to a layer and its sizes, they are compiled and run."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...blob import show
+from ...env import env
+from ...errors import PluginError
+from ...util.lazy_numpy import np
+from ...util.log import logger
+from ..failure import report
+from . import half
+from .description import Description
+from .plan import Copy, Launch, Plan, Planner
+from .worker.engine import EngineError
+from .worker.memory import Memory
+from .worker.process import Died, Runner, runner
+
+if TYPE_CHECKING:
+    from ...blob import Array, Shape
+    from ..fields import Called
+    from ..xchange import xChangeLayer
+
+log = logger("chai.opencl")
+INSTALL = 'pip install "chai-fpga[opencl]"'
+# clang's form, and PoCL's
+_ERROR = re.compile(r"(?:error: )?([^\s:][^:]*):(\d+):\d+: *(?:(?:fatal )?error: )?(.*)")
+_numbers = itertools.count()
+_told: set[str] = set()  # what is said once
+
+
+class Kernels:
+    """The function of a custom type that is computed by the kernels of a description.
+
+    ``bind`` returns the function for one layer and its sizes, which a Frame calls.
+    """
+
+    way = "opencl"
+
+    def __init__(self, description: Description) -> None:
+        self.description = description
+        self.place = description.place
+        self.__name__ = description.type
+
+    def __call__(self, x: xChangeLayer) -> None:
+        raise PluginError(f"{self.place}: a kernel runs as part of a layer only", hint="chai.run_layer")
+
+    def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Bound:
+        """Return the function for a layer with inputs of these shapes; what does not fit is an error when it is called."""
+        return Bound(layer, self.place, lambda: self.plan(layer, bottoms, tops))
+
+    def source(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> str:
+        """Return what is compiled for these sizes, all kernels. Raises PluginError."""
+        planner = Planner(layer, bottoms, tops, self.place)
+        return "\n".join(planner.source(stage)[0] for stage in self.description.stages)
+
+    def plan(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Plan:
+        """Return the kernels with sources, arguments and work sizes. Raises PluginError."""
+        planner = Planner(layer, bottoms, tops, self.place)
+        for stage in self.description.stages:
+            planner.add(stage)
+        return planner.finish(self.description.ports["output"])
+
+
+class Bound:
+    """The function of one layer for inputs of one size: compiled when it is called first."""
+
+    def __init__(self, layer: Called, place: str, plan: Callable[[], Plan]) -> None:
+        self._layer, self._place, self._make = layer, place, plan
+        self._number = next(_numbers)
+        self._runner: Runner | None = None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The kernels with sources, arguments and work sizes. Raises PluginError."""
+        return self._make()
+
+    @cached_property
+    def _memory(self) -> Memory:
+        try:
+            memory = Memory(*self.plan.layout())
+        except OSError as error:
+            size = self.plan.layout()[1]
+            raise self._failed(f"no memory for its buffers, {size:,} bytes: {error.strerror}") from None
+        for buffer, values in self.plan.constants:
+            memory.buffers[buffer][:] = _bytes(values)
+        return memory
+
+    def __call__(self, x: xChangeLayer, *_named: Any) -> None:
+        """Compute the tops of ``x``. Raises PluginError for whatever a kernel does wrong."""
+        plan, memory = self.plan, self._memory
+        for copy in plan.inputs:
+            self._view(copy)[...] = _four(x.bottom[copy.blob]).transpose(copy.axes)
+        for copy in plan.outputs:
+            memory.buffers[copy.buffer][:] = 0
+        self._run()
+        self._check(x)
+        for copy in plan.outputs:
+            top = _four(x.top[copy.blob])
+            top.transpose(copy.axes)[...] = self._view(copy)
+
+    def _view(self, copy: Copy) -> Array:
+        return self._memory.buffers[copy.buffer].view(self.plan.dtype).reshape(copy.shape)
+
+    def _run(self) -> None:
+        if self._runner is None:
+            self._check_installed()
+            self._tell()
+            self._runner = self._layer.resources.of(runner)
+        try:
+            self._runner.run(self._number, self.plan.spec(), self._memory)
+        except EngineError as error:
+            self._refused(error)
+        except Died as error:
+            launches = "; ".join(_words(launch, self.plan) for launch in self.plan.launches)
+            hint = "the network can be used on: a new process is started for the next pass"
+            raise self._failed(f"the process of its kernel {error}: {launches}", hint) from None
+
+    def _check(self, x: xChangeLayer) -> None:
+        """Compare all memory that the kernels must not change."""
+        shapes = {c.buffer: f"bottom {c.blob}" for c in self.plan.inputs}
+        shapes |= {c.buffer: f"top {c.blob}" for c in self.plan.outputs}
+        shapes |= {b: "a trained parameter" for b, _ in self.plan.constants}
+        near = self._memory.broken()
+        if near is not None:
+            size = self.plan.sizes[near]
+            raise self._failed(f"it wrote outside of {shapes.get(near, 'a buffer')}, which has {size} bytes")
+        for copy in self.plan.inputs:
+            bottom = _four(x.bottom[copy.blob]).transpose(copy.axes)
+            bits = "i4" if bottom.dtype.itemsize == 4 else "i1"  # a NaN equals itself
+            if not np.array_equal(self._view(copy).view(bits), bottom.view(bits)):
+                raise self._failed(f"it wrote into bottom {copy.blob}, which it may only read")
+        for buffer, values in self.plan.constants:
+            if not np.array_equal(self._memory.buffers[buffer], _bytes(values)):
+                self._memory.buffers[buffer][:] = _bytes(values)
+                raise self._failed("it wrote into a trained parameter, which it may only read")
+
+    # -- errors
+
+    def _failed(self, reason: str, hint: str | None = None) -> PluginError:
+        return report(self._layer.where, self._place, reason, hint)
+
+    def _refused(self, error: EngineError) -> NoReturn:
+        launch = self.plan.launches[error.stage]
+        first = next((line for line in error.log.splitlines() if re.search(r"\berror\b", line)), str(error))
+        place, what, hint = launch.place, first, None
+        found = _ERROR.search(first)
+        if found is not None:
+            file, line, what = found.groups()
+            place, what = f"{self._place.rpartition('/')[0]}/{file}:{line}", f"error: {what}"
+            hint = "chai show NET --source LAYER prints what was compiled"
+        raise report(self._layer.where, place, f"kernel {launch.entry!r}: {what}", hint) from None
+
+    def _check_installed(self) -> None:
+        if find_spec("pyopencl") is not None:
+            return
+        hint = f"{INSTALL}; the same as a Python function: @chai.custom({self._layer.type!r})"
+        if platform.machine() == "armv7l":
+            hint = f"pyopencl has no package for armv7l: write the layer in Python, @chai.custom({self._layer.type!r})"
+        raise self._failed("its kernels need pyopencl, which is not installed", hint)
+
+    def _tell(self) -> None:
+        if any(half.macros() in launch.source for launch in self.plan.launches):
+            _once("OpenCL: half is computed as float32")
+        if env().opencl_inprocess:
+            _once("OpenCL: kernels run in this process, which a wrong one ends (CHAI_OPENCL_INPROCESS)")
+
+    def __del__(self) -> None:
+        if self._runner is not None:
+            self._runner.drop(self._number)
+
+
+def _once(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        log.warning(text)
+
+
+def _words(launch: Launch, plan: Plan) -> str:
+    sizes = " x ".join(map(str, launch.sizes))
+    blobs = [f"bottom {c.blob} {show(c.shape)}" for c in plan.inputs] + [
+        f"top {c.blob} {show(c.shape)}" for c in plan.outputs
+    ]
+    local = f", local {' x '.join(map(str, launch.local))}" if launch.local else ""
+    return f"{launch.entry!r}, work size {sizes}{local}, {', '.join(blobs)}"
+
+
+def _four(blob: Array) -> Array:
+    """Return a view of four axes; a blob with fewer gets axes of 1 at its end."""
+    return blob.reshape((*blob.shape, *(1,) * (4 - blob.ndim)))
+
+
+def _bytes(values: Array) -> Array:
+    return np.ascontiguousarray(values).reshape(-1).view(np.uint8)

@@ -1,0 +1,96 @@
+"""Read the parameters of a kernel from its OpenCL source."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...util.suggest import did_you_mean
+
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+_KERNEL = re.compile(r"\b(?:__)?kernel\b")
+_OPENED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its name, its type as written, and what it is."""
+
+    name: str
+    type: str
+
+    @property
+    def pointer(self) -> bool:
+        """Return whether it points to memory."""
+        return "*" in self.type or "[" in self.type
+
+    @property
+    def image(self) -> bool:
+        """Return whether it is an image of any kind."""
+        return re.search(r"\bimage\w*_t\b", self.type) is not None
+
+    @property
+    def written(self) -> bool:
+        """Return whether the kernel may write to it."""
+        if self.image:
+            return re.search(r"\b(__)?(write_only|read_write)\b", self.type) is not None
+        return self.pointer and re.search(r"\b(const|(__)?constant)\b", self.type) is None
+
+
+def uncommented(text: str) -> str:
+    """Return source code with blanks for comments and strings, so that every other character keeps its place."""
+    return _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
+
+
+def parameters(text: str, entry: str) -> tuple[Parameter, ...] | str:
+    """Return the parameters of the kernel ``entry``; if there is none, why, as text."""
+    text = uncommented(text)
+    names = {}
+    for kernel in _KERNEL.finditer(text):
+        found = _signature(text, kernel.end())
+        if found:
+            names[found[0]] = found[1]
+    if entry not in names:
+        near = did_you_mean(entry, names, listed="kernels" if names else None)
+        return f"there is no kernel {entry!r} in the source; {near or 'it has none'}"
+    return tuple(map(_parameter, _split(names[entry])))
+
+
+def _signature(text: str, at: int) -> tuple[str, str] | None:
+    """Return name and parameter list of the function declared from here on, past its attributes."""
+    while opened := _OPENED.search(text, at):
+        end = _closed(text, opened.end())
+        if not opened[1].startswith("__attribute__"):
+            return opened[1], text[opened.end() : end - 1]
+        at = end
+    return None
+
+
+def _closed(text: str, at: int) -> int:
+    """Return the index after the bracket that closes the one before ``at``."""
+    depth = 1
+    while depth and at < len(text):
+        depth += (text[at] == "(") - (text[at] == ")")
+        at += 1
+    return at
+
+
+def _split(text: str) -> list[str]:
+    """Return the parts between the commas that are not inside brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    parts = [" ".join(part.split()) for part in parts]
+    return [] if parts in ([""], ["void"]) else parts
+
+
+def _parameter(text: str) -> Parameter:
+    head = re.sub(r"__attribute__\s*\(\(.*?\)\)", "", text)
+    declared = re.match(r"(.*?)([A-Za-z_]\w*)\s*((?:\[[^]]*\]\s*)*)$", head)
+    if declared is None:
+        return Parameter("", text)
+    return Parameter(declared[2], (declared[1] + declared[3]).strip())

@@ -1,0 +1,366 @@
+"""Read and check the XML description of OpenCL layers, of OpenVINO's kinds SimpleGPU and MVCL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import ParseError
+from ...limits import limits
+from ...util.files import content
+from ...util.suggest import did_you_mean
+from . import document
+from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
+from .document import Element
+from .formula import Formula, FormulaError
+from .parameters import Parameter, parameters
+
+FORMATS = ("BFYX", "BYXF", "YXFB", "FYXB", "ANY")
+KINDS = ("SimpleGPU", "MVCL")
+_SIZE = re.compile(r"([IO])(\d*)\.([BFYX])")
+_DIM = re.compile(r"(output|input)(?:[ ,]+(\d+))?")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_BLOB = re.compile(r"(weights)|(bias(?:es)?)|blob(\d{1,4})")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Names of an element's attributes, and how often each child may be there (least, most)."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    children: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+
+
+_LAYER: Mapping[str, tuple[int, int | None]] = {
+    "Kernel": (1, 1), "CompilerOptions": (0, None), "WorkSizes": (0, 1)
+}  # fmt: skip
+_COMMON = {
+    "Kernel": Rule(("entry",), (), {"Source": (1, None), "Define": (0, None)}),
+    "Source": Rule(("filename",)),
+    "Define": Rule(("name",), ("param", "type", "default")),
+    "CompilerOptions": Rule(("options",)),
+    "WorkSizes": Rule((), ("global", "local", "dim")),
+}
+_HEAD = ("name", "type", "version")
+RULES = {
+    "SimpleGPU": {
+        **_COMMON,
+        "CustomLayer": Rule(_HEAD, (), {**_LAYER, "Buffers": (1, 1)}),
+        "Buffers": Rule((), (), {"Data": (0, None), "Tensor": (1, None)}),
+        "Data": Rule(("name", "arg-index")),
+        "Tensor": Rule(("arg-index", "type", "port-index"), ("format",)),
+    },
+    "MVCL": {
+        **_COMMON,
+        "CustomLayer": Rule(_HEAD, ("max-shaves", "stage"), {**_LAYER, "Parameters": (1, 1)}),
+        "Parameters": Rule((), (), {"Tensor": (1, None), "Scalar": (0, None)}),
+        "Tensor": Rule(("arg-name", "type"), ("port-index", "format", "source", "dim", "size")),
+        "Scalar": Rule(("arg-name", "type", "source"), ("port-index",)),
+    },
+}
+
+
+def read(path: Path) -> list[Description]:
+    """Return the layer types of an XML file, in its order. Raises ParseError with line and column."""
+    layers = [layer for top in document.read(path) for layer in _layers(top)]
+    if not layers:
+        raise ParseError("no CustomLayer in this file", path=str(path), hint='<CustomLayer name="..." ...>')
+    stages: dict[str, dict[int, tuple[Element, Stage]]] = {}
+    files: dict[str, list[Path]] = {}
+    for layer in layers:
+        type, number = _type(layer), _whole(layer, "stage", 15)
+        others = stages.setdefault(type, {})
+        if number in others:
+            line = others[number][1].place.rpartition(":")[2]
+            raise layer.error(f"layer type {type!r} is described twice, before in line {line}", "name")
+        others[number] = layer, _stage(layer, files.setdefault(type, [path]))
+    for found in stages.values():
+        for number, expected in zip(sorted(found), range(len(found))):
+            if number != expected:
+                raise found[number][0].error(f"stage {number}: there is no stage {expected}", "stage")
+    return [
+        _checked(Description(type, tuple(found[n][1] for n in sorted(found)), (*files[type],)), found[0][0])
+        for type, found in stages.items()
+    ]
+
+
+def _layers(top: Element) -> Iterator[Element]:
+    """Yield the CustomLayers: the outermost element, or the children of one of another name."""
+    if top.name == "CustomLayer":
+        yield top
+    elif top.children and all(child.name == "CustomLayer" for child in top.children):
+        yield from top.children
+    else:
+        raise top.error(f"<{top.name}> is not expected here", hint='<CustomLayer name="..." type="SimpleGPU" ...>')
+
+
+def _checked(description: Description, first: Element) -> Description:
+    """Check that the tops are numbered without gaps."""
+    tops = {b.port.number for s in description.stages for b in s.bindings if isinstance(b, Tensor) and _output(b)}
+    if not tops:
+        raise first.error('no Tensor of type="output": the layer would have no result')
+    if tops != set(range(len(tops))):
+        missing = min(set(range(len(tops))) - tops)
+        raise first.error(f'no Tensor of type="output" has port-index {missing}')
+    return description
+
+
+def _output(tensor: Tensor) -> bool:
+    return tensor.port.side == "output"
+
+
+def _type(layer: Element) -> str:
+    """Check the elements of a CustomLayer against RULES, and return the layer type."""
+    kind = layer.get("type")
+    if kind not in KINDS:
+        what = f"type={kind!r}" if kind else "<CustomLayer> without type"
+        raise layer.error(f"{what}: expected {' or '.join(KINDS)}", "type", did_you_mean(kind, KINDS) or None)
+    _check(layer, RULES[kind])
+    if layer.get("version") != "1":
+        raise layer.error(f"version={layer.get('version')!r}: expected 1", "version")
+    if not layer.get("name") or len(layer.get("name")) > limits().name_length:
+        raise layer.error("name: expected the layer type of the prototxt", "name")
+    return layer.get("name")
+
+
+def _check(element: Element, rules: Mapping[str, Rule]) -> None:
+    rule = rules[element.name]
+    for name in rule.required:
+        if name not in element.attributes:
+            raise element.error(f"<{element.name}> without {name}", hint=f'<{element.name} {name}="..."')
+    known = (*rule.required, *rule.optional)
+    for name in element.attributes:
+        if name not in known:
+            near = did_you_mean(name, known, listed="attributes" if known else None)
+            raise element.error(f"<{element.name}> has no attribute {name!r}", name, near)
+    for child in element.children:
+        if child.name not in rule.children:
+            near = did_you_mean(child.name, rule.children, listed="elements" if rule.children else None)
+            raise child.error(f"<{child.name}> is not expected in <{element.name}>", hint=near)
+        _check(child, rules)
+    for name, (least, most) in rule.children.items():
+        found = element.all(name)
+        if len(found) < least:
+            raise element.error(f"<{element.name}> without <{name}>")
+        if most is not None and len(found) > most:
+            raise found[most].error(f"a second <{name}> in <{element.name}>, expected one")
+
+
+def _stage(layer: Element, files: list[Path]) -> Stage:
+    (kernel,) = layer.all("Kernel")
+    simple = layer.get("type") == "SimpleGPU"
+    texts = tuple(_source(source, files) for source in kernel.all("Source"))
+    if sum(len(text) for _, text in texts) > limits().kernel_bytes:
+        raise kernel.error("sources: " + limits().exceeded("kernel_bytes", sum(len(t) for _, t in texts)))
+    entry = kernel.get("entry")
+    signature = parameters("\n".join(text for _, text in texts), entry)
+    if isinstance(signature, str):
+        raise kernel.error(signature, "entry")
+    shaves = _whole(layer, "max-shaves", 1024, default=0)
+    return Stage(
+        entry,
+        texts,
+        tuple(map(_define, kernel.all("Define"))),
+        _by_index(layer, signature) if simple else _by_name(layer, signature),
+        " ".join(o.get("options") for o in layer.all("CompilerOptions")),
+        _work(layer),
+        shaves or None,
+        simple,
+        layer.place,
+    )
+
+
+def _source(element: Element, files: list[Path]) -> tuple[str, str]:
+    """Return name and text of a source file, which has to be in the folder of the XML."""
+    name = element.get("filename")
+    folder = Path(element.source.path).resolve().parent
+    path = folder / name.replace("\\", "/")
+    if not name or "\0" in name or not path.resolve().is_relative_to(folder):
+        raise element.error(
+            f"source {name!r} is not in the folder of this file", "filename", "put the .cl beside the XML, or below it"
+        )
+    if path.suffix == ".bin":  # of the compiler for SHAVE processors
+        path = path.with_suffix(".cl")
+    if not path.is_file():
+        hint = "a .bin is for SHAVE processors: give the .cl of the same name beside it" if ".bin" in name else None
+        raise element.error(f"source {path.name!r} is not there: {path}", "filename", hint)
+    try:
+        text = content(path, "kernel_bytes").decode()
+    except UnicodeDecodeError:
+        raise element.error(f"source {path.name!r} is no UTF-8 text", "filename") from None
+    files.append(path)
+    return str(path.relative_to(folder)), text
+
+
+def _define(element: Element) -> Define:
+    name, kind = element.get("name"), element.get("type")
+    if not _NAME.match(name) or "\n" in name:
+        raise element.error(f"name={name!r}: expected the name of a macro", "name")
+    if kind not in ("", "int", "float", "int[]", "float[]"):
+        raise element.error(f"type={kind!r}: expected int, float, int[] or float[]", "type")
+    param = element.get("param")
+    if param and not _NAME.fullmatch(param):
+        raise element.error(f"param={param!r}: expected the name of a parameter", "param")
+    default = element.get("default") if "default" in element.attributes else None
+    if default is not None:
+        if "\n" in default or "\\" in default:
+            raise element.error("default: expected a value in one line", "default")
+        for value in default.split(",") if kind.endswith("[]") else [default]:
+            if kind and not _fits(value.strip(), kind):
+                wanted = "whole numbers" if kind.startswith("int") else "numbers"
+                raise element.error(f"default={default!r} of type {kind}: expected {wanted}", "default")
+    return Define(name, kind, param, default)
+
+
+def _fits(value: str, kind: str) -> bool:
+    """Return whether text is a number of this kind, or the name of a constant."""
+    if _NAME.fullmatch(value):
+        return True
+    found = _NUMBER.fullmatch(value.removesuffix("f") if kind.startswith("float") else value)
+    return found is not None and (kind.startswith("float") or float(found[0]).is_integer())
+
+
+def _by_index(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding, ...]:
+    """Return the bindings of SimpleGPU's Buffers by arg-index."""
+    (buffers,) = layer.all("Buffers")
+    found: dict[int, Binding] = {}
+    for element in buffers.children:
+        index = _whole(element, "arg-index", limits().ports)
+        if index in found:
+            raise element.error(f"arg-index {index} is bound twice", "arg-index")
+        if index >= len(signature):
+            raise element.error(f"arg-index {index}: the kernel has {len(signature)} parameters", "arg-index")
+        found[index] = _trained(element, "name") if element.name == "Data" else _tensor(element)
+        _agree(element, "arg-index", signature[index], found[index])
+    for index, parameter in enumerate(signature):
+        if index not in found:
+            raise buffers.error(f"parameter {parameter.name!r} of the kernel, arg-index {index}, is not bound")
+    return tuple(found[i] for i in range(len(signature)))
+
+
+def _by_name(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding, ...]:
+    """Return the bindings of MVCL's Parameters by arg-name."""
+    (parameters,) = layer.all("Parameters")
+    known = {p.name: p for p in signature}
+    found: dict[str, Binding] = {}
+    for element in parameters.children:
+        name = element.get("arg-name")
+        if name not in known:
+            near = did_you_mean(name, known, listed="parameters")
+            raise element.error(f"arg-name={name!r}: the kernel has no such parameter", "arg-name", near)
+        if name in found:
+            raise element.error(f"arg-name {name!r} is bound twice", "arg-name")
+        found[name] = _scalar(element) if element.name == "Scalar" else _memory(element)
+        _agree(element, "arg-name", known[name], found[name])
+    for name in known:
+        if name not in found:
+            raise parameters.error(f"parameter {name!r} of the kernel is not bound", hint=f'arg-name="{name}"')
+    return tuple(found[name] for name in known)
+
+
+def _agree(element: Element, attribute: str, parameter: Parameter, binding: Binding) -> None:
+    """Check that memory is bound to a pointer, and a number to a number."""
+    memory = not isinstance(binding, (Size, Given))
+    if parameter.pointer != memory or parameter.image:
+        found = "an image" if parameter.image else "a pointer" if parameter.pointer else "no pointer"
+        raise element.error(f"parameter {parameter.name!r} of the kernel is {found}", attribute)
+
+
+def _memory(element: Element) -> Binding:
+    kind = element.get("type")
+    if kind == "data":
+        return _trained(element, "source")
+    if kind in ("input_buffer", "output_buffer"):
+        if "size" not in element.attributes:
+            raise element.error(f"<Tensor> of type {kind} without size", hint='size="Y*F*4", in bytes')
+        return Buffer(
+            _whole(element, "port-index", limits().ports),
+            _formula(element, "size", 0, element.get("size")),
+            _port(element, "output"),
+        )
+    for name in ("source", "dim", "size"):
+        if name in element.attributes:
+            raise element.error(f"{name}: for a Tensor of type data or a buffer only", name)
+    return _tensor(element)
+
+
+def _tensor(element: Element) -> Tensor:
+    side, format = element.get("type"), element.get("format", "BFYX")
+    if side not in ("input", "output"):
+        near = did_you_mean(side, ("input", "output"))
+        raise element.error(f"type={side!r}: expected input or output", "type", near or None)
+    if format.upper() not in FORMATS or format not in (format.upper(), format.lower()):
+        raise element.error(f"format={format!r}: expected one of {', '.join(FORMATS)}", "format")
+    return Tensor(Port(side, _whole(element, "port-index", limits().ports)), format.upper())
+
+
+def _trained(element: Element, attribute: str) -> Trained:
+    name = element.get(attribute)
+    match = _BLOB.fullmatch(name)
+    if match is None:
+        hint = "Caffe's trained parameters have no names: weights is the first, biases the second, blobN any"
+        raise element.error(f"{attribute}={name!r}: expected weights, biases or blobN", attribute, hint)
+    return Trained(0 if match[1] else 1 if match[2] else int(match[3]), name)
+
+
+def _scalar(element: Element) -> Size | Given:
+    kind, source = element.get("type"), element.get("source")
+    if kind not in ("int", "float"):
+        raise element.error(f"type={kind!r}: expected int or float", "type")
+    size = _SIZE.fullmatch(source)
+    if size:
+        port = int(size[2]) if size[2] else _whole(element, "port-index", limits().ports, default=0)
+        return Size(Port("input" if size[1] == "I" else "output", port), size[3])
+    if not _NAME.fullmatch(source):
+        raise element.error(f"source={source!r}: expected a size like I.X or O.F, or the name of a parameter", "source")
+    return Given(source, kind)
+
+
+def _work(layer: Element) -> WorkSizes:
+    element = next(iter(layer.all("WorkSizes")), None)
+    if element is None:
+        return WorkSizes((Formula("B*F*Y*X"),), (), Port("output", 0))
+    sizes = _formulas(element, "global", "B*F*Y*X")
+    local = _formulas(element, "local", "")
+    if local and len(local) != len(sizes):
+        raise element.error(f"{len(local)} local sizes for {len(sizes)} global ones", "local")
+    return WorkSizes(sizes, local, _port(element, "output"))
+
+
+def _port(element: Element, default: str) -> Port:
+    text = element.get("dim", default)
+    match = _DIM.fullmatch(text.strip())
+    if match is None or len(match[2] or "") > 4:
+        raise element.error(f'dim={text!r}: expected output or "input,N"', "dim")
+    return Port(match[1], int(match[2] or 0))
+
+
+def _formulas(element: Element, attribute: str, default: str) -> tuple[Formula, ...]:
+    text = element.get(attribute, default)
+    if not text.strip():
+        return ()
+    parts = text.split(",")
+    if len(parts) > 3:
+        raise element.error(f"{attribute}: {len(parts)} sizes, expected at most 3", attribute)
+    starts = [sum(len(p) + 1 for p in parts[:i]) for i in range(len(parts))]
+    return tuple(_formula(element, attribute, start, part) for start, part in zip(starts, parts))
+
+
+def _formula(element: Element, attribute: str, start: int, text: str) -> Formula:
+    try:
+        return Formula(text)
+    except FormulaError as error:
+        raise element.error(f"{attribute}: {error}", attribute, shift=start + error.start) from None
+
+
+def _whole(element: Element, attribute: str, most: int, default: int = 0) -> int:
+    if attribute not in element.attributes:
+        return default
+    text = element.get(attribute)
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) <= most):
+        raise element.error(f"{attribute}={text!r}: expected a whole number from 0 to {most}", attribute)
+    return int(text)

@@ -1,0 +1,154 @@
+"""The card of a network: the TOML file next to its prototxt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ParseError, UsageError
+from ..images.preprocess import CHANNELS, LARGEST, Preprocess, from_transform
+from ..util.files import content
+from ..util.lazy_numpy import np
+from .published import Published, from_table
+
+if TYPE_CHECKING:
+    from ..graph.transform import Transform
+
+_TABLE = re.compile(r"\s*\[\s*preprocess\s*\]")
+DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
+_DEEP = re.compile(rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}""")
+_KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
+
+DEFAULT = Preprocess()
+
+
+@dataclass(frozen=True)
+class Card:
+    """The TOML file next to a prototxt: title, labels, preprocessing, published weights."""
+
+    title: str = ""
+    labels: tuple[str, ...] = ()
+    preprocess: Preprocess = DEFAULT
+    weights: Published | None = None
+
+    def preprocess_after(self, transform: Transform | None) -> Preprocess:
+        """Return the card's preprocessing, or else that of the data layer's ``transform_param``, if there is one."""
+        if self.preprocess.chosen or transform is None:
+            return self.preprocess
+        return from_transform(transform)
+
+
+def card_text(path: Path) -> str:
+    """Return the text of a card; "" if there is no such file. Raises ParseError."""
+    if not path.is_file():
+        return ""
+    try:
+        return content(path, "card_bytes").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
+
+
+def _toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        import tomli as tomllib  # type: ignore[no-redef]
+    try:
+        if _DEEP.search(text):
+            raise ValueError(f"a key of more than {DEPTH} parts")
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number with more digits than Python reads
+        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
+
+
+def read_card(prototxt: str | Path) -> Card:
+    """Return the card NAME.toml next to NAME.prototxt, an empty one if there is none. Raises ParseError."""
+    path = Path(prototxt).with_suffix(".toml")
+    return parse_card(card_text(path), path)
+
+
+def parse_card(text: str, path: Path) -> Card:
+    """Read a card from its text; ``path`` is named in errors. Raises ParseError."""
+    table = _toml(text, path)
+    unknown = [k for k in table if k not in ("title", "labels", "preprocess", "weights")]
+    if unknown:
+        raise ParseError(
+            f"unknown key {unknown[0]!r}; expected title, labels, [preprocess] or [weights]", path=str(path)
+        )
+    labels = table.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
+        raise ParseError("labels: expected a list of texts", path=str(path))
+    return Card(
+        str(table.get("title", "")),
+        tuple(labels),
+        _preprocess(table.get("preprocess"), path),
+        from_table(table["weights"], path) if "weights" in table else None,
+    )
+
+
+def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -> str:
+    """Replace the [preprocess] table of a card; every other line of ``text`` stays. Raises ParseError if it cannot be done.
+
+    A card cannot hold a mean image, so it is left out; ``comment`` may say where it is.
+    """
+    block = [f"# {comment}\n"] * bool(comment) + [f"{key} = {value}\n" for key, value in _values(how)]
+    lines = text.splitlines(keepends=True)
+    first = next((i for i, line in enumerate(lines) if _TABLE.match(line)), len(lines))
+    after = next((i for i in range(first + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines))
+    before = "".join(lines[:first])
+    if before and first == len(lines):
+        before = before.rstrip("\n") + "\n\n"
+    table = "".join(["[preprocess]\n", *block]) if block else ""
+    gap = "\n" if table and after < len(lines) else ""
+    card = before + table + gap + "".join(lines[after:])
+    expected = {**_toml(text, path), **_toml(table, path)}
+    if not table:
+        expected.pop("preprocess", None)
+    if _toml(card, path) != expected:
+        raise ParseError(
+            "its preprocessing cannot be replaced: expected [preprocess] and a line for each key", path=str(path)
+        )
+    return card
+
+
+def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
+    """Yield (key, value as TOML) of every setting that is not the default."""
+    for key in _KEYS:
+        value = getattr(how, key)
+        if key in ("resize", "crop") and value is not None:
+            yield key, str(list(value))
+        elif key == "channels" and value is not None:
+            yield key, f'"{value}"'
+        elif key == "mean" and not isinstance(value, np.ndarray) and len(np.atleast_1d(value)):
+            yield key, str([float(m) for m in np.atleast_1d(value)])
+        elif key in ("raw_scale", "scale") and value != getattr(Preprocess, key):
+            yield key, repr(float(value))
+
+
+def _preprocess(table: Any, path: Path) -> Preprocess:
+    if table is None:
+        return Preprocess()
+    if not isinstance(table, Mapping):
+        raise ParseError("preprocess: expected a table, [preprocess]", path=str(path))
+    options: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(_KEYS)}", path=str(path))
+        if key == "channels":
+            if value not in CHANNELS:
+                raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
+            options[key] = value
+            continue
+        numbers = value if isinstance(value, list) else [value]
+        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and abs(n) <= LARGEST for n in numbers):
+            raise ParseError(f"{key}: expected numbers, found {str(value)[:80]}", path=str(path))
+        if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
+            raise ParseError(f"{key}: expected [height, width], found {value!r}", path=str(path))
+        options[key] = tuple(numbers) if key in ("resize", "crop", "mean") else float(numbers[0])
+    try:
+        return Preprocess().with_options(**options) if options else Preprocess()
+    except UsageError as error:
+        raise ParseError(error.message, path=str(path)) from error

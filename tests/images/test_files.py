@@ -1,0 +1,108 @@
+"""Files of images, arrays, means and labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chai import ParseError, Preprocess, UsageError
+from chai.images import files
+from chai.parser.schema import message_class
+from tests.images.test_preprocess import picture
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "I;16", "1", "LA"])
+def test_every_mode_of_picture_becomes_rgb(tmp_path: Path, mode: str) -> None:
+    if mode == "I;16":
+        made = Image.fromarray((np.arange(143, dtype=np.uint16) * 400).reshape(11, 13))
+    else:
+        made = picture().convert(mode)
+    path = tmp_path / ("x.jpg" if mode == "CMYK" else "x.png")
+    made.save(path)
+    item = Preprocess()(files.read(path), (1, 3, 11, 13))
+    assert item.shape == (3, 11, 13)
+    if mode == "I;16":
+        assert np.abs(item[0] - (np.arange(143) * 400 >> 8).reshape(11, 13)).max() == 0
+
+
+def test_a_picture_is_turned_upright(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees
+    picture().save(tmp_path / "x.png", exif=exif)
+    assert files.read(tmp_path / "x.png").size == (11, 13)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"GIF89a" + b"\0" * 50, b"\xff\xd8\xff\xe0" + b"\0" * 20]
+)
+def test_what_is_no_image_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.jpg").write_bytes(data)
+    with pytest.raises(ParseError, match=r"x\.jpg: this is no readable image"):
+        files.read(tmp_path / "x.jpg")
+
+
+def test_a_picture_of_too_many_pixels_is_refused_unopened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from chai.env import env
+    from chai.limits import limits
+
+    picture().save(tmp_path / "x.png")
+    monkeypatch.setenv("CHAI_LIMITS", "image_pixels=100")
+    env.cache_clear()
+    limits.cache_clear()
+    with pytest.raises(
+        ParseError,
+        match=r"13x11 pixels: 143 exceeds the limit image_pixels=100 \(raise it with CHAI_LIMITS=image_pixels=N\)",
+    ):
+        files.read(tmp_path / "x.png")
+
+
+def npy(header: str) -> bytes:
+    text = header.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x93NUMPY",
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999, 99999)}"),  # 37 GiB in a file of 128 bytes
+        npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}") + b"cos\nsystem\n",  # a pickle
+        npy("{'descr': '<U4', 'fortran_order': False, 'shape': (1,)}") + b"\0" * 16,
+        npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}"),
+        npy("__import__('os').abort()"),
+        b"PK\x03\x04" + b"\0" * 30,
+    ],
+)
+def test_hostile_arrays_are_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x.npy").write_bytes(data)
+    with pytest.raises(ParseError, match=r"x\.npy: "):
+        files.read_array(tmp_path / "x.npy")
+
+
+def test_mean_files(tmp_path: Path) -> None:
+    mean = np.random.default_rng(2).random((3, 5, 7)).astype(np.float32)
+    np.save(tmp_path / "mean.npy", mean)
+    blob = message_class("BlobProto")(num=1, channels=3, height=5, width=7, data=mean.ravel())
+    (tmp_path / "mean.binaryproto").write_bytes(blob.SerializeToString())
+    assert np.array_equal(files.read_mean(tmp_path / "mean.npy"), mean)
+    assert np.array_equal(files.read_mean(tmp_path / "mean.binaryproto"), mean)
+
+
+def test_find_keeps_order_and_skips_other_files(tmp_path: Path) -> None:
+    for name in ("b.PNG", "a.jpeg", "README.md", "c.npy"):
+        (tmp_path / name).write_bytes(b"")
+    assert [p.name for p in files.find([tmp_path])] == ["a.jpeg", "b.PNG", "c.npy"]
+    with pytest.raises(UsageError, match="there is no image 'nothing'"):
+        files.find(["nothing"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="there is no image in"):
+        files.find([tmp_path / "empty"])
+
+
+def test_labels_lose_their_synset_id(tmp_path: Path) -> None:
+    (tmp_path / "l.txt").write_text("n01440764 tench, Tinca tinca\nnot a synset\nn0 x\n")
+    assert files.read_labels(tmp_path / "l.txt") == ["tench, Tinca tinca", "not a synset", "n0 x"]

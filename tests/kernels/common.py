@@ -1,0 +1,41 @@
+"""The variants of the library that run here, and Tasks run by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from chai import overlay
+from chai.blob import View
+from chai.devices.base import Work
+from chai.devices.emulator import EmulatedProgram
+from chai.kernels.native import library
+from chai.tasks import Task
+
+LIBRARY = library.state()
+NAMES = [variant.name for variant in LIBRARY.variants]
+VARIANTS = NAMES or [pytest.param("none", marks=pytest.mark.skip(reason=LIBRARY.reason))]
+Blobs = dict[str, np.ndarray]
+
+
+@contextmanager
+def used(name: str) -> Iterator[None]:
+    """Tasks run by this variant, or in numpy."""
+    chosen = library.variant(name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(library, "state", lambda: LIBRARY._replace(used=chosen))
+        yield
+
+
+def program(
+    tasks: Sequence[Task],
+    blobs: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+    views: Mapping[str, View] | None = None,
+    writes: Sequence[str] = (),
+) -> EmulatedProgram:
+    every = {**shapes, **{name: x.shape for name, x in blobs.items()}}
+    return EmulatedProgram(Work(overlay.load(), tasks, every, views or {}, tuple(blobs), writes))

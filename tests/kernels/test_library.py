@@ -1,0 +1,155 @@
+"""The library is built where a compiler is, used if it belongs to its sources, and never needed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai import devices
+from chai.env import env
+from chai.errors import UsageError
+from chai.kernels.native import build, library
+
+from .common import LIBRARY, VARIANTS, used
+
+needs_library = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler (cc)")
+IMAGES = np.random.default_rng(0).uniform(0, 16, (3, 1, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The environment and the library are read anew, in the test and after it."""
+    for cached in (env, library.state):
+        cached.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    for cached in (env, library.state):
+        cached.cache_clear()
+
+
+def digits(variant: str) -> dict[str, np.ndarray]:
+    """Every blob of the shipped network on three digits."""
+    with used(variant):
+        net = chai.Net("digits", keep="all")
+        net.forward(IMAGES)
+        assert "fpga:Convolution" in net.schedule.engines()
+        return {blob: net.blobs[blob] for blob in net.blobs.readable}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_network_has_the_same_codes_in_c_and_in_numpy(variant: str) -> None:
+    found, wanted = digits(variant), digits("numpy")
+    assert found.keys() == wanted.keys()
+    assert all(np.array_equal(found[blob], wanted[blob]) for blob in wanted)
+
+
+# -- choosing
+
+
+@needs_library
+def test_a_variant_is_chosen_by_name(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setenv("CHAI_KERNELS", "plain")
+    assert library.library() == library.variant("plain")
+    assert devices.open("emulator").status() == (True, "this host, kernels in C (plain)")
+
+
+def test_none_is_chosen_by_name(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setenv("CHAI_KERNELS", "sgemm")
+    assert library.library() is None
+    assert devices.open("emulator").status() == (True, "this host, kernels in numpy: CHAI_KERNELS is sgemm")
+
+
+def test_an_unknown_variant_is_an_error(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setenv("CHAI_KERNELS", "mmx")
+    with pytest.raises(UsageError, match=r"CHAI_KERNELS is 'mmx'; expected .*sgemm"):
+        library.library()
+
+
+def test_without_a_library_the_command_is_named(fresh: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fresh.setattr(build, "library", lambda: tmp_path / "none.so")
+    assert library.library() is None
+    assert devices.open("emulator").status()[1].endswith(f"with a C compiler: {build.COMMAND}")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\x02\x01\x01 no library", os.urandom(5000)])
+def test_a_damaged_library_is_not_used(fresh: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "some.so").write_bytes(content)
+    fresh.setattr(build, "library", lambda: tmp_path / "some.so")
+    assert library.library() is None
+    assert library.state().reason.startswith("some.so cannot be loaded")
+
+
+@needs_library
+def test_a_library_of_other_sources_is_not_used(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setattr(build, "digest", lambda: "0" * 64)
+    assert library.library() is None
+    assert "was compiled from other sources" in library.state().reason
+
+
+# -- building
+
+
+def compiler(folder: Path, script: str) -> list[str]:
+    """A compiler command that runs this script."""
+    path = folder / "cc"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return [str(path)]
+
+
+@needs_compiler
+@pytest.mark.skipif(build.machine() != "x86_64", reason="its instruction sets are those of x86-64")
+def test_an_instruction_set_that_the_compiler_does_not_know_is_left_out(
+    fresh: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And the library works without it. Nothing is optimised here, so that the test is quick."""
+    old = compiler(tmp_path, 'case "$*" in *-mavx*) exit 1;; esac; exec cc "$@" -O0')
+    assert build.build(tmp_path / "old.so", old) == ["plain"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cc", "old.so"]  # nothing aside
+    fresh.setattr(build, "library", lambda: tmp_path / "old.so")
+    assert [variant.name for variant in library.state().variants] == ["plain"]
+    assert library.library() is None
+    assert library.state().reason == "old.so has none for this processor"
+    fresh.setenv("CHAI_KERNELS", "plain")
+    env.cache_clear()
+    library.state.cache_clear()
+    found = chai.Net("digits").forward(IMAGES)["prob"]
+    assert np.array_equal(found, digits("numpy")["prob"])
+
+
+def test_a_compiler_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(build.Failed, match="cannot compile"):
+        build.build(tmp_path / "some.so", compiler(tmp_path, "exit 1"))
+    assert [path.name for path in tmp_path.iterdir()] == ["cc"]
+
+
+def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CC", raising=False)
+    assert build.main() == 1
+    assert "there is no C compiler" in capsys.readouterr().err
+
+
+def test_an_installation_without_a_compiler_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hatchling")
+    hatch_build = pytest.importorskip("hatch_build", reason="only in a checkout")
+    warnings: list[str] = []
+    hook = object.__new__(hatch_build.Kernels)
+    hook._BuildHookInterface__root = str(build.FOLDER.parents[2])
+    hook._BuildHookInterface__app = type("App", (), {"display_warning": lambda _, text: warnings.append(text)})()
+    monkeypatch.setattr(hatch_build, "_build", lambda _: build)
+    monkeypatch.setattr(build, "digest", lambda: "not that of the library")
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CC", raising=False)
+    hook.initialize("standard", {})
+    assert len(warnings) == 1
+    assert "there is no C compiler" in warnings[0]
+    assert not [name for name in sys.modules if name.startswith("ziglang")]

@@ -1,0 +1,241 @@
+"""Every variant of the kernels in C against the Tasks' definitions, at sizes around its vectors, blocks and tiles."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from chai.blob import View
+from chai.fixed import Requantization
+from chai.kernels.native import library, table
+from chai.kernels.native.build import FOLDER
+from chai.kernels.native.program import Native
+from chai.layers.lrn import LRN, LRNParams
+from chai.tasks.conv import Conv
+from chai.tasks.copy import Copy
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from tests.conftest import examples
+from tests.tasks.common import clamps, codes, factors
+
+from .common import LIBRARY, VARIANTS, program, used
+
+EXAMPLES = settings(max_examples=examples(25), deadline=None, derandomize=True, database=None)
+POINT = Window((1, 1), (1, 1), (0, 0))
+
+
+def requantization(
+    rng: np.random.Generator, shape: tuple[int, ...], shift: int, zero: int, leaky: bool
+) -> Requantization:
+    low, high = clamps(rng, zero)
+    negative = factors(rng, shape, shift) if leaky else None
+    return Requantization(factors(rng, shape, shift), shift, low, high, negative, zero)
+
+
+# -- the table
+
+
+@pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+def test_python_and_c_agree_on_the_table() -> None:
+    assert LIBRARY.variants[0].calls.chai_fields().decode().split() == [*table.FIELDS]
+    header = (FOLDER / "chai.h").read_text()
+    kinds = re.search(r"enum kind \{(.*?)\};", header, re.S)
+    assert kinds is not None
+    assert re.findall(r"^ +([A-Z]+)\b", kinds[1], re.M) == [kind.name for kind in table.Kind]
+    assert [int(kind) for kind in table.Kind] == [*range(1, len(table.Kind) + 1)]
+    for name in ("AT", "SPARE"):
+        assert f"enum {{ {name} = {getattr(table, name)} }}" in header
+
+
+# -- convolutions
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    group=st.sampled_from([1, 1, 1, 2, 3]),
+    inputs=st.integers(1, 21),
+    outputs=st.integers(1, 75),
+    kernel=st.sampled_from([(1, 1), (1, 1), (3, 3), (2, 3), (5, 1)]),
+    stride=st.sampled_from([(1, 1), (2, 1), (2, 3)]),
+    pad=st.sampled_from([(0, 0), (1, 1), (0, 2), (3, 0)]),
+    dilation=st.sampled_from([(1, 1), (1, 1), (2, 3)]),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 19)),
+    batch=st.integers(1, 2),
+    shift=st.integers(0, 40),
+    zeros=st.tuples(st.sampled_from([0, -128]), st.sampled_from([0, -128])),
+    leaky=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_convolution(
+    variant: str,
+    group: int,
+    inputs: int,
+    outputs: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
+    size: tuple[int, int],
+    batch: int,
+    shift: int,
+    zeros: tuple[int, int],
+    leaky: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    window = Window(kernel, stride, pad, dilation)
+    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    m = group * outputs
+    r = requantization(rng, (m, 1, 1), shift, zeros[1], leaky)
+    weights = codes(rng, m, inputs, *kernel, low=-127)
+    task = Conv(("x",), "y", ("c",), weights, rng.integers(-(1 << 16), 1 << 16, m), window, group, r, zeros[0])
+    x = codes(rng, batch, group * inputs, h, w)
+    same(variant, task, x)
+
+
+def same(variant: str, task: Conv | Pool | Eltwise | Copy, *given: np.ndarray) -> None:
+    """Run a Task alone, and compare it with its definition."""
+    blobs = dict(zip(task.inputs, given))
+    wanted = task.define(*given)
+    with used(variant):
+        made = program([task], blobs, {"y": wanted.shape})
+        assert [type(part) for part in made.parts] == [Native]
+        for _ in range(2):  # the second run finds the first one's memory
+            found = dict(blobs)
+            made.run(found)
+            assert np.array_equal(found["y"], wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("zero", [0, -128])
+def test_all_saturating_codes(variant: str, sign: int, zero: int) -> None:
+    """Pairs of products at their limit, in vectors of 16 bits as well; and sums of 2^24 - 1."""
+    weights = np.full((33, 1033, 1, 1), 127 * sign, np.int8)
+    weights[:, -1] = 7 * sign
+    bias = np.full(33, -127 * sign - zero * int(weights[0].sum()))
+    for code in (-128, 127, 0):
+        x = np.full((1, 1033, 3, 5), code, np.int8)
+        for m, shift in (((1 << 17) - 1, 34), (1, 17), (3, 0), (0, 7)):
+            r = Requantization(np.full((33, 1, 1), m), shift, -128, 127, None, 0)
+            same(variant, Conv(("x",), "y", ("c",), weights, bias, POINT, 1, r, zero), x)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    channels=st.sampled_from([1, 3, 16, 63, 65, 130]),
+    kernel=st.sampled_from([(1, 1), (3, 3), (2, 5)]),
+    size=st.tuples(st.integers(1, 6), st.integers(1, 7)),
+    stride=st.integers(1, 2),
+    shift=st.integers(0, 40),
+    zeros=st.tuples(st.sampled_from([0, -128]), st.sampled_from([0, -128])),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_depthwise(
+    variant: str,
+    channels: int,
+    kernel: tuple[int, int],
+    size: tuple[int, int],
+    stride: int,
+    shift: int,
+    zeros: tuple[int, int],
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    window = Window(kernel, (stride, 1), (1, 2))
+    h, w = (max(size[i], kernel[i] - 2 * window.pad[i]) for i in range(2))
+    r = requantization(rng, (channels, 1, 1), shift, zeros[1], seed % 2 == 0)
+    weights = codes(rng, channels, 1, *kernel, low=-127)
+    task = Conv(("x",), "y", ("c",), weights, rng.integers(-999, 999, channels), window, channels, r, zeros[0])
+    same(variant, task, codes(rng, 2, channels, h, w))
+
+
+# -- everything else
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    channels=st.sampled_from([1, 15, 16, 17, 40, 257]),
+    size=st.tuples(st.integers(1, 5), st.sampled_from([1, 7, 15, 16, 17, 33])),
+    shift=st.integers(0, 40),
+    zeros=st.tuples(*[st.sampled_from([0, -128])] * 3),
+    leaky=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_pools_sums_and_copies(
+    variant: str,
+    channels: int,
+    size: tuple[int, int],
+    shift: int,
+    zeros: tuple[int, int, int],
+    leaky: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = codes(rng, 2, channels, *size), codes(rng, 2, channels, *size)
+    window = Window((3, 2), (2, 1), (1, 1))
+    out = size[0] // 2 + 1, size[1] + 1  # as in Caffe, the last window may begin in the padding
+    same(variant, Pool(("x",), "y", ("p",), window, out, None), x)
+    same(variant, Pool(("x",), "y", ("p",), window, out, requantization(rng, out, shift, zeros[2], leaky), zeros[0]), x)
+    low, high = clamps(rng, zeros[2])
+    one = Requantization(np.array(1), shift, low, high, None, zeros[2])
+    pair, below = factors(rng, (2, 2), shift, least=-1).tolist()
+    same(variant, Eltwise(("x0", "x1"), "y", ("e",), pair, below if leaky else None, one, zeros[:2]), x, y)
+    same(variant, Copy(("x",), "y", ("r",), 0, requantization(rng, (), shift, zeros[2], leaky), zeros[0]), x)
+    same(variant, Copy(("x",), "y", ("r",), 0, None), x)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
+    """A concat by address, one branch of which is a Task that C lacks, and a slice of it that is read again."""
+    rng = np.random.default_rng(5)
+    x = codes(rng, 2, 6, 5, 18)
+    r = Requantization(np.array(3), 9, -128, 127)
+
+    def conv(source: str, target: str, inputs: int, outputs: int) -> Conv:
+        weights = codes(rng, outputs, inputs, 3, 3, low=-127)
+        many = Requantization(np.full((outputs, 1, 1), 900), 20, -128, 127)
+        return Conv((source,), target, (target,), weights, np.arange(outputs), Window((3, 3), (1, 1), (1, 1)), 1, many)
+
+    three = Eltwise(("a", "a", "x"), "b", ("e",), (1, 2, 3), None, r)
+    tasks = [conv("x", "a", 6, 6), three, Copy(("b",), "whole", ("b",), 6, r), conv("part", "y", 7, 17)]
+    shapes = {"a": x.shape, "b": x.shape, "whole": (2, 12, 5, 18), "part": (2, 7, 5, 18), "y": (2, 17, 5, 18)}
+    views = {"a": View("whole", 0), "part": View("whole", 4)}
+    wanted = {"x": x, "whole": np.empty(shapes["whole"], np.int8)}
+    wanted |= {"a": wanted["whole"][:, :6], "part": wanted["whole"][:, 4:11]}
+    for task in tasks:
+        out = wanted.setdefault(task.output, np.empty(shapes[task.output], np.int8))
+        task.written(out, shapes.get(task.inputs[0], x.shape)[1])[...] = task.define(*(wanted[b] for b in task.inputs))
+    with used(variant):
+        made = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
+        assert [type(part) is Native for part in made.parts] == [True, False, True]
+        found = {"x": x}
+        times = made.run(found).tasks
+        assert times is not None
+        assert len(times) == 4
+        for blob in ("whole", "y"):
+            assert np.array_equal(found[blob], wanted[blob])
+
+
+# -- float layers
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3)])
+def test_lrn_has_the_same_bits_as_in_numpy(variant: str, shape: tuple[int, ...], size: int) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 40
+    x.flat[:3] = 0, 3e38, -1e-30
+    layer = LRN("lrn", ("x",), ("y",), type="LRN", params=LRNParams(local_size=size, alpha=1e-4, k=2.0))
+    found = []
+    for name in (variant, "numpy"):
+        with used(name), np.errstate(all="ignore"):
+            found.append(layer.forward(x)[0])
+    assert found[0].tobytes() == found[1].tobytes()
+    assert library.variant(variant) is not None

@@ -1,0 +1,196 @@
+"""Running a table: it stays inside its memory, stops for signals, and serves several threads and processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from chai.errors import DeviceError
+from chai.fixed import Requantization
+from chai.kernels.native import library, program as programs
+from chai.kernels.native.program import Native
+from chai.kernels.native.table import FIELDS, Operation
+from chai.tasks.conv import Conv
+from chai.tasks.copy import Copy
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from tests.conftest import HANG, examples
+
+from .common import LIBRARY, NAMES, program, used
+
+pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+EDGE = 4096  # bytes on either side of a buffer, which nobody may write
+
+
+def conv(inputs: int, outputs: int, size: int, group: int = 1) -> Conv:
+    rng = np.random.default_rng(outputs)
+    weights = rng.integers(-127, 128, (outputs, inputs // group, size, size)).astype(np.int8)
+    r = Requantization(np.full((outputs, 1, 1), 300), 20, -128, 127)
+    return Conv(
+        ("x",), "y", ("c",), weights, np.zeros(outputs, np.int64), Window((size,) * 2, (1, 1), (1, 1)), group, r
+    )
+
+
+def tables() -> list[Native]:
+    """A program of every kind of operation."""
+    x = np.zeros((2, 6, 7, 18), np.int8)
+    r = Requantization(np.array(5), 3, -128, 127)
+    window = Window((3, 3), (2, 2), (1, 1))
+    tasks = [
+        (conv(6, 35, 3), (2, 35, 7, 18)),
+        (conv(6, 6, 3, group=6), x.shape),
+        (Pool(("x",), "y", ("p",), window, (4, 10), None), (2, 6, 4, 10)),
+        (Pool(("x",), "y", ("p",), window, (4, 10), Requantization(np.ones((4, 10)), 3, -128, 127)), (2, 6, 4, 10)),
+        (Eltwise(("x", "x"), "y", ("e",), (3, -4), None, Requantization(np.array(1), 3, -128, 127)), x.shape),
+        (Copy(("x",), "y", ("r",), 0, r), x.shape),
+        (Copy(("x",), "y", ("r",), 0, None), x.shape),
+    ]
+    with used(NAMES[0]):
+        parts = [program([task], {"x": x}, {"y": shape}, None, ("y",)).parts[0] for task, shape in tasks]
+    assert all(isinstance(part, Native) for part in parts)
+    return [part for part in parts if isinstance(part, Native)]
+
+
+TABLES = tables() if LIBRARY.variants else []
+
+
+@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
+@given(
+    table=st.integers(0, len(TABLES) - 1) if TABLES else st.nothing(),
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(FIELDS[1:]),
+            st.one_of(st.integers(-3, 40), st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**31, 2**24, 1 << 40])),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    row=st.integers(0, 3),
+)
+def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
+    table: int, changes: list[tuple[str, int]], row: int
+) -> None:
+    """Whatever a field says: the check refuses it, or the run leaves the bytes around each buffer as they were."""
+    native = TABLES[table]
+    operations = (Operation * len(native._table))()
+    ctypes.memmove(operations, native._table, ctypes.sizeof(operations))
+    for name, value in changes:
+        setattr(operations[row % len(operations)], name, value)
+    operations[row % len(operations)].task = 0
+    sizes = native._extents()
+    lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
+    calls, number = native._library.calls, native._library.number
+    count = ctypes.c_int64(len(operations))
+    if calls.chai_check(number, operations, count, sizes, ctypes.c_int64(len(sizes))) >= 0:
+        return
+    if sum(o.images * o.out_height * o.out_width * o.channels for o in operations) > 1 << 22:
+        return  # allowed, and would take long
+    lent[programs.CONSTANTS][EDGE:-EDGE] = native._memory
+    buffers = (ctypes.c_void_p * len(lent))(*(memory.ctypes.data + EDGE for memory in lent))
+    ms, at = (ctypes.c_double * 1)(), (ctypes.c_int64 * 2)()
+    assert calls.chai_run(number, operations, count, buffers, ms, at) == 1
+    for memory in lent:
+        assert (memory[:EDGE] == 0x5A).all()
+        assert (memory[len(memory) - EDGE :] == 0x5A).all()
+    assert np.array_equal(lent[programs.CONSTANTS][EDGE:-EDGE], native._memory)
+
+
+def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs.Native, "_lay_out", lambda *_: 64)  # less than the blobs take
+    x = np.zeros((1, 6, 7, 18), np.int8)
+    with used(NAMES[0]), pytest.raises(DeviceError, match=r"operation \d+ \((load|border)\) would leave its memory"):
+        program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))
+
+
+def test_a_blob_of_another_size_is_refused() -> None:
+    with pytest.raises(DeviceError, match=r"blob 'x': expected int8 \(2, 6, 7, 18\), found int8 \(1, 6, 7, 18\)"):
+        TABLES[0].run({"x": np.zeros((1, 6, 7, 18), np.int8)})
+
+
+class Calls:
+    """The library's functions; ``after`` is called when a run has returned."""
+
+    def __init__(self, calls: ctypes.CDLL, after: Any) -> None:
+        self._calls, self._after = calls, after
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "chai_run":
+            return getattr(self._calls, name)
+
+        def run(*args: Any) -> int:
+            done: int = self._calls.chai_run(*args)
+            self._after(done)
+            return done
+
+        return run
+
+
+def test_control_c_ends_a_long_segment() -> None:
+    """A run comes back now and then, so that Python sees the signal, long before its many seconds are over."""
+    returned: list[int] = []
+
+    def after(done: int) -> None:
+        returned.append(done)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    x = np.zeros((40, 256, 40, 40), np.int8)
+    with used("plain"):  # the slowest
+        made = program([conv(256, 256, 3)], {"x": x}, {"y": x.shape}, None, ("y",))
+        (part,) = made.parts
+        assert isinstance(part, Native)
+        part._library = part._library._replace(calls=Calls(part._library.calls, after))
+        with pytest.raises(KeyboardInterrupt):
+            made.run({"x": x})
+    assert returned == [0]  # once, and not at its end
+
+
+def test_several_threads_share_a_program() -> None:
+    """Each run has memory of its own."""
+    rng = np.random.default_rng(0)
+    task = conv(24, 40, 3)
+    images = [rng.integers(-128, 128, (1, 24, 15, 17)).astype(np.int8) for _ in range(4)]
+    with used(NAMES[0]):
+        made = program([task], {"x": images[0]}, {"y": (1, 40, 15, 17)}, None, ("y",))
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        wanted = task.define(images[i])
+        for _ in range(20):
+            blobs = {"x": images[i]}
+            made.run(blobs)
+            if not np.array_equal(blobs["y"], wanted):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(images))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANG)
+    assert wrong == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_goes_on() -> None:
+    x = np.random.default_rng(0).integers(-128, 128, (2, 6, 7, 18)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program([conv(6, 35, 3)], {"x": x}, {"y": (2, 35, 7, 18)}, None, ("y",))
+    blobs = {"x": x}
+    made.run(blobs)
+    child = os.fork()
+    if not child:
+        again = {"x": x}
+        try:
+            made.run(again)
+            os._exit(not np.array_equal(again["y"], blobs["y"]))
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert library.variant(NAMES[0]) is not None

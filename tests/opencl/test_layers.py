@@ -1,0 +1,223 @@
+"""What kernels compute: every kind of argument, format and define, in networks on the host and beside an overlay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai.artifact.save import save
+from chai.cli import main
+from chai.evaluate.check_custom import check_layer
+from chai.parser.caffemodel import write_caffemodel
+
+from .common import KERNEL, MVCL, SHIFT, XML, network, noise, runs, write
+
+pytestmark = runs
+SHAPE = (2, 3, 5, 7)
+X = noise(SHAPE)
+NUMBERS = [
+    "NUM_INPUTS",
+    "GLOBAL_WORKSIZE_SIZE",
+    "LOCAL_WORKSIZE_SIZE",
+    "sizeof(INPUT0_TYPE)",
+    "INPUT0_OFFSET",
+    "OUTPUT0_OFFSET",
+]
+ARRAYS = [
+    f"{t}_{part}" for t in ("INPUT0", "OUTPUT0") for part in ("DIMS", "LOWER_PADDING", "UPPER_PADDING", "PITCHES")
+]
+
+
+def test_every_built_in_define_in_a_kernel(tmp_path: Path) -> None:
+    """Written into the top by one item, and compared with what they are by hand."""
+    lines = [f"target[n++] = {name};" for name in NUMBERS]
+    for name in [*ARRAYS, "GLOBAL_WORKSIZE", "LOCAL_WORKSIZE"]:
+        lines += [f"target[n++] = {name}_SIZE;", f"for (int i = 0; i < {name}_SIZE; ++i) target[n++] = {name}[i];"]
+    lines += [
+        "#ifdef INPUT0_FORMAT_BYXF",
+        "target[n++] = 77;",
+        "#endif",
+        "#ifdef OUTPUT0_FORMAT_BFYX",
+        "target[n++] = 78;",
+        "#endif",
+    ]
+    body = "\n".join(["int n = 0;", "if (get_global_id(0) + get_global_id(1)) return;", *lines])
+    kernel = f"__kernel void twice(const __global INPUT0_TYPE* source, __global OUTPUT0_TYPE* target) {{\n{body}\n}}\n"
+    text = XML.replace('format="BFYX"', 'format="byxf"', 1).replace(
+        'global="X,Y,B*F"', 'global="X-1,Y*2" local="2,5" dim="input,0"'
+    )
+    write(tmp_path, text, twice=kernel)
+    top = "user_defined_layer: true xcustom_param { top_dim: 2 top_dim: 64 }"
+    with network(tmp_path, f"l Twice data -> y : {top}", SHAPE) as net:
+        found = net.forward(X)["y"].reshape(-1)
+    input = [4, 2, 3, 5, 7, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 105, 1, 21, 3]
+    output = [4, 2, 64, 1, 1, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0, 4, 64, 1, 1, 1]
+    expected = [1, 2, 2, 4, 0, 0, *input, *output, 2, 6, 10, 2, 2, 5, 77, 78]
+    assert list(found[: len(expected)]) == expected
+    assert not found[len(expected) :].any()
+
+
+def test_formats(tmp_path: Path) -> None:
+    """A kernel that copies its memory in order turns the axes as the formats say."""
+    formats = ["BFYX", "BYXF", "YXFB", "FYXB"]
+    pairs = list(zip(formats, formats[1:] + formats[:1]))
+    types = [
+        XML.replace('"BFYX"', f'"{into}"', 1)
+        .replace('"output" port-index="0" format="BFYX"', f'"output" port-index="0" format="{out.lower()}"')
+        .replace("Twice", into)
+        .replace('<WorkSizes global="X,Y,B*F"/>', "")
+        for into, out in pairs
+    ]
+    copy = KERNEL.replace("FACTOR * ", "")
+    write(tmp_path, "".join(types), twice=copy)
+    tops = "\n".join(f"{into} {into} data -> {into}" for into, _ in pairs)
+    with network(tmp_path, tops, SHAPE) as net:
+        found = net.forward(X)
+    sizes = dict(zip("BFYX", SHAPE))
+    for into, out in pairs:
+        memory = X.transpose(["BFYX".index(a) for a in into]).reshape(-1)
+        expected = memory.reshape([sizes[a] for a in out]).transpose([out.index(a) for a in "BFYX"])
+        assert np.array_equal(found[into], expected), (into, out)
+
+
+def test_trained_parameters_and_a_second_input(tmp_path: Path) -> None:
+    """By weights, biases and blobN; a kernel in several files."""
+    xml = """
+<CustomLayer name="Mix" type="SimpleGPU" version="1">
+  <Kernel entry="blend"><Source filename="first.cl"/><Source filename="second.cl"/></Kernel>
+  <Buffers>
+    <Data name="biases" arg-index="0"/>
+    <Tensor arg-index="3" type="input" port-index="1"/>
+    <Tensor arg-index="1" type="input" port-index="0"/>
+    <Data name="weights" arg-index="4"/>
+    <Tensor arg-index="2" type="output" port-index="0"/>
+    <Data name="blob2" arg-index="5"/>
+  </Buffers>
+  <CompilerOptions options="-DSIGN=-1"/>
+</CustomLayer>
+"""
+    second = """
+__kernel void blend(__constant float* b, __global const float* x, __global float* y, __global const float* z,
+                  __global const float* w, const __global float *c) {
+    size_t i = get_global_id(0);
+    y[i] = sum(w[i % 3] * x[i], b[i % 2]) SIGN * z[i] * c[0];
+}
+"""
+    write(tmp_path, xml, first="float sum(float a, float b) { return a + b; }", second=second)
+    w, b, c = noise((3,), 1), noise((1, 2), 2), np.full(1, 0.5, np.float32)
+    write_caffemodel(tmp_path / "w.caffemodel", "net", [("m", "Mix", [w, b, c])])
+    lines = "p Power data -> z : power_param { power: 2 }\nm Mix data z -> y"
+    error = pytest.raises(chai.PluginError, match="biases: the layer has 0 trained parameters")
+    with network(tmp_path, lines, SHAPE) as net, error:
+        net.forward(X)
+    net = chai.Net(tmp_path / "net.prototxt", tmp_path / "w.caffemodel", device="float", custom=tmp_path / "layers.xml")
+    with net:
+        flat = X.reshape(-1).astype(np.float64)
+        i = np.arange(flat.size)
+        expected = w[i % 3] * flat + b.reshape(-1)[i % 2] - flat**2 * 0.5
+        np.testing.assert_allclose(net.forward(X)["y"].reshape(-1), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_stages_share_buffers(tmp_path: Path) -> None:
+    """A mean in two kernels: sums of rows into a buffer, then the difference from their mean; on one thread."""
+    stage = """
+<CustomLayer name="Mean" type="MVCL" version="1" max-shaves="1" stage="{n}">
+  <Kernel entry="{entry}"><Source filename="mean.cl"/></Kernel>
+  <Parameters>
+    <Tensor arg-name="src" type="input" port-index="0" format="BFYX"/>
+    {out}
+    <Tensor arg-name="sums" type="{kind}_buffer" port-index="0" dim="input,0" size="B*F*Y*4"/>
+    <Scalar arg-name="width" type="int" port-index="0" source="I0.X"/>
+  </Parameters>
+  <WorkSizes dim="input,0" global="Y,F,B"/>
+</CustomLayer>
+"""
+    out = '<Tensor arg-name="dst" type="output" port-index="0" format="BFYX"/>'
+    kernels = """
+int row(void) { return get_global_id(0) + get_global_size(0) * (get_global_id(1) + get_global_size(1) * get_global_id(2)); }
+__kernel void sum(__global const float* src, __global float* sums, int width) {
+    float total = 0;
+    for (int x = 0; x < width; ++x) total += src[row() * width + x];
+    sums[row()] = total;
+}
+__kernel void subtract(__global const float* src, __global float* dst, __global float* sums, int width) {
+    for (int x = 0; x < width; ++x) dst[row() * width + x] = src[row() * width + x] - sums[row()] / width;
+}
+"""
+    stages = stage.format(n=1, entry="subtract", out=out, kind="input") + stage.format(
+        n=0, entry="sum", out="", kind="output"
+    )
+    write(tmp_path, stages, mean=kernels)
+    with network(tmp_path, "m Mean data -> y", SHAPE) as net:
+        found = net.forward(X)["y"]
+    np.testing.assert_allclose(found, X - X.mean(3, keepdims=True), rtol=1e-5, atol=1e-6)
+
+
+def test_vectors_of_half(tmp_path: Path) -> None:
+    """half2 to half16 and their conversions, with rounding and saturation, become float's."""
+    body = "".join(f"r += convert_half{n}_sat_rte(*(__global const half{n}*)(from)).s0;" for n in (2, 3, 4, 8, 16))
+    kernel = SHIFT.replace("to[i] =", f"half r = convert_half_rtz(0);\n{body}\nto[i] = r * 1.0h +")
+    write(tmp_path, MVCL, shift=kernel)
+    with network(tmp_path, "l Shift data -> y : some_param { by: 0.25 }", SHAPE) as net:
+        found = net.forward(X)["y"]
+    expected = X + 5 * X.reshape(-1)[0] + np.float32(0.25) + np.arange(210).reshape(SHAPE) % 7
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+CONV = "convolution_param { num_output: 4 kernel_size: 3 pad: 1 }"
+
+
+def test_between_two_convolutions_of_an_overlay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The convolutions stay there; Unpack and Pack stand around the kernel, and getPerfInfo names them."""
+    write(tmp_path)
+    top = "xcustom_param { top_dim: 2 top_dim: 4 top_dim: 5 top_dim: 7 }"
+    lines = f"a Convolution data -> a : {CONV}\nl Twice a -> b : {top}\nc Convolution b -> y : {CONV}"
+    python = {"Twice": lambda x: np.multiply(x.in_ptrs[0], 2, out=x.out_ptrs[0])}
+    results = []
+    for custom in (tmp_path / "layers.xml", python):
+        with network(tmp_path, lines, SHAPE, custom, device="emulator") as net:
+            results.append(net.forward(X)["y"])
+            engines = [net.partition.engine(name) for name in "alc"]
+            chai.getPerfInfo(net)
+            info = capsys.readouterr().err
+            stream = list(net.stream([X, X[:, ::-1].copy()]))
+            assert np.array_equal(stream[0]["y"], results[-1])
+        assert engines == ["fpga", "host", "fpga"]
+        assert "Total Number of Custom layers : 1" in info and "Custom Layer - 1 : l" in info
+    assert np.array_equal(*results)
+
+
+def test_a_compiled_network(tmp_path: Path) -> None:
+    """It names the type; the XML is given where it is loaded."""
+    path = write(tmp_path)
+    lines = f"a Convolution data -> a : {CONV}\nl Twice a -> y : some_param {{ factor: 3 }}"
+    with network(tmp_path, lines, SHAPE, device="emulator") as net:
+        expected = net.forward(X)["y"]
+        save(net, tmp_path / "net.chai")
+    with pytest.raises(chai.ChaiError, match="Twice"):
+        chai.Net(tmp_path / "net.chai")
+    with chai.Net(tmp_path / "net.chai", custom=path) as net:
+        assert np.array_equal(net.forward(X)["y"], expected)
+
+
+def test_check_and_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path)
+    with network(tmp_path, "l Twice data -> y", SHAPE) as net:
+        rows = list(check_layer(net.graph.layer("l"), [SHAPE]))
+        assert np.array_equal(chai.run_layer(net, "l", [X])["y"], 2 * X)
+    assert [(row.way, row.ok) for row in rows] == [("opencl", True)] * 3
+    command = [
+        "check",
+        str(tmp_path / "net.prototxt"),
+        "--custom",
+        str(tmp_path / "layers.xml"),
+        "--custom",
+        "Twice",
+        "--json",
+    ]
+    assert main(command) == 0
+    assert [row["way"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["opencl"] * 3

@@ -1,0 +1,89 @@
+"""Cards: the TOML next to a prototxt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chai import ParseError, Preprocess
+from chai.zoo import card as cards
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("title = ", "this is no TOML"),
+        ("titel = 'x'", "unknown key 'titel'"),
+        ("[preprocess]\nmeen = [1]", "no key 'meen'"),
+        ("[preprocess]\nchannels = 'bgr'", "channels: expected one of BGR, RGB, gray, found 'bgr'"),
+        ("[preprocess]\nresize = 256", r"resize: expected \[height, width\]"),
+        ("[preprocess]\nmean = ['a']", "mean: expected numbers"),
+        ("[preprocess]\nscale = true", "scale: expected numbers"),
+        ("[preprocess]\nresize = [0, 5]", "resize"),
+        ("preprocess = 3", "expected a table"),
+        ("labels = 'synset_words.txt'", "labels: expected a list of texts"),  # a file names no other file
+    ],
+)
+def test_a_card_that_is_wrong_says_where(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "net.toml").write_text(text)
+    with pytest.raises(ParseError, match=words) as caught:
+        cards.read_card(tmp_path / "net.prototxt")
+    assert caught.value.path.endswith("net.toml")
+
+
+def test_a_card(tmp_path: Path) -> None:
+    assert cards.read_card(tmp_path / "net.prototxt") == cards.Card()
+    (tmp_path / "net.toml").write_text(
+        'title = "t"\nlabels = ["a", "b"]\n[preprocess]\nmean = [1, 2.5, 3]\ncrop = [5, 7]\n'
+    )
+    card = cards.read_card(tmp_path / "net.prototxt")
+    assert card.labels == ("a", "b")
+    assert card.preprocess == Preprocess(mean=(1, 2.5, 3), crop=(5, 7), chosen=True)
+
+
+CARD = """# mine
+title = "Cats"
+[preprocess]   # as trained
+resize = [256, 256]
+mean = [1, 2, 3]
+
+[weights]
+source = "somewhere"
+"""
+HOW = Preprocess().with_options(crop=(4, 6), channels="RGB", mean=(0.5, 104.0, 1e-7), raw_scale=1.0, scale=0.1)
+
+
+def test_a_cards_preprocessing_can_be_replaced() -> None:
+    text = cards.with_preprocess(CARD, HOW, Path("x.toml"), "a note")
+    before, after = CARD.split("[preprocess]")[0], CARD[CARD.index("[weights]") :]
+    assert text.startswith(before) and text.endswith("\n" + after) and "# a note\n" in text and "256" not in text
+    again = cards.with_preprocess(text, HOW, Path("x.toml"))
+    assert cards.parse_card(again.split("[weights]")[0], Path("x.toml")).preprocess == HOW
+    assert cards.with_preprocess(CARD, Preprocess(), Path("x.toml")) == before + after
+
+
+@pytest.mark.parametrize("text", ["", 'title = "x"', 'title = "x"\n\n\n', "[preprocess]", "[preprocess]\nscale = 9"])
+def test_a_card_gets_preprocessing(text: str) -> None:
+    found = cards.parse_card(cards.with_preprocess(text, HOW, Path("x.toml")), Path("x.toml"))
+    assert found.preprocess == HOW and found.title == ("x" if "title" in text else "")
+
+
+def test_a_mean_image_has_no_place_in_a_card() -> None:
+    how = Preprocess().with_options(mean=np.ones((3, 4, 6)), scale=2.0)
+    assert cards.with_preprocess("", how, Path("x.toml"), "mean: m.npy") == "[preprocess]\n# mean: m.npy\nscale = 2.0\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "preprocess = { scale = 2 }\n",
+        "preprocess.scale = 2\n",
+        "title = '''\n[preprocess]\nis not what it seems'''\n",
+        "preprocess = [",
+    ],
+)
+def test_a_card_that_cannot_be_changed_is_refused_before_it_is_harmed(text: str) -> None:
+    with pytest.raises(ParseError):
+        cards.with_preprocess(text, HOW, Path("x.toml"))
