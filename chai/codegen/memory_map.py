@@ -70,12 +70,14 @@ def regions(
     reads: Collection[str],
     writes: Collection[str],
     offsets: Mapping[str, int] | None = None,
+    apart: int = 0,
 ) -> Regions:
     """Lay out a segment with inputs ``reads`` and outputs ``writes``.
 
     ``views`` are the blobs that are parts of others; ``moves`` is (blobs read, blob written) of each Task, in order.
     ``offsets`` restore an earlier layout, and raise DeviceError if they are out of range (``dependencies`` finds a blob
-    that is overwritten before its last reader). Without them only blobs that the host never accesses share bytes.
+    that is overwritten before its last reader). Without them only blobs that the host never accesses share bytes,
+    and not before ``apart`` further moves: a Task that overwrites a blob waits for its last reader.
     """
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
@@ -83,7 +85,7 @@ def regions(
     regions = _regions(wholes, given, writes)
     lengths = {whole: blob_bytes(shapes[whole], layout) for whole in regions}
     if offsets is None:
-        found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves])
+        found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
     else:
         found = dict(offsets)
         _check_offsets(found, regions, lengths, layout)
@@ -106,13 +108,13 @@ def _regions(wholes: Mapping[str, View], given: Iterable[str], writes: Iterable[
     return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
 
 
-def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves) -> dict[str, int]:
+def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves, apart: int) -> dict[str, int]:
     """Return the offset of each blob: those in WORK share bytes, the others are contiguous."""
     lives: dict[str, tuple[int, int]] = {}
     for moment, (sources, target) in enumerate(moves):
         for whole in (*sources, target):
             if regions[whole] == WORK:
-                lives[whole] = lives.get(whole, (moment,))[0], moment
+                lives[whole] = lives.get(whole, (moment,))[0], moment + apart
     found, _ = share(lives, lengths)
     ends: dict[int, int] = {}
     for whole in sorted(regions.keys() - lives.keys()):

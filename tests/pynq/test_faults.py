@@ -86,7 +86,7 @@ def test_it_never_ends(net: chai.Net, board: Any, clock: Any, wanted: Any, task:
     begin = clock.now
     error = fails(net, board)
     assert error.layer == layer(net, task)
-    assert f"layer {layer(net, task)!r}" in error.message and f"{task} of 15 Tasks completed" in error.message
+    assert f"layer {layer(net, task)!r}" in error.message and " of 15 Tasks completed" in error.message
     assert 1 <= clock.now - begin < 2  # the model says far less than a millisecond: what is left is the patience
     assert reset(board)
     board.accelerator.hangs_at = None

@@ -29,7 +29,7 @@ def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], num
     overlay = overlays.load(name)
     kh, kw, stride, dilation = numbers
     window = Window((kh, kw), (stride, stride), (kh - 1, kw - 1), (dilation, 1))
-    n, c, height, width = source
+    _, c, height, width = source
     oh, ow = window.sizes((height, width))
     if oh < 1 or ow < 1:
         return
