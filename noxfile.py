@@ -6,6 +6,9 @@ board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
 pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, too
 lint     ruff and mypy
+wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
+arm      the Arm kernels under qemu-user (tools/arm.sh)
+sanitise the kernels' tests with an address sanitiser
 """
 
 from __future__ import annotations
@@ -66,3 +69,23 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel to publish."""
+    session.run("python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", "dist", ".", env={"CHAI_BUILD": "zig"})
+
+
+@nox.session
+def arm(session: nox.Session) -> None:
+    """Test the Arm kernels."""
+    session.install("ziglang==0.13.0.post1", "threadpoolctl")
+    session.run("sh", "tools/arm.sh", *session.posargs, external=True)
+
+
+@nox.session
+def sanitise(session: nox.Session) -> None:
+    """Run the kernels' tests with each blob in an allocation of its own, which gcc's address sanitiser watches."""
+    session.install("-e", ".[dev]")
+    session.run("python", "tools/sanitise.py", *session.posargs)

@@ -19,6 +19,7 @@ _HOME = {
     "PerfInfo": "runtime.perf",
     "getPerfInfo": "runtime.perf",
     "custom": "plugins",
+    "cv": "",
     "load_custom": "plugins",
     "shape": "plugins",
     "check_custom": "evaluate.check_custom",
@@ -45,6 +46,7 @@ __all__ = sorted([*_HOME, "__version__"])
 __path__ += [f"{folder}/aliases" for folder in __path__]  # modules that moved: ``import chai.trace``
 
 if TYPE_CHECKING:
+    from . import cv as cv
     from .errors import (
         ChaiError as ChaiError,
         DeviceError as DeviceError,
@@ -69,7 +71,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'chai' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    home = _HOME[name]
+    value = getattr(import_module(f".{home}", __name__), name) if home else import_module(f".{name}", __name__)
     globals()[name] = value
     return value
 

@@ -54,6 +54,11 @@ def show(shape: Shape) -> str:
     return "x".join(map(str, shape)) if shape else "scalar"
 
 
+def on_device(shape: Shape) -> Shape:
+    """Return a blob's shape on a device, where vectors (N, C) have a height and width of 1."""
+    return (*shape, 1, 1) if len(shape) == 2 else shape
+
+
 def count(shape: Shape) -> int:
     """Return the number of elements."""
     return prod(shape)

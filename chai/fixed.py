@@ -7,6 +7,7 @@ value = (code - zero) * step. ``round`` is half away from zero everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import frexp
@@ -193,10 +194,13 @@ def weight_steps(weights: Array, format: Format, thresholds: Array | None, input
 def quantize_weights(weights: Array, steps: Array, bits: int) -> Array:
     """Return the codes (int8) of weights (M, ...) with a step per channel, within +-(2^(bits-1) - 1) in both schemes."""
     largest = (1 << (bits - 1)) - 1
-    scaled = _quotient(weights, steps.reshape(-1, *(1,) * (weights.ndim - 1)))
-    if not np.isfinite(scaled).all():
-        raise ModelError("a weight is not a finite number; it has no fixed-point code")
-    return np.clip(round_half_away(scaled), -largest, largest).astype(np.int8)
+    codes = np.empty(weights.shape, np.int8)
+    for part in blocks(len(weights), weights[:1].size):
+        scaled = _quotient(weights[part], steps[part].reshape(-1, *(1,) * (weights.ndim - 1)))
+        if not np.isfinite(scaled).all():
+            raise ModelError("a weight is not a finite number; it has no fixed-point code")
+        codes[part] = np.clip(round_half_away(scaled), -largest, largest)
+    return codes
 
 
 def quantize_bias(bias: Array, steps: Array) -> Array:
@@ -207,10 +211,18 @@ def quantize_bias(bias: Array, steps: Array) -> Array:
     return round_half_away(np.clip(scaled, -(2.0**40), 2.0**40)).astype(np.int64)
 
 
-def accumulator_bound(weights: Array, bias: Array, largest: int) -> int:
-    """Return the largest magnitude that an accumulator of any channel can reach: sum of |qw| * ``largest`` + |bias|.
+def accumulator_bounds(weights: Array, bias: Array, largest: int) -> Array:
+    """Return the largest magnitude that each channel's accumulator can reach: sum of |qw| * ``largest`` + |bias|, (M,).
 
-    ``largest`` is the input's ``Format.magnitude``; the bias includes - zero * sum of qw.
+    ``weights`` (M, ...) are codes within +-127. ``largest`` is the input's ``Format.magnitude``; the bias includes - zero *
+    sum of qw.
     """
-    sums = np.abs(weights.astype(np.int64)).reshape(len(weights), -1).sum(1)
-    return int((sums * largest + np.abs(bias)).max(initial=0))
+    sums = np.abs(weights).reshape(len(weights), -1).sum(1, dtype=np.int64)
+    bounds: Array = sums * largest + np.abs(bias)
+    return bounds
+
+
+def blocks(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of ``count`` rows of ``size`` elements, with about 4 million elements each, which bounds memory."""
+    step = max(1, (1 << 22) // max(1, size))
+    return (slice(first, min(first + step, count)) for first in range(0, count, step))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from . import devices
 from .blob import Shape, show
@@ -23,9 +23,10 @@ from .plugins import CustomLayer
 from .plugins.loading import registry_of
 from .runtime import host
 from .runtime.batches import run_batches, stream_batches
-from .runtime.blobs import Blobs, kept_blobs
+from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
 from .runtime.feeds import alike, feeds_of, input_of
+from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
 from .runtime.source import PrototxtSource, Source
@@ -45,13 +46,6 @@ if TYPE_CHECKING:
     from .plugins.loading import Sources
     from .runtime.execution import Execution
     from .zoo.card import Card
-
-
-class Pass(NamedTuple):
-    """A finished pass: its kept blobs by id, and its times."""
-
-    values: Mapping[str, Array]
-    perf: PerfInfo
 
 
 class Net(Shared):
@@ -153,7 +147,8 @@ class Net(Shared):
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
                 layer.end_with(self)
-        self._keep = kept_blobs(self.graph, keep)
+        self._losses = Losses(self.graph)
+        self._keep = kept_blobs(self.graph, keep) | self._losses.reads
         sizes = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
             sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
@@ -303,17 +298,19 @@ class Net(Shared):
         """Run the network once.
 
         Inputs are arrays by blob name, or one array if there is one input: float32 (N, C, H, W), already preprocessed.
-        Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32.
+        Their sizes may differ from the last pass's. Returns the output blobs by Caffe's name, float32; with labels among
+        the inputs the losses and measures that compare them, too.
         """
         called = perf_counter()
+        labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
         with self._using():
             shapes, offload, ready = self._planned(feeds)
             started = called if ready else None  # preparation for a new size does not count
             if offload is None:
-                return self._finished(*host.run(self.graph, shapes, feeds, self._keep, started))
+                return self._finished(*host.run(self.graph, shapes, feeds, self._keep, started), labels)
             kept, perf = run_batches(offload, feeds, offload.needed(self._keep), started)
-            return self._finished(offload.named(kept), perf)
+            return self._finished(offload.named(kept), perf, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield outputs in their order.
@@ -338,7 +335,7 @@ class Net(Shared):
             keep = offload.needed(self._keep)
             with closing(stream_batches(offload, alike(rest, shapes), keep, first)) as results:
                 for kept, perf in results:
-                    yield self._finished(offload.named(kept), perf)
+                    yield self._finished(offload.named(kept), perf, {})
                     self._check_open()
                     self._check_outside()
 
@@ -358,13 +355,13 @@ class Net(Shared):
                 self._source.calibrate(self._shapes, self._keep, feeds, asked=False)
             return self._shapes, self.offload, ready
 
-    def _finished(self, values: Mapping[str, Array], perf: PerfInfo) -> dict[str, Array]:
-        """Publish a pass as the last one, and return its outputs."""
-        perf = replace(perf, composed=self.graph.composed)
+    def _finished(self, values: Mapping[str, Array], perf: PerfInfo, labels: Mapping[str, Array]) -> dict[str, Array]:
+        """Publish a pass as the last one, and return its outputs and losses."""
+        losses, perf = self._losses.compute(values, labels, replace(perf, composed=self.graph.composed))
         if not self._lifetime.closed:
             self._last = Pass(values, perf)
         log_pass(self.graph, values, perf)
-        return {name: values[self.graph.latest[name]] for name in self.outputs}
+        return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
         """Set the formats of blobs from one float pass over these inputs; they remain until the next call.

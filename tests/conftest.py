@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("CHAI_TEST_DATA", ROOT.parent / "shared" / "models"))
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a shell's background job; child processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# Before numpy is loaded. OpenBLAS's threads wait by spinning: on a busy machine a second one makes a product ten times slower.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _NO_DATA = "no data: "
 _required = os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1"
 HANG = 1800  # timeout in seconds for one event, only against hangs: no test fails because a machine is slow

@@ -26,7 +26,7 @@ RANKS = {
     12: ["artifact", "report"],
     13: ["net"],
     14: ["evaluate", "quantizer"],
-    15: ["__init__", "__main__", "aliases", "chaidnn", "cli", "hw_overlays", "notebooks", "pycaffe", "xportdnn"],
+    15: ["__init__", "__main__", "aliases", "chaidnn", "cli", "cv", "hw_overlays", "notebooks", "pycaffe", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only
@@ -36,7 +36,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "rich": {"cli/output.py"},
     "PIL": {"images/", "report/page.py"},
     "cv2": {"cli/bench.py"},
-    "threadpoolctl": {"quantizer/walk.py"},
+    "threadpoolctl": {"quantizer/search.py"},
     "distributed": {"evaluate/workers/cluster.py"},
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},

@@ -1,11 +1,12 @@
 """Measure the accuracy that quantisation costs GoogLeNet and SqueezeNet, on photos not used for any choice.
 
-    python tools/bench_quantizer.py MODELS [--effort normal] [--only squeezenet_v1.1:6:Xilinx] [--swapped]
+    OPENBLAS_NUM_THREADS=1 taskset -c 0 python tools/bench_quantizer.py MODELS [--only squeezenet_v1.1:6:Xilinx]
 
-MODELS is the folder of the tests' models. Every other one of its 64 calibration photos calibrates (ranges, weights, choice
-of the recipe); the other 32 and the networks' nine photos judge; --swapped exchanges the halves. Each result is compared
-with plain max calibration (every format and weight by its largest value) in the same widths. The KL has a 95 % bootstrap
-interval over the judging photos: a few photos between two classes contribute most of it.
+MODELS is the folder of the tests' models. Its 64 calibration photos are divided into --folds parts. Each part judges the
+network that was quantised with the others, so that every photo judges once. A row has the mean over the photos of
+KL(float || fixed) in nats and the share of photos with the same best class, both with a standard error; the KL of plain
+max calibration (every format and weight by its largest value) for the same photos and widths; and the mean user time of
+one quantisation. --each adds a row per fold, with the recipe.
 """
 
 from __future__ import annotations
@@ -14,58 +15,52 @@ import argparse
 import resource
 import tempfile
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import numpy as np
 
 import chai
-from chai.evaluate import Evaluation, evaluate, output, wilson
+from chai.evaluate import Evaluation, evaluate
 from chai.images import files as images
 from chai.images.preprocess import Preprocess
-from chai.quantizer import PLAIN, Recipe, quantize
+from chai.quantizer import PLAIN, quantize
+from chai.quantizer.groups import Widths
 
 SIZES = {"googlenet": 224, "squeezenet_v1.1": 227}
 BATCH = 8
+HEAD = f"{'network':<16} {'scheme':<13} {'bits':<6} {'KL':<16} {'agreement %':<13} {'plain max KL':<16} user s"
 Array = Any
 
 
-def load(name: str, files: list[Path], classes: dict[str, int]) -> list[tuple[Array, int | None]]:
-    """Return inputs (C, H, W) with their class, from the synset in the file's name."""
+def load(name: str, files: list[Path]) -> Array:
+    """Return inputs (N, C, H, W)."""
     side = SIZES[name]
     prepare = Preprocess(resize=(256, 256), crop=(side, side), mean=(104, 117, 123))
-    shape = (1, 3, side, side)
-    return [(prepare(images.read(file), shape), classes.get(file.name[:9])) for file in files]
+    return np.stack([prepare(images.read(file), (1, 3, side, side)) for file in files])
 
 
-Pair = tuple[Evaluation, Evaluation]  # of one photo, in float and in fixed point
+def batches(data: Array) -> list[Array]:
+    """Return parts of at most BATCH images."""
+    return [data[i : i + BATCH] for i in range(0, len(data), BATCH)]
 
 
-def measure(folder: Path, files: tuple[Path, Path], items: list[tuple[Array, int | None]]) -> list[Pair]:
-    """Evaluate the written files against float, photo by photo."""
-    source = folder / "deploy.prototxt", folder / "weights.caffemodel"
-    with chai.Net(*source, "float", batch=1) as probe:
-        keep = [str(output(probe).logits)]
-    with (
-        chai.Net(*source, "float", batch=1, keep=keep) as reference,
-        chai.Net(*files, "emulator", batch=1, keep=keep) as fixed,
-    ):
-        return [evaluate(reference, fixed, [({"data": x[None]}, [truth])]) for x, truth in items]
+def measure(source: tuple[Path, Path], files: tuple[Path, Path], photos: Array) -> list[Evaluation]:
+    """Return an evaluation of the written files against float for each photo."""
+    with chai.Net(*source, "float", batch=1) as exact, chai.Net(*files, "emulator", batch=1) as fixed:
+        return [evaluate(exact, fixed, [({"data": photo[None]}, [None])])[1] for photo in photos]
 
 
-def row(name: str, pairs: list[Pair]) -> str:
+def row(run: str, found: list[Evaluation], plain: list[Evaluation], seconds: float) -> str:
     """Return one line of figures."""
-    exact, found = zip(*pairs)
-    count, agree, known = len(found), sum(e.agree for e in found), sum(e.known for e in found)
-    low, high = wilson(agree, count)
-    kl = np.array([e.kl for e in found])
-    means = kl[np.random.default_rng(0).integers(0, count, (10000, count))].mean(1)
-    least, most = np.percentile(means, [2.5, 97.5])
-    sides = {"float": exact, "fixed": found}
-    hits = " ".join(f"{k} {sum(e.hits[0] for e in side)}/{known}" for k, side in sides.items())
-    text = f"{name:<12} {100 * agree / count:5.1f} % ({100 * low:.1f}-{100 * high:.1f})"
-    text += f"  KL {kl.mean():.4f} ({least:.4f}-{most:.4f})"
-    return f"{text}  {sum(e.sqnr for e in found) / count:5.1f} dB  top-1 {hits}"
+    name, bits, scheme = run.split(":")
+    agree = 100 * np.array([e.agree for e in found])
+    kl, least = (error([e.kl for e in each], 4) for each in (found, plain))
+    return f"{name:<16} {scheme:<13} {bits:<6} {kl:<16} {error(agree, 1):<13} {least:<16} {seconds:.0f}"
+
+
+def error(values: Any, digits: int) -> str:
+    """Return mean +- standard error."""
+    return f"{np.mean(values):.{digits}f} +- {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}"
 
 
 def main() -> None:
@@ -73,42 +68,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", type=Path)
     parser.add_argument("--effort", default="normal")
+    parser.add_argument("--folds", type=int, default=4)
     parser.add_argument("--only", action="append", default=[], metavar="NET:BITS:SCHEME")
-    parser.add_argument("--swapped", action="store_true")
+    parser.add_argument("--chaidnn", action="store_true", help="only what CHaiDNN reads: signed codes")
+    parser.add_argument("--each", action="store_true", help="a row per fold, too")
     args = parser.parse_args()
-    lines = (args.models / "synset_words.txt").read_text().splitlines()
-    classes = {line.split()[0]: i for i, line in enumerate(lines)}
     photos = images.find([args.models / "calibration_images"])
-    runs = [f"{n}:{b}:{s}" for n in SIZES for s in ("Xilinx", "DynamicFixed") for b in (8, 6)]
+    runs = [f"{n}:{b}:{s}" for n in SIZES for s in ("Xilinx", "DynamicFixed") for b in ("8", "6", "mixed")]
+    print(HEAD)
     for run in args.only or runs:
         name, bits, scheme = run.split(":")
-        folder = args.models / name
-        calibration = load(name, photos[args.swapped :: 2], classes)
-        test = load(name, [*photos[not args.swapped :: 2], *images.find([folder / "images"])], classes)
-        print(f"{name}, {bits}-bit {scheme}: calibrated on {len(calibration)} photos, judged on {len(test)} others")
-        recipes: dict[str, Recipe | None] = {"plain max": PLAIN, args.effort: None}
-        for what, recipe in recipes.items():
-            with tempfile.TemporaryDirectory() as place:
-                begun = process_time()
-                found = quantize(
-                    folder / "deploy.prototxt",
-                    folder / "weights.caffemodel",
-                    [np.stack([x for x, _ in calibration[i : i + BATCH]]) for i in range(0, len(calibration), BATCH)],
-                    Path(place, "out.prototxt"),
-                    bits=int(bits),
-                    scheme=scheme,
-                    effort=args.effort,
-                    recipe=recipe,
-                    batch=BATCH,
-                )
-                cpu = process_time() - begun
-                result = measure(folder, (found.prototxt, found.caffemodel), test)
-            print("  " + row(what, result), flush=True)
-            if recipe is None:
-                print(f"  {found.built.recipe}; calibration KL {found.cost:.4f}, plain {found.plain:.4f}")
-                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-                wall = f"{found.seconds:.0f} s, of which {found.observing:.0f} s float pass"
-                print(f"  {wall}; {cpu:.0f} s of CPU; peak {peak:.0f} MB", flush=True)
+        source = args.models / name / "deploy.prototxt", args.models / name / "weights.caffemodel"
+        widths: Widths = "mixed" if bits == "mixed" else int(bits)
+        data = load(name, photos)
+        part = np.arange(len(photos)) % args.folds
+        judged: dict[bool, list[Evaluation]] = {False: [], True: []}
+        user = 0.0
+        for fold in range(args.folds):
+            for plain in (False, True):
+                with tempfile.TemporaryDirectory() as place:
+                    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+                    found = quantize(
+                        *source,
+                        batches(data[part != fold]),
+                        Path(place, "out.prototxt"),
+                        bits=widths,
+                        scheme=scheme,
+                        effort=args.effort,
+                        recipe=PLAIN if plain else None,
+                        chaidnn=args.chaidnn,
+                        batch=BATCH,
+                    )
+                    seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
+                    result = measure(source, (found.prototxt, found.caffemodel), data[part == fold])
+                judged[plain] += result
+                user += 0 if plain else seconds
+                if args.each and not plain:
+                    kl = f"KL {error([e.kl for e in result], 4)}"
+                    print(f"  fold {fold}: {kl}, {found.cost:.4f} on the others; {found.built.recipe}; {seconds:.0f} s")
+        print(row(run, judged[False], judged[True], user / args.folds), flush=True)
 
 
 if __name__ == "__main__":

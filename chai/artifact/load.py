@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import overlay as overlays
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Composed, Graph, Layer, check_shape
 from ..images.preprocess import Preprocess
 from ..offload.schedule import Schedule
 from ..offload.unfold_inputs import unfolded_name
+from ..tasks.coarser import Coarser
 from ..zoo.card import Card
 from . import container, layers, steps
 from .reader import Reader
@@ -29,6 +31,7 @@ class Compiled(NamedTuple):
     shapes: dict[str, Shape]
     formats: dict[str, Format]
     schedule: Schedule
+    coarser: dict[str, Coarser]
     card: Card
 
 
@@ -75,11 +78,12 @@ def load(artifact: container.Artifact, overlay: Overlay, custom: Registry) -> Co
 
 def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
     shapes = {blob: _shape(dims, blob) for blob, dims in reader.get("shapes", {str: [int]}).items()}
-    formats = {blob: _format(reader, f, blob) for blob, f in reader.get("formats", {str: dict}).items()}
+    formats = {blob: _format(reader, f, blob, overlay) for blob, f in reader.get("formats", {str: dict}).items()}
     inputs = reader.get("inputs", [str])
     made = layers.layers(reader, shapes, inputs, custom)
     written = {*inputs, *(t for layer in made.values() for t in layer.tops)}
-    views = steps.views(reader, shapes)
+    coded = {blob: on_device(shape) for blob, shape in shapes.items()}
+    views = steps.views(reader, coded)
     joint = {whole: shapes[whole] for whole, _ in views.values() if whole not in written}  # of merged Tasks
     unfolds = steps.unfolds(reader, overlay, shapes, inputs)
     joint.update((name, shapes[name]) for name in map(unfolded_name, unfolds))
@@ -105,9 +109,19 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
         folded=folded,
         composed=_composed(reader),
     )
-    schedule = Schedule(list(steps.Steps(reader, overlay, made, shapes, formats, views, unfolds).all()), views, joint)
+    schedule = Schedule(list(steps.Steps(reader, overlay, made, coded, formats, views, unfolds).all()), views, joint)
     steps.check_order(reader, schedule, made, inputs, graph.output_blobs)
-    return Compiled(graph, shapes, formats, schedule, _card(reader))
+    return Compiled(graph, shapes, formats, schedule, _coarser(reader, made), _card(reader))
+
+
+def _coarser(reader: Reader, layers: Collection[str]) -> dict[str, Coarser]:
+    """Return the layers with coarser weight steps."""
+    found = {}
+    for name, value in reader.get("coarser", {str: list}).items():
+        if name not in layers or len(value) != 2 or type(value[0]) is not int or type(value[1]) not in (int, float):
+            raise reader.error(f"header: coarser steps of layer {name!r}")
+        found[name] = Coarser(*value)
+    return found
 
 
 def _composed(reader: Reader) -> dict[str, Composed]:
@@ -122,10 +136,12 @@ def _shape(dims: list[int], blob: str) -> Shape:
     return shape
 
 
-def _format(reader: Reader, value: Any, blob: str) -> Format:
+def _format(reader: Reader, value: Any, blob: str, overlay: Overlay) -> Format:
     format = reader.restore(Format, value, f"format of blob {blob!r}")
     if format.scheme not in SCHEMES or format.bits not in (8, 6) or not 0 <= abs(format.value) < 1e30:
         raise ModelError(f"format of blob {blob!r}: {format} does not exist")
+    if format.unsigned and not overlay.unsigned:
+        raise ModelError(f"format of blob {blob!r}: {format}, but overlay {overlay.name} has no unsigned codes")
     if format.scheme == "DynamicFixed" and not (format.value == int(format.value) and -32 <= format.value <= 64):
         raise ModelError(f"format of blob {blob!r}: fraction length {format.value:g}")
     return format

@@ -63,6 +63,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
         "layers": layers,
         "order": list(layers),
         "steps": steps,
+        "coarser": {name: list(found) for name, found in execution.plan.coarser.items()},
         "places": {blob: list(view) for blob, view in execution.schedule.views.items()},
         "card": {"title": card.title, "labels": list(card.labels), "preprocess": preprocess},
     }
@@ -76,7 +77,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
 def _check(path: Path, net: Network) -> None:
     """Load the written file as any reader would. Raises ModelError if loading refuses it."""
     assert net.overlay is not None
-    types = {layer.type: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
+    types = {layer.key: layer.custom for layer in net.offload.graph.layers if isinstance(layer, CustomLayer)}
     try:
         load(container.read(path), net.overlay, Registry(types))
     except ChaiError as error:
@@ -107,7 +108,7 @@ def _layer(layer: Layer, execution: Execution, weights: _Arrays) -> dict[str, An
         entry["precision"] = plain(layer.precision)
     if isinstance(layer, CustomLayer):
         values = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in layer.values.items()}
-        entry["custom"] = {"version": layer.custom.version, "values": values}
+        entry["custom"] = {"type": layer.key, "version": layer.custom.version, "values": values}
     return entry
 
 
@@ -141,7 +142,8 @@ class _Chains:
 
     def add(self, step: DeviceStep) -> Chain:
         """Add the two sections of a segment; return its Chain."""
-        overlay, shapes, views = self.execution.overlay, self.execution.shapes, self.execution.schedule.views
+        overlay, views = self.execution.overlay, self.execution.schedule.views
+        shapes = self.execution.plan.device_shapes
         made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
         index = len(self.sections) // 2
         self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)

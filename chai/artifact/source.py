@@ -50,7 +50,8 @@ class CompiledSource:
         self.overlay: Overlay | None = target
         self.formats: Mapping[str, Format] | None = made.formats
         self._name = made.graph.name or Path(path).stem
-        plan = Plan(made.graph, made.shapes, target, made.formats, partition_of(made.schedule), made.schedule)
+        parts = partition_of(made.schedule)
+        plan = Plan(made.graph, made.shapes, target, made.formats, parts, made.schedule, coarser=made.coarser)
         self._check_engines(chosen, plan)
         self.device, self._plan = device, plan
         self._execution: Execution | None = None

@@ -80,7 +80,10 @@ def unfolds(
 
 @dataclass
 class Steps:
-    """Reads the steps of a header; they refer to layers by name and to blobs by id."""
+    """Reads the steps of a header; they refer to layers by name and to blobs by id.
+
+    ``shapes`` are those on a device.
+    """
 
     reader: Reader
     overlay: Overlay

@@ -15,6 +15,7 @@ from ..errors import ParseError, UsageError
 from ..evaluate.compare import BOUND_DB, FULL_DB, LayerCheck, Report, compare
 from ..images import files as images
 from ..report import page as reports
+from ..tasks.coarser import SENTENCE, listed
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
@@ -177,7 +178,8 @@ def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
     rows = [_row(layer, layer is report.first_bad, names, full, room) for layer in report.layers]
     axis = f"{'0 dB':<{full // 2}}{FULL_DB / 2:<{full - full // 2}g}{FULL_DB:g}"
     output.table(["layer", "SQNR", "sat %", "engine", axis], rows, "lrrll")
-    for line in (*_agreements(report), *(f"missed: {m}" for m in missed), *_last(args, report)):
+    coarser = [f"{SENTENCE}: {', '.join(listed(report.coarser))}"] if report.coarser else []
+    for line in (*_agreements(report), *(f"missed: {m}" for m in missed), *coarser, *_last(args, report)):
         _say(line)
 
 

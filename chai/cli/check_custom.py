@@ -24,12 +24,12 @@ def check(args: argparse.Namespace, names: list[str]) -> int:
     locate(args.net, args.weights)  # refuses a compiled network: it has no float layers
     net = options.load_network(args, device="float", batch=args.batch)
     layers = [layer for layer in net.graph.layers if isinstance(layer, CustomLayer)]
-    chosen = [layer for layer in layers if layer.type in names]
-    missing = sorted(set(names) - {layer.type for layer in chosen})
+    chosen = [layer for layer in layers if layer.type in names or layer.key in names]
+    missing = sorted(set(names) - {name for layer in chosen for name in (layer.type, layer.key)})
     if missing:
         raise UsageError(
             f"--custom {missing[0]}: no custom layer of that type in {net.name}, and no such file",
-            hint="custom types here: " + (", ".join(sorted({layer.type for layer in layers})) or "none"),
+            hint="custom types here: " + (", ".join(sorted({layer.key for layer in layers})) or "none"),
         )
     rows: list[Row] = []
     for layer in output.progress(chosen, len(chosen), "layers", args.quiet):

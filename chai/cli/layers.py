@@ -49,6 +49,8 @@ def execute(args: argparse.Namespace) -> int:
             else "input"
             if cls.source
             else "training only"
+            if cls.skipped
+            else "loss or measure"
             if cls.training_only
             else "caffe"
         )

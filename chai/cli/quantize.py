@@ -97,7 +97,9 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         help="width of one convolution's weights and input; repeatable",
     )
     group.add_argument(
-        "--chaidnn", action="store_true", help="write only fields that CHaiDNN reads: averaged scores get 8 bits too"
+        "--chaidnn",
+        action="store_true",
+        help="write only fields that CHaiDNN reads: signed codes, and 8 bits for averaged scores",
     )
 
 

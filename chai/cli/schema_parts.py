@@ -28,6 +28,13 @@ class SegmentCost(TypedDict):
     host_ms: float
 
 
+class CoarserSteps(TypedDict):
+    """Channels of a layer with coarser weight steps, and the dB that this costs its weights in SQNR."""
+
+    channels: int
+    decibels: float
+
+
 class Activations(TypedDict):
     """Bytes of activations on the device; ``total`` is the sum over all blobs, without shared memory."""
 

@@ -13,6 +13,7 @@ from .schema_parts import (
     Activations,
     CheckedLayer,
     CheckedWay,
+    CoarserSteps,
     DemoImage,
     EstimatedLayer,
     EvaluatedOutput,
@@ -69,6 +70,7 @@ class Show(Schema):
     batch: int | None = None
     formats: str | None = None
     open_sums: list[str] | None = None
+    coarser: dict[str, CoarserSteps] | None = None
     conversions: list[str] | None = None
     merged: list[list[str]] | None = None
     tasks: int | None = None
@@ -113,6 +115,7 @@ class Compared(Schema):
     bound_db: float
     first_bad: str | None
     agreement: list[TopAgreement]
+    coarser: dict[str, CoarserSteps]
     layers: list[CheckedLayer]
     preprocess: str
     failed: list[Failure]

@@ -14,10 +14,11 @@ from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..plugins import CustomLayer
+from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
+from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
-from ..util.text import visible
 from ..zoo.locate import is_compiled, locate, read_graph
 from . import options, output, schemas
 from .parsing import refuse, section
@@ -184,16 +185,13 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     assert overlay is not None
     layers = placed(net)
     steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
-    views = net.schedule.views
-    chains = [s.chain or chain(overlay, s.tasks, plan.shapes, views, s.inputs, s.outputs) for s in steps]
+    views, shapes = net.schedule.views, plan.device_shapes
+    chains = [s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
     memory = footprint(chains)
-    cycles = sum(made.cycles for made in chains)
-    one = {blob: (1, *shape[1:]) for blob, shape in plan.shapes.items()}
-    alone = (
-        cycles
-        if net.batch == 1
-        else sum(chain(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
-    )
+    cycles = alone = sum(made.cycles for made in chains)
+    if net.batch != 1:
+        one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
+        alone = sum(chain(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
@@ -213,6 +211,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         batch=net.batch,
         formats=formats,
         open_sums=[layer.name for layer in layers if layer.sum_open],
+        coarser=as_json(plan.coarser),
         conversions=[f"{c.type} {net.graph.caffe_name(c.blob)}" for c in conversions],
         merged=_merged(net),
         tasks=sum(len(step.tasks) for step in steps),
@@ -329,10 +328,12 @@ def _totals(content: schemas.Show) -> Iterator[Line]:
 
 
 def _plan_lines(view: View, net: Net) -> Iterator[Line]:
-    content, overlay = view.content, net.overlay
+    content, overlay, plan = view.content, net.overlay, net.offload.plan
     assert overlay is not None
     if content.open_sums:
         yield "fpga?", "planned as if its sums fitted the accumulator, which its weights decide:", content.open_sums
+    if plan.coarser:
+        yield "coarser", f"{SENTENCE}:", listed(plan.coarser)
     segments = f"{content.segments} segment{'s' * (content.segments != 1)}"
     yield "fpga", f"{content.tasks} Tasks in {segments}", []
     yield "convert", f"{len(content.conversions or ())}:", content.conversions or []
@@ -387,18 +388,10 @@ def _facts(view: View) -> dict[str, str]:
 
 
 def _dot(graph: Graph, layers: list[LayerRow]) -> list[str]:
-    lines = ["digraph {", "  rankdir=TB; node [shape=box style=rounded fontname=Helvetica];"]
+    labels = [(row.name, f"{row.type} {size(row.shapes[0]) if row.shapes else ''}") for row in layers]
     writer: dict[str, int] = {}
-    for i, (layer, row) in enumerate(zip(graph.layers, layers)):
-        top = size(row.shapes[0]) if row.shapes else ""
-        lines.append(f"  n{i} [label={_quoted(row, top)}];")
-        lines += [f"  n{writer[b]} -> n{i};" for b in layer.bottoms]
+    edges = []
+    for i, layer in enumerate(graph.layers):
+        edges += [(writer[b], i) for b in layer.bottoms]
         writer.update(dict.fromkeys(layer.tops, i))
-    return [*lines, "}"]
-
-
-def _quoted(row: LayerRow, top: str) -> str:
-    """Return a layer's label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
-    lines = (visible(line) for line in (row.name, f"{row.type} {top}"))
-    escaped = (s.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for s in lines)
-    return '"' + "\\n".join(escaped) + '"'
+    return dot(labels, edges)

@@ -15,9 +15,11 @@ from ..util.rounding import ceil_div
 
 if TYPE_CHECKING:
     from ..blob import Shape, View
+    from ..overlay import Overlay
     from ..tasks import Task
 
 PIECES = 8  # of a Task at most: larger batches are cut into runs of images
+LOSS = 0.05  # of a Task's cycles: the weights of some are fetched again for each piece
 
 
 class Piece(NamedTuple):
@@ -28,15 +30,22 @@ class Piece(NamedTuple):
 
 
 def arrangements(
-    tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
+    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
 ) -> Iterator[list[Piece]]:
-    """Yield the arrangements to compare: as given, with early window Tasks, and these cut."""
+    """Yield the arrangements to compare: as given, with early window Tasks, all of these cut, and those that lose little."""
     yield [Piece(i) for i in range(len(tasks))]
     order = _early(tasks, views)
     yield [Piece(i) for i in order]
     if len(tasks) < 2 or max(shapes[task.output][0] for task in tasks) < 2:
         return
-    yield [piece for i in order for piece in _pieces(i, shapes[tasks[i].output][0])]
+    pieces = {i: list(_pieces(i, shapes[tasks[i].output][0])) for i in order}
+    yield [piece for i in order for piece in pieces[i]]
+
+    def loses(i: int) -> bool:
+        cut = sum(task.cycles(overlay, shapes) for task in arranged(tasks, pieces[i]))
+        return cut > (1 + LOSS) * tasks[i].cycles(overlay, shapes)
+
+    yield [piece for i in order for piece in ([Piece(i)] if loses(i) else pieces[i])]
 
 
 def arranged(tasks: Sequence[Task], pieces: Sequence[Piece]) -> list[Task]:

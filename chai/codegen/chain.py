@@ -140,7 +140,7 @@ def chain(
         return Chain(overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, [], [])
 
     # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
-    ideal = min((laid_out(pieces, len(pieces)) for pieces in arrangements(tasks, shapes, views)), key=_cycles)
+    ideal = min((laid_out(pieces, len(pieces)) for pieces in arrangements(overlay, tasks, shapes, views)), key=_cycles)
     shared = (laid_out(ideal.pieces, apart) for apart in APART)
     fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
     best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))

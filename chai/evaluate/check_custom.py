@@ -148,11 +148,14 @@ class _Case:
             for implementation in candidates(self.layer, self.shapes, self.tops, codes):
                 if implementation is not reference or (implementation.jit and available()):
                     yield self._row(implementation)
+                if implementation.zero_points:
+                    yield self._row(implementation, unsigned=True)
 
-    def _row(self, implementation: Implementation) -> Row:
-        way = f"{implementation.name} ({'compiled' if implementation.jit and available() else 'python'})"
+    def _row(self, implementation: Implementation, unsigned: bool = False) -> Row:
+        kind = "compiled" if implementation.jit and available() else getattr(implementation.function, "way", "python")
+        way = f"{implementation.name} ({kind})" + ", unsigned" * unsigned
         try:
-            difference, bound, found, frame, data = self._compared(implementation)
+            difference, bound, found, frame, data = self._compared(implementation, unsigned)
             again = [_timed(frame, data) for _ in range(ROUNDS)]
         except PluginError as error:
             return Row(self.layer.name, self.label, way, float("inf"), 0.0, False, error.message)
@@ -162,26 +165,38 @@ class _Case:
             self.layer.name, self.label, way, difference, ms, difference <= bound and same, "" if same else DIFFER
         )
 
-    def _compared(self, implementation: Implementation) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
+    def _compared(
+        self, implementation: Implementation, unsigned: bool
+    ) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
         """Return the difference from the reference, its tolerance, the tops, and the frame and inputs for another run."""
         if implementation.dtype == "int8":
-            return self._codes(implementation)
+            return self._codes(implementation, unsigned)
         frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
         found, _ = _timed(frame, self.data)
         largest = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in self.wanted), default=0.0) or 1.0
         bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
         return _distance(found, self.wanted) / largest, bound, found, frame, self.data
 
-    def _codes(self, implementation: Implementation) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
-        """Compare with plain Python on the values of the codes, as ``_compared`` does; the tolerance is one output step."""
-        into = tuple(Format("Xilinx", 8, float(np.abs(d).max(initial=0)) or 1.0) for d in self.data)
-        codes = [f.quantize(d) for f, d in zip(into, self.data)]
+    def _codes(
+        self, implementation: Implementation, unsigned: bool
+    ) -> tuple[float, float, Tops, Frame, Sequence[Array]]:
+        """Compare with plain Python on the values of the codes, as ``_compared`` does; the tolerance is one output step.
+
+        ``unsigned``: the inputs' magnitudes, in unsigned codes.
+        """
+        data = [np.abs(d) for d in self.data] if unsigned else self.data
+        into = tuple(_format(d, unsigned) for d in data)
+        codes = [f.quantize(d) for f, d in zip(into, data)]
         exact = Frame(self.python, self.shapes, self.tops, None, self.layer.custom.implementations[0])
         wanted, _ = _timed(exact, [f.dequantize(c) for f, c in zip(into, codes)])
-        out = tuple(Format("Xilinx", 8, float(np.abs(w).max(initial=0)) or 1.0) for w in wanted)
+        out = tuple(_format(w, unsigned and bool((w >= 0).all())) for w in wanted)
         frame = Frame(self.layer, self.shapes, self.tops, (into, out), implementation)
         found, _ = _timed(frame, codes)
-        return _distance(found, [w / o.step for w, o in zip(wanted, out)]), 1.0, found, frame, codes
+        return _distance(found, [w / o.step + o.zero for w, o in zip(wanted, out)]), 1.0, found, frame, codes
+
+
+def _format(values: Array, unsigned: bool) -> Format:
+    return Format("Xilinx", 8, float(np.abs(values).max(initial=0)) or 1.0, unsigned)
 
 
 def _distance(found: Sequence[Array], wanted: Sequence[Array]) -> float:

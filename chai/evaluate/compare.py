@@ -7,7 +7,7 @@ numbers of its own: its row names that layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isfinite, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ..graph import Graph, Layer
 from ..net import Net
 from ..offload.formats import given
 from ..runtime.batches import run_batches
+from ..tasks.coarser import Coarser, as_json
 from ..util import html
 from ..util.lazy_numpy import np
 from ..util.table import Table, floored
@@ -120,7 +121,7 @@ class Report:
     """The result of ``check``. ``layers`` has the inputs first, then every layer in the order of the prototxt.
 
     ``formats`` describes the formats in words. ``calibrated`` is the number of these images that they were calibrated on
-    (0: other images, or no calibration).
+    (0: other images, or no calibration). ``coarser`` has the layers whose weights got coarser steps to fit the accumulator.
     """
 
     network: str
@@ -131,6 +132,7 @@ class Report:
     bound_db: float
     layers: tuple[LayerCheck, ...]
     agreements: tuple[Agreement, ...] = ()
+    coarser: Mapping[str, Coarser] = field(default_factory=dict)
 
     @property
     def measured(self) -> tuple[LayerCheck, ...]:
@@ -178,6 +180,7 @@ class Report:
             "bound_db": self.bound_db,
             "first_bad": None if bad is None else bad.name,
             "agreement": [a.to_json() for a in self.agreements],
+            "coarser": as_json(self.coarser),
             "layers": [layer.to_json() for layer in self.layers],
         }
 
@@ -363,6 +366,7 @@ class _Comparison:
             bound_db,
             tuple(rows),
             tuple(hits),
+            offload.plan.coarser,
         )
 
     def _layers(self, offload: Execution, held: Mapping[str, Held]) -> Iterator[LayerCheck]:

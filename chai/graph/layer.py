@@ -12,7 +12,7 @@ from ..errors import ModelError, ShapeError
 from ..limits import limits
 from ..util.sharing import Turn
 from ..util.text import visible
-from .params import NoParams, Precision
+from .params import LossParams, NoParams, Precision
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -48,15 +48,17 @@ class Layer:
 
     message: ClassVar[str | None] = None  # name of its *_param message
     Params: ClassVar[type] = NoParams
-    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, 1)  # minimum, maximum (None: no maximum)
-    tops_allowed: ClassVar[tuple[int, int | None]] = (1, 1)
+    bottoms_allowed: tuple[int, int | None] = (1, 1)  # minimum, maximum (None: no maximum)
+    tops_allowed: tuple[int, int | None] = (1, 1)
     source: ClassVar[bool] = False  # its tops are the inputs of the network
-    training_only: ClassVar[bool] = False  # dropped in phase TEST: losses and metrics
+    training_only: ClassVar[bool] = False  # losses and measures: computed after a pass whose labels are fed
+    skipped: ClassVar[bool] = False  # never computed, in whatever phase: writers, and losses of forks
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
-    dynamic: ClassVar[bool] = False  # the size of its tops is known only after forward
+    dynamic: bool = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
+    loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
@@ -196,6 +198,8 @@ class Layer:
     can_clamp: ClassVar[bool] = False  # a ReLU after it may become its ``slope`` and ``ceiling``
     merges_formats: ClassVar[bool] = False  # its top combines several bottoms, which should share one format
     per_channel: ClassVar[bool] = False  # on an overlay it runs as a factor and an addend per channel: ``affine``
+    own_format: ClassVar[bool] = False  # runs on an overlay only in a format of its own, never in one of its neighbours
+    computes_scores: ClassVar[bool] = False  # runs on the host if only a Softmax or the caller reads its top
     precision_expected: ClassVar[bool] = False  # needs a format of its own for its results, even without ``blobs``
     indices: ClassVar[bool] = False  # its top holds indices, not values
 
@@ -208,6 +212,15 @@ class Layer:
     def same_values(self) -> bool:
         """Return whether its tops only copy values of its bottoms, in the same format."""
         return self.keeps_format or self.merges_formats
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        """Return whether its tops cannot be negative, given for each bottom whether it cannot."""
+        return self.slope == 0 or ((self.same_values or self.relays) and all(bottoms))
+
+    @property
+    def needs_signed(self) -> bool:
+        """Return whether it may read and write codes without knowing their zero points."""
+        return False
 
     @property
     def averages(self) -> bool:
@@ -223,6 +236,11 @@ class Layer:
     def convolution(self) -> tuple[Window, int] | None:
         """Return the window and the groups of its weights ``blobs[0]`` (M, C/group, kh, kw) if it is a convolution."""
         return None
+
+    @property
+    def weight_rows(self) -> Array:
+        """Return its weights with outputs as the first axis."""
+        return self.blobs[0]
 
     @property
     def bias_blob(self) -> int | None:

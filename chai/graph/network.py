@@ -48,8 +48,9 @@ class Graph:
 
     ``inputs`` maps each input blob to its shape, None if the file does not give it. ``outputs`` are Caffe names, as two
     names of one blob are two outputs. ``folded`` maps each named blob that no layer writes any more to the layer that a
-    pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``notes`` are
-    remarks for the user, one sentence each.
+    pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``losses`` are losses
+    and measures, and what depends on them: they are computed after a pass. Its inputs are the labels, and it reads blobs of
+    this Graph. ``notes`` are remarks for the user, one sentence each.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Graph:
     weights_digest: str | None = None  # SHA-256 of the caffemodel that the file's formats were made for
     folded: dict[str, str] = field(default_factory=dict)
     composed: dict[str, Composed] = field(default_factory=dict)
+    losses: Graph | None = None
 
     @property
     def output_blobs(self) -> list[str]:

@@ -33,7 +33,7 @@ def axis_index(default: int | None) -> Any:
     return within(-32, 31, default)
 
 
-def choice(*allowed: str, default: str) -> Any:
+def choice(*allowed: str, default: str | None) -> Any:
     """Declare an enum with the values that this layer implements; others in the schema are refused by name."""
     return field(default=default, metadata={"choice": allowed})
 
@@ -64,6 +64,9 @@ class Precision:
 
     A ``quant_type`` of SINGLE selects the host and float32. CHaiDNN has the type, but no file can select it.
 
+    ``chai_unsigned_in`` and ``chai_unsigned_out`` are chai's own: true for a format with unsigned codes. fl and th stay
+    fraction length and threshold of these codes.
+
     ``quant_type_out`` is not a field of the prototxt: it is the output's type if a pass has merged two layers of
     different types.
     """
@@ -78,14 +81,16 @@ class Precision:
     th_layer_in: float | None = within(0, 1e30)
     th_layer_out: float | None = within(0, 1e30)
     th_params: tuple[float, ...] = within(0, 1e30, ())
+    chai_unsigned_in: bool = False
+    chai_unsigned_out: bool = False
     quant_type_out: str | None = None
 
-    def side(self, side: str) -> tuple[str, int, float] | None:
-        """Return scheme, bits and value of the format on the "in" or "out" side; None if it is incomplete."""
+    def side(self, side: str) -> tuple[str, int, float, bool] | None:
+        """Return scheme, bits, value and sign of the format on the "in" or "out" side; None if it is incomplete."""
         scheme = self.quant_type_out if side == "out" and self.quant_type_out else self.quant_type
         bits = getattr(self, f"bw_layer_{side}")
         value = getattr(self, f"{'th' if scheme == 'Xilinx' else 'fl'}_layer_{side}")
-        return None if bits is None or value is None else (scheme, bits, value)
+        return None if bits is None or value is None else (scheme, bits, value, getattr(self, f"chai_unsigned_{side}"))
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,13 @@ class Filler:
     max: float = 1.0
     mean: float = 0.0
     std: float = 1.0
+
+
+@dataclass(frozen=True)
+class LossParams:
+    """Caffe's loss_param: a label that does not count, and the divisor of the sum. The last field is SegNet's."""
+
+    ignore_label: int | None = None
+    normalize: bool | None = None
+    normalization: str | None = choice("FULL", "VALID", "BATCH_SIZE", "NONE", default=None)
+    weight_by_label_freqs: bool = False

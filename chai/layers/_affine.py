@@ -11,6 +11,7 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
+    from ..blob import Array
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -30,7 +31,7 @@ class AffineLayer(Layer):
         return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1])
 
     def lower(self, target: Target) -> list[Task]:
-        from ..fixed import round_half_away
+        from ..fixed import Format, round_half_away
         from ..tasks.conv import Affine  # float networks need no Tasks
 
         found = self.affine()
@@ -42,8 +43,12 @@ class AffineLayer(Layer):
         largest = np.abs(factor).max(initial=0)
         # no channel's step is below 1/256 of the largest, so that multipliers keep at least 8 bits
         steps = np.maximum(np.abs(factor) / 127, largest / 127 / 256) if largest else np.full(len(factor), source.step)
-        codes = round_half_away(factor / steps).astype(np.int8).reshape(-1, 1, 1, 1)
-        codes, added, steps = target.checked(codes, addend, steps * source.step, source)
+
+        def quantize(weights: Array, steps: Array) -> Array:
+            return round_half_away(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8)
+
+        weights, format = factor.reshape(-1, 1, 1, 1), Format("Xilinx", 8, 0.0)
+        codes, added, steps = target.sums(weights, addend, steps, format, self.bottoms[0], self.tops[0], quantize)
         r = target.requantization(steps.reshape(-1, 1, 1), self.tops[0], self.slope, self.ceiling)
         window = Window((1, 1), (1, 1), (0, 0))
         return [Affine(self.bottoms, self.tops[0], self.origin, codes, added, window, len(codes), r, source.zero)]

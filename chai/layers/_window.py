@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph import Layer
@@ -69,8 +69,8 @@ class WindowLayer(Layer):
 
     message = "convolution_param"
     Params = ConvolutionParams
-    bottoms_allowed: ClassVar[tuple[int, int | None]] = (1, None)
-    tops_allowed: ClassVar[tuple[int, int | None]] = (1, None)
+    bottoms_allowed: tuple[int, int | None] = (1, None)
+    tops_allowed: tuple[int, int | None] = (1, None)
 
     @property
     def window(self) -> Window:

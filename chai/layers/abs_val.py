@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..graph import Layer
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 class AbsVal(Layer):
     """Element by element."""
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.abs(bottoms[0]),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,11 @@ class Eltwise(Layer):
         factors, one = tuple(map(int, r.multiplier)), replace(r, multiplier=np.array(1), negative=None)
         zeros = tuple(target.formats[b].zero for b in self.bottoms)
         return [EltwiseTask(self.bottoms, self.tops[0], self.origin, factors, negative, one, zeros)]
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        p = self.params
+        sums = p.operation == "SUM" and all(bottoms) and min(p.coeff, default=1) >= 0
+        return sums or super().nonnegative(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params

@@ -1,9 +1,24 @@
-"""EuclideanLoss: half the mean squared distance."""
+"""EuclideanLoss: half the squared distance of two blobs per item."""
 
 from __future__ import annotations
 
-from ._training import TrainingLayer
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..util.lazy_numpy import np
+from ._loss import Loss
+
+if TYPE_CHECKING:
+    from ..blob import Array
 
 
-class EuclideanLoss(TrainingLayer):
-    """Dropped at TEST."""
+class EuclideanLoss(Loss):
+    """sum((a - b)^2) / 2N."""
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.same_items(*bottoms)
+        return super().shapes(*bottoms)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        a, b = (bottom.reshape(-1).astype(np.float64) for bottom in bottoms)
+        return (np.asarray(np.float32(((a - b) ** 2).sum() / (2 * len(bottoms[0])))),)[: len(self.tops)]

@@ -1,9 +1,42 @@
-"""HingeLoss: one-vs-all hinge loss."""
+"""HingeLoss: one against all."""
 
 from __future__ import annotations
 
-from ._training import TrainingLayer
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..graph.params import choice
+from ..util.lazy_numpy import np
+from ._loss import Loss
+
+if TYPE_CHECKING:
+    from ..blob import Array
 
 
-class HingeLoss(TrainingLayer):
-    """Dropped at TEST."""
+@dataclass(frozen=True)
+class HingeLossParams:
+    """L1: margins are summed, L2: their squares."""
+
+    norm: str = choice("L1", "L2", default="L1")
+
+
+class HingeLoss(Loss):
+    """The sum of max(0, 1 + x), with x negated for the labelled class, per item."""
+
+    message = "hinge_loss_param"
+    Params = HingeLossParams
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        items = bottoms[0][:1]
+        self.one_label_each(1, (*items, prod(bottoms[0][1:])), bottoms[1])
+        return super().shapes(*bottoms)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        data, labels, _ = self.by_class(1, bottoms[0].reshape(len(bottoms[0]), -1), bottoms[1], None)
+        signed = data[:, :, 0].astype(np.float64)
+        signed[np.arange(len(signed)), labels[:, 0]] *= -1
+        margins = np.maximum(0, 1 + signed)
+        total = margins.sum() if self.params.norm == "L1" else (margins**2).sum()
+        return (np.asarray(np.float32(total / len(signed))),)[: len(self.tops)]

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count
+from ..blob import Shape, count, on_device
 from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
+from ..tasks.tiling import beyond_ring
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..overlay import Overlay
+    from ..tasks import Task
+    from ..tasks.target import Target
 
 
 @dataclass(frozen=True)
@@ -27,10 +32,16 @@ class InnerProductParams:
 
 
 class InnerProduct(Layer):
-    """Axes before ``axis`` stay, the rest is one vector of length K; weights (num_output, K)."""
+    """Axes before ``axis`` stay, the rest is one vector of length K; weights (num_output, K).
+
+    On an overlay it is a convolution whose kernel is the whole map.
+    """
 
     message = "inner_product_param"
     Params = InnerProductParams
+    can_clamp = True
+    own_format = True
+    computes_scores = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if self.params.num_output < 1:
@@ -47,6 +58,41 @@ class InnerProduct(Layer):
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return count(bottoms[0]) * int(self.params.num_output)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        shape = bottoms[0]
+        if len(shape) not in (2, 4) or self.axis(self.params.axis, shape) != 1:
+            return f"axis {self.params.axis} of a blob of {len(shape)} axes; the overlay takes axis 1 of 2 or 4"
+        _, c, *size = on_device(shape)
+        channels = max(c, self.params.num_output)
+        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels)
+        weights = self.params.num_output, c, *size
+        return reason or beyond_ring(overlay, self._window(shape), weights, 1, on_device(shape))
+
+    def lower(self, target: Target) -> list[Task]:
+        from ..tasks.conv import Conv  # float networks need no Tasks
+
+        (bottom,), (top,) = self.bottoms, self.tops
+        shape = target.shapes[bottom]
+        weights = self.weight_rows.reshape(-1, *on_device(shape)[1:])
+        bias = self.blobs[1] if self.params.bias_term else None
+        codes, added, steps = target.weights(weights, bias, self.precision, bottom, top)
+        r = target.requantization(steps.reshape(-1, 1, 1), top, self.slope, self.ceiling)
+        zero = target.formats[bottom].zero
+        return [Conv(self.bottoms, top, self.origin, codes, added, self._window(shape), 1, r, zero)]
+
+    @staticmethod
+    def _window(bottom: Shape) -> Window:
+        h, w = on_device(bottom)[2:]
+        return Window((h, w), (1, 1), (0, 0))
+
+    @property
+    def weight_rows(self) -> Array:
+        return self.blobs[0].T if self.params.transpose else self.blobs[0]
+
+    @property
+    def bias_blob(self) -> int | None:
+        return 1 if self.params.bias_term else None
 
     def multiplies_channels(self, bottom: Shape) -> bool:
         return self.axis(self.params.axis, bottom) == 1 and not self.params.transpose

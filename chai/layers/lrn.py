@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,9 @@ class LRN(Layer):
     def error_sensitive(self) -> bool:
         """Return True: large values are compressed, and so are their errors."""
         return True
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return all(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -144,6 +144,9 @@ class Pooling(Layer):
     @property
     def keeps_format(self) -> bool:
         return bool(self.params.pool == "MAX")
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return all(bottoms) and len(self.tops) == 1  # a second top holds indices, -1 for an empty window
 
     @property
     def averages(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -34,6 +35,9 @@ class ReLU(Layer):
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         return "nothing before it on the overlay could take it in"
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return not self.params.negative_slope or all(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..graph import Layer
@@ -17,6 +18,9 @@ class Sigmoid(Layer):
     @property
     def decision(self) -> str | None:
         return "sigmoid"
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (0.5 * np.tanh(0.5 * bottoms[0]) + np.float32(0.5),)  # the same function, without overflow

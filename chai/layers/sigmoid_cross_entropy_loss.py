@@ -1,9 +1,28 @@
-"""SigmoidCrossEntropyLoss: cross entropy of sigmoids."""
+"""SigmoidCrossEntropyLoss: cross entropy of a sigmoid with targets between 0 and 1."""
 
 from __future__ import annotations
 
-from ._training import TrainingLayer
+from typing import TYPE_CHECKING
+
+from ..blob import Shape
+from ..util.lazy_numpy import np
+from ._loss import Loss
+
+if TYPE_CHECKING:
+    from ..blob import Array
 
 
-class SigmoidCrossEntropyLoss(TrainingLayer):
-    """Dropped at TEST."""
+class SigmoidCrossEntropyLoss(Loss):
+    """The sum over all elements, divided by the batch unless loss_param says otherwise."""
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.same_items(*bottoms)
+        return super().shapes(*bottoms)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, target = (b.reshape(b.shape[0], -1).astype(np.float64) for b in bottoms)
+        ignore = self.loss.ignore_label
+        counts = np.ones(target.shape, bool) if ignore is None else target.astype(np.int64) != ignore
+        each = x * (target - (x >= 0)) - np.log1p(np.exp(-np.abs(x)))
+        divisor = self.divisor(x.shape, int(counts.sum()), "BATCH_SIZE")
+        return (np.asarray(np.float32(-each[counts].sum() / divisor)),)[: len(self.tops)]

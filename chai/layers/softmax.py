@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,9 @@ class Softmax(Layer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.axis(self.params.axis, bottoms[0])
         return bottoms
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         along = self.params.axis

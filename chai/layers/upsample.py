@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,9 @@ class Upsample(Layer):
                 raise self.wrong(f"pad_out_h and pad_out_w need scale 2, found {factor}")
             new.append(d * factor - less)
         return ((n, c, *new),)
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return bottoms[0]  # the other bottom holds indices
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

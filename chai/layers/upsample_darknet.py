@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ class UpsampleDarknet(Layer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         n, c, h, w = self.spatial(bottoms[0])
         return ((n, c, h * self.params.stride, w * self.params.stride),)
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return all(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (bottoms[0].repeat(self.params.stride, 2).repeat(self.params.stride, 3),)

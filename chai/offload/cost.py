@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import count
+from ..blob import count, on_device
 from ..codegen.chain import chain
 from .schedule import DeviceStep, Schedule
 
@@ -38,7 +38,7 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> 
     Overlay: cycles, one call, and the Packs and Unpacks of the segment's inputs and outputs. Host: multiply-accumulates
     (elements read if there are none), and the elements written by a fused ReLU.
     """
-    host = overlay.host
+    host, shapes = overlay.host, {blob: on_device(shape) for blob, shape in shapes.items()}
     if host is None:
         return
     for step in schedule.steps:

@@ -15,6 +15,7 @@ from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..overlay import Overlay
 
 log = logger("chai.formats")
 DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3, th_layer_in=16.0, th_layer_out=16.0)
@@ -25,13 +26,42 @@ def single(layer: Layer) -> bool:
     return layer.precision is not None and layer.precision.quant_type == SINGLE
 
 
+def unsigned_blobs(graph: Graph, overlay: Overlay, host: Collection[str] = ()) -> frozenset[str]:
+    """Return the blobs that can have unsigned codes: those that cannot be negative, whatever the images.
+
+    Blobs that share a format are unsigned only if all are. Layers in ``host`` run on the host: their blobs share none. A
+    custom layer that works on codes without their zero points keeps its blobs signed.
+    """
+    if not overlay.unsigned:
+        return frozenset()
+    signed, nonnegative = set(graph.inputs), set[str]()
+    for layer in graph.layers:
+        if layer.source:
+            signed.update(layer.tops)
+        elif layer.nonnegative([bottom in nonnegative for bottom in layer.bottoms]):
+            nonnegative.update(layer.tops)
+        else:
+            signed.update(layer.tops)
+        if layer.needs_signed:
+            signed.update((*layer.bottoms, *layer.tops))
+    shared = _shared(graph, host)
+    groups = {shared[blob] for blob in signed if blob in shared}
+    return frozenset(blob for blob in nonnegative if shared[blob] not in groups)
+
+
 def calibrated(
-    graph: Graph, ranges: Mapping[str, float], bits: int, scheme: str, host: Collection[str] = ()
+    graph: Graph,
+    ranges: Mapping[str, float],
+    bits: int,
+    scheme: str,
+    host: Collection[str] = (),
+    unsigned: Collection[str] = (),
 ) -> dict[str, Format]:
     """Return the formats of all blobs from ``ranges``, the largest magnitude measured in each.
 
     A concat and its bottoms share one range, so that the bottoms can be written into it without rescaling; a max pool
-    and a slice have their input's. Layers in ``host`` run on the host: their blobs share no format.
+    and a slice have their input's. Layers in ``host`` run on the host: their blobs share no format. Blobs in ``unsigned``
+    have unsigned codes.
     """
     if scheme not in SCHEMES:
         raise ModelError(f"scheme {scheme!r}: expected one of {', '.join(SCHEMES)}")
@@ -45,15 +75,16 @@ def calibrated(
     for blob, value in ranges.items():
         group = shared.get(blob, blob)
         groups[group] = max(groups.get(group, 0.0), value)
-    return {blob: covering(groups[shared.get(blob, blob)], bits, scheme) for blob in ranges}
+    return {blob: covering(groups[shared.get(blob, blob)], bits, scheme, blob in unsigned) for blob in ranges}
 
 
-def covering(largest: float, bits: int, scheme: str) -> Format:
+def covering(largest: float, bits: int, scheme: str, unsigned: bool = False) -> Format:
     """Return the finest format in which magnitudes up to ``largest`` saturate by at most one code."""
     if scheme == "Xilinx":
-        return Format(scheme, bits, float(np.float32(largest)) or 1.0)  # a blob of zeros: any threshold will do
+        value = float(np.float32(largest)) or 1.0  # a blob of zeros: any threshold will do
+        return Format(scheme, bits, value, unsigned)
     integer = int(np.ceil(np.log2(largest))) if largest > 0 else 0
-    return Format(scheme, bits, bits - 1 - integer)
+    return Format(scheme, bits, bits - (not unsigned) - integer, unsigned)
 
 
 def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
@@ -76,11 +107,12 @@ def given(graph: Graph) -> bool:
     return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
 
 
-def from_precision(graph: Graph) -> dict[str, Format]:
+def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Format]:
     """Return the formats of all blobs from the layers' precision_param.
 
     A blob's format is its producer's layer_out; a network input takes its first reader's layer_in. A missing format is
-    taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one warning.
+    taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one warning. A blob
+    that is not in ``unsigned`` has the signed format with the same range.
     """
     found: dict[str, Format] = {}
     missing: list[str] = []
@@ -89,7 +121,7 @@ def from_precision(graph: Graph) -> dict[str, Format]:
             continue
         for bottom in layer.bottoms:
             if bottom not in found:
-                found[bottom] = _precision(layer, "in") or _precision_default(layer, "in", missing)
+                found[bottom] = (_precision(layer, "in") or _precision_default(layer, "in", missing)).signed
         inherited = found[layer.bottoms[0]] if layer.bottoms else None
         for top in layer.tops:
             own = None if layer.same_values else _precision(layer, "out")
@@ -97,7 +129,8 @@ def from_precision(graph: Graph) -> dict[str, Format]:
                 own = max((found[b] for b in layer.bottoms), key=lambda f: f.step)
             if own is None and inherited is None:
                 own = _precision_default(layer, "out", missing)
-            found[top] = own or inherited or _precision_default(layer, "out", missing)
+            format = own or inherited or _precision_default(layer, "out", missing)
+            found[top] = format if top in unsigned else format.signed
             if (
                 own is None
                 and not layer.keeps_format

@@ -60,8 +60,8 @@ def merge_parallel(
 class _Joint:
     """One Task for several: ``first`` is the first channel of each one's blob.
 
-    A part begins at a multiple of the overlay's channel step. Padding channels between parts have no weights and give
-    zeros, as the layout requires after the last channel of a blob; parts that need no padding go first.
+    A part begins at a multiple of the overlay's channel step. Padding channels between parts have no weights, so they hold
+    the zero point of the parts' format, and nothing reads them; parts that need no padding go first.
     """
 
     def __init__(self, parts: list[Task], shapes: Mapping[str, Shape], overlay: Overlay) -> None:

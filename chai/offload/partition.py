@@ -14,7 +14,7 @@ from ..graph import Graph, Layer
 from ..graph.params import SINGLE
 from ..overlay import Overlay
 from ..util.suggest import did_you_mean
-from .formats import single
+from .formats import given, single
 
 ENGINES = ("host", "fpga")
 
@@ -80,12 +80,33 @@ def partition(
         wish = next(iter(wishes.values()), None)
         if wish == "fpga" and reason:
             raise UsageError(f"layer {layer.name!r} cannot run on the overlay: {reason}")
+        if wish is None and not reason:
+            reason = _better_in_float(graph, layer)
         if wish == "host":
             reason = reason or "chosen by the user"
         engines[layer.name] = "host" if reason else "fpga"
         if reason:
             reasons[layer.name] = reason
     return Partition(_order(graph, engines), reasons)
+
+
+def only_scores(graph: Graph, layer: Layer) -> bool:
+    """Return whether only a Softmax or the caller reads a layer's top.
+
+    It holds the class scores, for which 8 bits leave a few dozen distinct values. Computing such a small layer in float32
+    on the host costs little.
+    """
+    readers = (reader for reader in graph.layers if layer.tops[0] in reader.bottoms)
+    return all(reader.decision == "softmax" or (reader.relays and only_scores(graph, reader)) for reader in readers)
+
+
+def _better_in_float(graph: Graph, layer: Layer) -> str | None:
+    """Return why a layer that the overlay can run is better on the host, unless the user chooses the overlay."""
+    if layer.computes_scores and only_scores(graph, layer):
+        return "only a Softmax or the caller reads its scores, which 8 bits would blur"
+    if layer.own_format and given(graph) and (layer.precision is None or layer.precision.side("out") is None):
+        return "it has no precision_param of its own"
+    return None
 
 
 def _order(graph: Graph, engines: Mapping[str, str]) -> list[Segment]:

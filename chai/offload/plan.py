@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..fixed import Format
-from ..graph import Graph
+from ..graph import Graph, Layer
 from ..overlay import Overlay
 from ..passes.rewrite import rewrite
+from ..tasks.coarser import Coarser
 from ..tasks.target import Target
 from ..util.log import logger
 from .cost import costs
@@ -27,6 +28,7 @@ class Plan:
     ``shapes``    of every blob, and of the joint blobs of the schedule
     ``formats``   of every blob on the device; empty before they are known, as is the schedule
     ``partition`` the engine of each layer, and why
+    ``coarser``   the layers whose weights have coarser steps so that their sums fit the accumulator
     ``open_sums`` layers planned for the overlay without weights: with weights their sums may overflow the accumulator
     """
 
@@ -37,6 +39,12 @@ class Plan:
     partition: Partition
     schedule: Schedule
     open_sums: frozenset[str] = frozenset()
+    coarser: Mapping[str, Coarser] = field(default_factory=dict)
+
+    @property
+    def device_shapes(self) -> dict[str, Shape]:
+        """Shapes of all blobs as a device has them."""
+        return {blob: on_device(shape) for blob, shape in self.shapes.items()}
 
     @property
     def batch(self) -> int:
@@ -65,30 +73,37 @@ def plan(
     if formats is None:
         parts = partition(rewritten, shapes, overlay, chosen, {})
         return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
-    target = Target(overlay, formats, shapes, trained)
-    parts, steps = _scheduled(rewritten, target, chosen)
+    target = Target(overlay, formats, {blob: on_device(shape) for blob, shape in shapes.items()}, trained)
+    parts, steps = _scheduled(rewritten, shapes, target, chosen)
     open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
-    return Plan(rewritten, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums)
+    coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
+    return Plan(rewritten, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums, coarser)
+
+
+def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:
+    """Yield the layers on the overlay, each with its first top."""
+    yield from ((layer, layer.tops[0]) for s in parts.segments if s.engine == "fpga" for layer in s.layers)
 
 
 def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
     """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
-    for layer in (layer for segment in parts.segments if segment.engine == "fpga" for layer in segment.layers):
-        bottom, top = layer.bottoms[0], layer.tops[0]
-        if layer.blobs and target.may_overflow(layer.blobs[0], layer.precision, bottom, top):
+    for layer, top in _on_device(parts):
+        if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], top):
             yield layer.name
 
 
-def _scheduled(graph: Graph, target: Target, chosen: Mapping[str, str]) -> tuple[Partition, Schedule]:
+def _scheduled(
+    graph: Graph, shapes: Mapping[str, Shape], target: Target, chosen: Mapping[str, str]
+) -> tuple[Partition, Schedule]:
     """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host."""
     refused: dict[str, str] = {}
     while True:
-        parts = partition(graph, target.shapes, target.overlay, chosen, refused)
+        parts = partition(graph, shapes, target.overlay, chosen, refused)
         tasks = lower(parts, target)
         if isinstance(tasks, tuple):
             moved = dict([tasks])
         else:
-            steps = schedule(graph, parts, target, tasks)
+            steps = schedule(graph, parts, shapes, target, tasks)
             moved = _too_dear(steps, target, chosen)
             if not moved:
                 return parts, steps

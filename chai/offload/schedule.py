@@ -194,7 +194,13 @@ def _lowered(layer: Layer, target: Target) -> list[Task] | str:
         raise layer.failure(error) from error
 
 
-def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str, list[Task]]) -> Schedule:
+def schedule(
+    graph: Graph,
+    partition: Partition,
+    shapes: Mapping[str, Shape],
+    target: Target,
+    tasks: dict[str, list[Task]],
+) -> Schedule:
     """Return the Schedule of segments whose layers are lowered, with a Pack or Unpack wherever one is needed."""
     on_device = [layer for segment in partition.segments if segment.engine == "fpga" for layer in segment.layers]
     result = Schedule(views=_views(tasks, set(graph.inputs)))
@@ -209,8 +215,7 @@ def schedule(graph: Graph, partition: Partition, target: Target, tasks: dict[str
                 step = HostStep(
                     layer,
                     partition.reasons[layer.name],
-                    layer.takes_codes(tuple(target.shapes[b] for b in layer.bottoms))
-                    and codes.issuperset(layer.bottoms),
+                    layer.takes_codes(tuple(shapes[b] for b in layer.bottoms)) and codes.issuperset(layer.bottoms),
                 )
                 steps.append(step)
                 codes.update(layer.tops if step.codes else ())

@@ -46,6 +46,8 @@ def load_graph(
         log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
     graph = build(net, upgrade(net), State(phase, level, stages), custom)
     graph.weights_digest = stamped(source.text)
+    if phase == "TRAIN":
+        log.warning("%s: phase TRAIN chooses layers only: no dropout, no batch statistics", source.path)
     for note in graph.notes:
         log.info("%s: %s", source.path, note)
     return graph

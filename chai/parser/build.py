@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
-from ..graph.params import Precision
+from ..graph.params import LossParams, Precision
 from ..graph.source import Source
 from ..graph.transform import Transform
 from ..limits import limits
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from .compose import Share
 
 PHASES = ("TRAIN", "TEST")
+_NAMED = (
+    "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); no other place is searched"
+)
 
 
 class State:
@@ -79,7 +83,7 @@ def build(net: Message, messages: list[Message], state: State, custom: Registry)
             for part, shares in _parts(graph, message, custom):
                 if part is not message:
                     wiring.claim(part)
-                layer = _make(part, custom, graph.name or Path(source.path).stem)
+                layer = _make(part, custom, graph.name or Path(source.path).stem, state.phase)
                 layer.shares = shares
                 wiring.add(part, layer)
         else:
@@ -137,7 +141,7 @@ def _position(message: Message) -> tuple[int, int]:
     return (where[0].start, where[0].end) if where else (message.start, message.start + 1)
 
 
-def _make(message: Message, custom: Registry, network: str) -> Layer:
+def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer:
     name = message.get("name", "")
     start, end = _position(message)
     source = message.source
@@ -156,29 +160,31 @@ def _make(message: Message, custom: Registry, network: str) -> Layer:
             from ..plugins.fields import CustomParams
 
             params = fill(CustomParams, message.get("xcustom_param"))
-            # Caffe's own Python layers say which class to import: no registered type is that class unless the user says so
-            named = message.has("python_param") and not flagged
-            layer = None if named else make(custom, name, type, params, flagged, partial(parameters, message), network)
+            code = None if flagged else message.get("python_param")
+            key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
+            phase_number = PHASES.index(message.get("phase", phase))
+            fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
+            layer = make(custom, name, type, params, flagged, fields, network, key)
             if layer is None:
+                hint = _near(type) if code is None else _NAMED
                 raise UnknownLayer(
-                    f"layer {name!r}: type {type!r} has no definition here{_code(message)}",
-                    layer=name,
-                    hint=_near(type),
+                    f"layer {name!r}: type {type!r} has no definition here{_code(code)}", layer=name, hint=hint
                 )
         else:
             layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
+            if layer.training_only:
+                layer.loss = fill(LossParams, message.get("loss_param"))
         precision = message.get("precision_param") or message.get("quantization_param")  # the latter: Ristretto's name
         layer.precision = fill(Precision, precision) if precision is not None else None
     layer.place = _place(message)
     return layer
 
 
-def _code(message: Message) -> str:
+def _code(code: Message | None) -> str:
     """Return class and module of a Python layer for an error message; "" for other layers."""
-    code = message.get("python_param")
-    return (
-        f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}" if code is not None else ""
-    )
+    if code is None:
+        return ""
+    return f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}"
 
 
 def _near(type: str) -> str:
@@ -193,6 +199,7 @@ class _Wiring:
 
     def __init__(self, graph: Graph, state: State) -> None:
         self.graph = graph
+        self.losses = replace(graph, layers=[], inputs={}, outputs=[], latest={}, notes=[], composed={})
         self.state = state
         self.written: dict[str, Layer] = {}
         self.read: set[str] = set()
@@ -208,36 +215,40 @@ class _Wiring:
         self.names.add(name)
 
     def add(self, message: Message, layer: Layer) -> None:
-        graph = self.graph
+        """Connect a layer, and add it to the network or to its losses."""
         bottoms, tops = message.all("bottom"), message.all("top")
-        if layer.training_only and self.state.phase == "TEST":
+        late = layer.training_only or not self.losses.latest.keys().isdisjoint(bottoms)
+        latest = {**self.graph.latest, **self.losses.latest} if late else self.graph.latest
+        if late and (layer.skipped or not latest.keys() >= set(bottoms)):
             self.dropped.update((t, layer.name) for t in tops if t not in bottoms)
             return
         self._count(message, layer, bottoms, tops)
         for i, name in enumerate(bottoms):
-            if name not in graph.latest:
+            if name not in latest:
                 raise self._error(
                     message, f"layer {layer.name!r} reads blob {name!r}, which {self._missing(name)}", "bottom", i
                 )
-        layer.bottoms = tuple(graph.latest[b] for b in bottoms)
-        self.read.update(layer.bottoms)
+        layer.bottoms = tuple(latest[b] for b in bottoms)
         ids = []
         for i, name in enumerate(tops):
-            if name in graph.latest and name not in bottoms:
-                other = self.written[graph.latest[name]].name
+            if name in latest and name not in bottoms:
+                other = self.written[latest[name]].name
                 raise self._error(
                     message, f"layer {layer.name!r} writes blob {name!r}, which layer {other!r} has written", "top", i
                 )
-            blob = name if name not in graph.latest else f"{name}@{layer.name}"
+            blob = name if name not in latest else f"{name}@{layer.name}"
             while blob in self.written:
                 blob += "@"
             if name in tops[:i]:
                 raise self._error(message, f"layer {layer.name!r} has two tops called {name!r}", "top", i)
             self.written[blob] = layer
             ids.append(blob)
-        graph.latest.update(zip(tops, ids))
         layer.tops = tuple(ids)
+        graph = self.losses if late else self.graph
+        graph.latest.update(zip(tops, ids))
         graph.layers.append(layer)
+        if not late:
+            self.read.update(layer.bottoms)
         if layer.source:
             self._inputs(message, layer)
 
@@ -258,26 +269,31 @@ class _Wiring:
         self.graph.notes += layer.notes
 
     def finish(self) -> None:
-        graph = self.graph
-        unread = [b for b in self.written if b not in self.read]
-        for blob in unread:
-            if self.written[blob].source:  # labels that nothing reads once the losses are dropped
-                del graph.inputs[blob]
+        graph, losses = self.graph, self.losses
+        own = [b for layer in graph.layers for b in layer.tops]
+        unread = [b for b in own if b not in self.read]
+        labels = {b: graph.inputs.pop(b) for b in unread if self.written[b].source}  # only losses may read these
         names = {blob: name for name, blob in graph.latest.items()}
-        graph.outputs = [names[b] for b in unread if not self.written[b].source]
+        graph.outputs = [names[b] for b in unread if b not in labels]
         if not graph.outputs:
             raise ModelError(
                 f"{graph.path}: nothing is computed in phase {self.state.phase}: no layer has a top that is left over",
                 hint="is the network of this phase empty? try phase TRAIN, or look at its include rules",
             )
+        if losses.layers:
+            read = {b for layer in losses.layers for b in layer.bottoms}
+            losses.inputs = {b: shape for b, shape in labels.items() if b in read}
+            names = {blob: name for name, blob in losses.latest.items()}
+            losses.outputs = [names[t] for layer in losses.layers for t in layer.tops if t not in read]
+            graph.losses = losses
+            waits = f", computed if {', '.join(losses.inputs)} are fed" if losses.inputs else ""
+            graph.notes.append(f"losses and measures{waits}: {', '.join(layer.name for layer in losses.layers)}")
         if self.dropped:
-            graph.notes.append(
-                f"losses and measures dropped in phase TEST: {', '.join(sorted(set(self.dropped.values())))}"
-            )
+            graph.notes.append(f"losses and measures dropped: {', '.join(sorted(set(self.dropped.values())))}")
 
     def _missing(self, name: str) -> str:
         if name in self.dropped:
-            return f"layer {self.dropped[name]!r} would write, but losses and measures are dropped in phase TEST"
+            return f"layer {self.dropped[name]!r} would write, but losses of its type are not computed"
         if name in self.left_out:
             return f"layer {self.left_out[name]!r} would write, but its rules leave it out in phase {self.state.phase}"
         near = did_you_mean(name, self.graph.latest)

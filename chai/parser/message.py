@@ -5,7 +5,7 @@ A Message knows which of its fields were set and where. Fields the schema does n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import ParseError
@@ -59,10 +59,10 @@ class Message:
             target.values.setdefault(as_name or name, []).extend(self.values.pop(name))
 
 
-def parameters(layer: Message) -> dict[str, tuple[Any, ...]]:
+def parameters(layer: Message, more: Mapping[str, tuple[Any, ...]] | None = None) -> dict[str, tuple[Any, ...]]:
     """Return the values of every field in a layer's ``*_param`` messages by name, including fields outside the schema.
 
-    Numbers are float, everything else text. xcustom_param is left out.
+    Values outside the schema are text. xcustom_param is left out; ``more`` is added.
     """
     found: dict[str, list[Any]] = {}
     for name, values in layer.values.items():
@@ -74,20 +74,13 @@ def parameters(layer: Message) -> dict[str, tuple[Any, ...]]:
     for foreign in layer.unknown:
         if isinstance(foreign.value, Block):
             _unknown(foreign.value.fields, found)
-    return {name: tuple(values) for name, values in found.items() if values}
+    return {**{name: tuple(values) for name, values in found.items() if values}, **(more or {})}
 
 
 def _unknown(fields: Iterable[Field], found: dict[str, list[Any]]) -> None:
     for field in fields:
         if isinstance(field.value, Scalar):
-            found.setdefault(field.name, []).append(_plain(field.value))
-
-
-def _plain(node: Scalar) -> float | str:
-    try:
-        return float(node.text.rstrip("fF")) if node.kind == "number" else node.text
-    except ValueError:
-        return node.text
+            found.setdefault(field.name, []).append(field.value.text)
 
 
 def read(block: Block, type: str, source: Source) -> Message:

@@ -41,6 +41,7 @@ def _joined(first: Precision | None, second: Precision | None) -> Precision | No
         bw_layer_out=second.bw_layer_out,
         fl_layer_out=second.fl_layer_out,
         th_layer_out=second.th_layer_out,
+        chai_unsigned_out=second.chai_unsigned_out,
         quant_type_out=second.quant_type_out or second.quant_type,
     )
 

@@ -17,8 +17,9 @@ from ..graph import Graph
 from .drop_identity import drop_identity
 from .fold_batchnorm import fold_batchnorm
 from .fuse_relu import fuse_relu
+from .read_through import read_through
 
-PIPELINE: tuple[Callable[[Graph], Graph], ...] = (drop_identity, fold_batchnorm, fuse_relu)
+PIPELINE: tuple[Callable[[Graph], Graph], ...] = (drop_identity, read_through, fold_batchnorm, fuse_relu)
 
 
 def rewrite(graph: Graph) -> Graph:
@@ -28,5 +29,6 @@ def rewrite(graph: Graph) -> Graph:
         graph = step(graph)
     written = {top for layer in graph.layers for top in layer.tops}
     owners = {name: layer.name for layer in graph.layers for name in layer.origin}
+    writers.update(graph.folded)
     folded = {blob: owners[writers[blob]] for blob in graph.latest.values() if blob not in written}
     return replace(graph, folded=folded)

@@ -2,6 +2,7 @@
 
 ``args={"stride": 2, "mode": "max", "anchors": ()}``   the type of a default is the expected type
 ``args={"num_output": int}``                           a type instead of a default: required
+``args={"params": dict}``                              every field of the layer's ``*_param``, by name
 ``args={"channels": "I.F"}``                           a size of the first input (I) or top (O): B, F, Y or X
 
 Numbers are taken from float_args in the order of ``args``, strings from string_args. Missing ones are taken from a field
@@ -25,7 +26,7 @@ _DIM = re.compile(r"[IO]\.[BFYX]")
 def check_default(default: Any) -> str | None:
     """Return the error in a default as text, or None."""
     kind = default if isinstance(default, type) else type(default)
-    if kind not in KINDS:
+    if default is not dict and kind not in KINDS:
         return f"{default!r}: expected a number, a text or a tuple of numbers as default, or one of their types"
     return None
 
@@ -58,6 +59,9 @@ def resolve(
     for name, default in wanted.items():
         kind = default if isinstance(default, type) else type(default)
         given: Any
+        if kind is dict:
+            found[name] = _every(name, fields)
+            continue
         if kind is str:
             given = texts.pop(0) if texts else fields.get(name, (None,))[-1]
         elif kind is tuple:
@@ -81,15 +85,23 @@ def resolve(
     return found
 
 
+def _every(name: str, fields: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return all fields by name, a tuple where one is repeated; a compiled network has them as one field of this name."""
+    stored = fields.get(name, (None,))[-1]
+    if isinstance(stored, dict):
+        return {n: tuple(v) if isinstance(v, list) else v for n, v in stored.items()}
+    return {n: values[0] if len(values) == 1 else tuple(values) for n, values in fields.items()}
+
+
 def _converted(name: str, value: Any, kind: type) -> Any:
     try:
         if kind is tuple:
-            return np.array([float(v) for v in value], np.float32)
+            return np.array([_number(v) for v in value], np.float32)
         if kind is str:
             return str(value)
         if kind is bool:
             return bool(value) if not isinstance(value, str) else _truth(value)
-        number = float(value)
+        number = _number(value)
         if kind is int and number != int(number):
             raise ValueError
         return kind(number)
@@ -98,7 +110,15 @@ def _converted(name: str, value: Any, kind: type) -> Any:
         raise PluginError(f"argument {name!r}: expected {expected}, found {value!r}") from None
 
 
+def _number(value: Any) -> float:
+    """Return a number, or the number of a text; as in protobuf, it may end with f."""
+    try:
+        return float(value)
+    except ValueError:
+        return float(value.rstrip("fF"))
+
+
 def _truth(text: str) -> bool:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    if text.lower() in ("true", "false", "1", "0"):
+        return text.lower() in ("true", "1")
     raise ValueError

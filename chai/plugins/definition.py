@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
+from ..util.sharing import Turn
 from ..util.text import visible
 from .arguments import check_default
 
@@ -22,7 +23,10 @@ SAFE_MATH = frozenset({"reassoc", "contract", "arcp", "nsz"})
 
 @dataclass(frozen=True)
 class Implementation:
-    """One implementation of a type. The decorated function is called "ref" and has priority 0."""
+    """One implementation of a type. The decorated function is called "ref" and has priority 0.
+
+    ``zero_points`` says that one of dtype int8 takes unsigned codes too.
+    """
 
     name: str
     function: Function
@@ -31,6 +35,7 @@ class Implementation:
     layout: str = "NCHW"
     when: Callable[[Any], Any] | None = None
     priority: int = 0
+    zero_points: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,9 @@ class Options:
     ports: int = 1
     version: str = ""
     output: OutputKind | None = None
+    dynamic: bool = False  # the sizes of its tops depend on data: the function returns them
+    bottoms: tuple[int, int | None] = (1, None)  # minimum, maximum
+    tops: tuple[int, int | None] = (1, None)
     first_shape: bool = False  # tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
 
 
@@ -106,6 +114,7 @@ class CustomType(Definition):
         super().__init__(type, function, options)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None
+        self.turn: Turn | None = None  # in common with other types, of which one layer runs at a time
         self._owner: Callable[[], Any] | None = None
         self._self: Any = None
         self._check_options()
@@ -124,7 +133,7 @@ class CustomType(Definition):
 
         It is plain Python with access to shapes, arguments and parameters.
         """
-        self.shape_rule = self._checked(function, "shape", scratch=False)
+        self.shape_rule = self.check(function, "shape", scratch=False)
         return function
 
     def with_shape(self, function: Function) -> CustomType:
@@ -138,7 +147,7 @@ class CustomType(Definition):
 
         Entries of ``x.data`` (a dict) and the value of ``x.custom_float_params`` that it sets are available in every call.
         """
-        self.setup_rule = self._checked(function, "setup", scratch=False)
+        self.setup_rule = self.check(function, "setup", scratch=False)
         return function
 
     def impl(
@@ -150,18 +159,23 @@ class CustomType(Definition):
         when: Callable[[Any], Any] | None = None,
         priority: int = 10,
         jit: bool = True,
+        zero_points: bool = False,
     ) -> Callable[[Function], Function]:
         """Register another implementation.
 
         Among implementations whose ``when(x)`` is true (x has shapes and arguments), the one of highest priority runs,
         or with ``autotune`` the fastest. ``dtype`` "int8" reads the overlay's codes if its inputs are on the overlay.
+        All codes are signed then, unless ``zero_points`` says that the function reads ``x.zero_points`` and
+        ``x.code_ranges``.
         """
 
         def register(function: Function) -> Function:
             if any(known.name == name for known in self.implementations):
                 raise PluginError(f"custom type {self.type!r} has two implementations called {name!r}")
+            if zero_points and dtype != "int8":
+                raise self._bad(f"implementation {name!r}: zero_points belongs to dtype 'int8', this has {dtype!r}")
             made = self._implementation(name, function, jit, dtype, layout or self.options.layout, when, priority)
-            self.implementations.append(made)
+            self.implementations.append(replace(made, zero_points=zero_points))
             return function
 
         return register
@@ -190,9 +204,10 @@ class CustomType(Definition):
             )
         if dtype == "float16" and jit:
             raise self._bad(f"implementation {name!r}: compiled code has no float16", "jit=False, with numpy")
-        return Implementation(name, self._checked(function, name), jit, dtype, layout, when, priority)
+        return Implementation(name, self.check(function, name), jit, dtype, layout, when, priority)
 
-    def _checked(self, function: Function, what: str, scratch: bool = True) -> Function:
+    def check(self, function: Function, what: str, scratch: bool = True) -> Function:
+        """Return a function that is called with x and named arguments. Raises PluginError for one that cannot be."""
         python = getattr(function, "py_func", function)
         if not callable(python):
             raise self._bad(f"{function!r} is not a function")
@@ -258,7 +273,7 @@ def takes_self(function: Function) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Return path:line of a function, or of the description of kernels."""
+    """Return path:line of a function; its attribute ``place`` for kernels, and for code that calls a class."""
     place: str | None = getattr(function, "place", None)
     if place is not None:
         return place

@@ -16,6 +16,14 @@ from .definition import place_of
 from .xchange import COMPILED, FIELDS
 
 T = TypeVar("T")
+PYTHON_2 = "this is code for Python 2: 2to3 converts most of it"
+_PYTHON_2 = re.compile(
+    "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
+    "name '(xrange|unicode|basestring|raw_input|long|reduce|unichr)' is not defined|"
+    "'dict' object has no attribute '(has_key|iter(keys|values|items))'|"
+    "No module named '(cPickle|ConfigParser|Queue|StringIO|cStringIO|urllib2|__builtin__|copy_reg)'"
+)
+_PACKAGES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "skimage": "scikit-image", "PIL": "pillow"}
 NO_PARAMETERS = "this layer has no trained parameters: was the network loaded without its caffemodel?"
 
 
@@ -144,7 +152,21 @@ def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
         return "it assigns to a field of x; compiled code can only read them", "write into x.out_ptrs or x.top"
     if "Cannot modify readonly array" in text:
         return "it writes into an input or a parameter; these are read-only", "write into x.out_ptrs or x.top"
-    return _first(text), None
+    return _first(text), dated(error)
+
+
+def dated(error: BaseException) -> str | None:
+    """Return a hint for code that expects another Python, an older library, or one that is not installed."""
+    text = str(error)
+    if _PYTHON_2.search(text):
+        return PYTHON_2
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        return f"install it: pip install {_PACKAGES.get(top, top)}; a file is found if it is beside the one that imports it"
+    if "missing 1 required positional argument: 'Loader'" in text:
+        return "yaml.safe_load(text): a Loader has to be named since PyYAML 6"
+    alias = re.match("module 'numpy' has no attribute '(float|int|bool|object|str)'", text)
+    return f"NumPy 1.24 removed np.{alias[1]}: write {alias[1]}" if alias else None
 
 
 def _no_field(name: str, compiled: bool) -> tuple[str, str]:

@@ -107,6 +107,8 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
         "en_batch_size_one": 0,
         "pitches": tuple(dims(tuple(prod(s[i + 1 :]) for i in range(len(s)))) for s in inputs),
         "offset": np.zeros(len(inputs), np.int64),
+        "zero_points": np.zeros(len(inputs) + len(outputs), np.int64),
+        "code_ranges": np.zeros((len(inputs) + len(outputs), 2), np.int64),
         "startclk": 0.0,
         "endclk": 0.0,
         "layer_done": 0,
@@ -128,7 +130,8 @@ def _qformat(layer: Called) -> qformat:
 def code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:
     """Return the format fields of int8 implementations.
 
-    They are those of the first bottom and top, then the steps of further bottoms.
+    They are those of the first bottom and top, then the steps of further bottoms; zero points and ranges of codes of all
+    bottoms, then of all tops.
     """
     into, out = bottoms[0], tops[0]
     bits = [(f.bits, int(f.value) if f.scheme == "DynamicFixed" else 0) for f in (into, out)]
@@ -139,4 +142,6 @@ def code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mappin
         "float_params": np.array(thresholds + steps, np.float32),
         "kernMode": int(out.scheme == "DynamicFixed"),
         "prev_kernMode": int(into.scheme == "DynamicFixed"),
+        "zero_points": np.array([f.zero for f in (*bottoms, *tops)], np.int64),
+        "code_ranges": np.array([f.range for f in (*bottoms, *tops)], np.int64),
     }

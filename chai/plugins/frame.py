@@ -50,6 +50,7 @@ class Frame:
     """The state shared by calls on bottoms of these shapes; created once, run many times, by one thread at a time.
 
     ``formats``  formats of bottoms and tops: calls read and write the overlay's codes (int8) instead of float32
+    ``python``   the function that runs if nothing is compiled
     ``implementation``  the implementation to run instead of the best
     """
 
@@ -97,7 +98,7 @@ class Frame:
         self.around = self._around()
         self.compiled: compiling.Compiled | None = None
         self._serial: compiling.Compiled | None = None
-        self._python = self._plain(implementation.function)
+        self.python = self._plain(implementation.function)
         if self._shall_compile():
             if compiling.available():
                 self.compiled = self._compile()
@@ -110,7 +111,7 @@ class Frame:
             plain: Function = helpers.plain(function)
             return plain
         bind: Callable[..., Function] | None = getattr(function, "bind", None)
-        return function if bind is None else bind(self.layer, self.bottoms, self.tops)
+        return function if bind is None else bind(self.layer, self.bottoms, self.tops, self._example())
 
     @property
     def _compilable(self) -> bool:
@@ -121,11 +122,7 @@ class Frame:
 
     def _compile(self, serial: bool = False) -> compiling.Compiled:
         function = self.implementation.function
-        x = xChangeLayer(dict(self.static))
-        small = [
-            [np.zeros((1,) * len(s), self.implementation.dtype) for s in side] for side in (self.bottoms, self.tops)
-        ]
-        self._fill(x, *small)
+        x = self._example()
         given = self._given(x)
         made: compiling.Compiled = failure.run(
             self.layer.where,
@@ -134,6 +131,15 @@ class Frame:
             compiled=True,
         )
         return made
+
+    def _example(self) -> xChangeLayer:
+        """Return x for these sizes, with arrays of one element."""
+        x = xChangeLayer(dict(self.static))
+        small = [
+            [np.zeros((1,) * len(s), self.implementation.dtype) for s in side] for side in (self.bottoms, self.tops)
+        ]
+        self._fill(x, *small)
+        return x
 
     def _given(self, x: xChangeLayer) -> tuple[Any, ...]:
         before, after = self.around
@@ -207,7 +213,9 @@ class Frame:
             self._check_numbers(inputs, outputs)
         tops = tuple(_back(o, layout) for o in outputs)
         if self.formats is not None:
-            return tuple(np.maximum(t, 0) for t in tops) if self.layer.slope == 0 and not self.layer.clamps else tops
+            if self.layer.slope != 0 or self.layer.clamps:
+                return tops
+            return tuple(np.maximum(t, np.int8(f.zero)) for t, f in zip(tops, self.formats[1]))
         return tuple(np.asarray(t, np.float32) for t in tops)
 
     def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:
@@ -225,6 +233,9 @@ class Frame:
         inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
         guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
         outputs = [g.array for g in guarded]
+        for guard, format in zip(guarded, self.formats[1] if self.formats is not None else ()):
+            if format.zero:
+                guard.array[...] = format.zero
         if self.options.inplace:
             for source, target in zip(inputs, outputs):
                 target[...] = source.reshape(target.shape)
@@ -232,14 +243,16 @@ class Frame:
             for n in range(self._batch):
                 self._call(self._image(inputs, n), self._image(outputs, n), compiled)
         else:
-            self._call(inputs, outputs, compiled)
+            for top, array in zip(guarded, self._call(inputs, outputs, compiled) or ()):
+                top.array = array
         return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
         """Return image n of blobs that have one per image, and other blobs whole."""
         return [b[n : n + 1] if b.shape[:1] == (self._batch,) else b for b in blobs]
 
-    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> None:
+    def _call(self, inputs: Sequence[Array], outputs: Sequence[Array], compiled: compiling.Compiled | None) -> Any:
+        """Call the function on these buffers; return the tops if their sizes are ``dynamic``."""
         x = xChangeLayer(self.static)
         self._fill(x, inputs, outputs)
         given = self._given(x)
@@ -248,11 +261,14 @@ class Frame:
         if compiled is not None:
             result = failure.run(self.layer.where, lambda: compiled(x, given), function, compiled=True)
         else:
-            python = self._python
+            python = self.python
             result = failure.run(self.layer.where, lambda: python(*given), function)
+        x.__dict__["endclk"] = perf_counter()
+        if self.options.dynamic:
+            return result
         if result is not None:
             self._take(result, outputs)
-        x.__dict__["endclk"] = perf_counter()
+        return None
 
     def _take(self, result: Any, outputs: Sequence[Array]) -> None:
         """Copy the arrays that the function returned into the tops: one per top, of its shape or flat."""

@@ -11,6 +11,7 @@ from .. import layers
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer, OutputKind
+from ..util.lazy_numpy import np
 from ..util.sharing import Resources
 from ..util.suggest import did_you_mean
 from . import arguments, failure
@@ -32,6 +33,7 @@ FRAMES = 8  # number of sets of input sizes whose frames are kept
 class CustomLayer(Layer):
     """A layer that a registered function computes on the host.
 
+    ``key`` is the name of its definition in the registry: its type, or module.class of a Python layer of Caffe.
     ``top_dim`` is the shape of every top, unless the type has a shape function; its first number is replaced by the batch
     of the run. ``resources`` are shared by the layers of a network. Errors have CHaiDNN's error numbers (EP071 ...)
     where it has one.
@@ -42,8 +44,6 @@ class CustomLayer(Layer):
     engine = "custom"
     free_weights = True
     can_clamp = True
-    bottoms_allowed = (1, None)
-    tops_allowed = (1, None)
 
     def __init__(
         self,
@@ -51,11 +51,16 @@ class CustomLayer(Layer):
         fields: Mapping[str, tuple[Any, ...]] | None = None,
         network: str = "",
         strict: bool = False,
+        key: str | None = None,
         resources: Resources | None = None,
         **given: Any,
     ) -> None:
         super().__init__(**given)
         self.custom = custom
+        self.key = key or self.type
+        self.turn = custom.turn or self.turn
+        self.dynamic = custom.options.dynamic
+        self.bottoms_allowed, self.tops_allowed = custom.options.bottoms, custom.options.tops
         self.network = network
         self.strict = strict
         self.resources = resources or Resources()
@@ -65,8 +70,9 @@ class CustomLayer(Layer):
             p = self.params
             self.values = arguments.resolve(custom.options.args, p.float_args, p.string_args, fields or {})
         except PluginError as error:
-            what = f"layer {self.name!r} (custom type {self.type!r}): {error.message}"
+            what = f"layer {self.name!r} (custom type {self.key!r}): {error.message}"
             raise PluginError(what, layer=self.name, hint=error.hint) from error
+        self._data: dict[str, Any] = {}  # x.data; copies of this layer share it
         self._frames: dict[Any, Frame] = {}
         self._constants: dict[str, Any] | None = None
 
@@ -76,9 +82,8 @@ class CustomLayer(Layer):
 
     def opencl_source(self, *bottoms: Shape) -> str | None:
         """Return the source that is compiled for inputs of these shapes, if OpenCL computes this layer."""
-        of = getattr(self.custom.function, "source", None)
-        text: str | None = None if of is None else of(self, bottoms, self.shapes(*bottoms))
-        return text
+        write: Callable[[], str] | None = getattr(self.frame(bottoms).python, "opencl_source", None)
+        return None if write is None else write()
 
     @property
     def clamps(self) -> bool:  # type: ignore[override]
@@ -87,6 +92,10 @@ class CustomLayer(Layer):
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         return self.custom.options.output or super().output_kind(top)
+
+    @property
+    def needs_signed(self) -> bool:
+        return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
 
     # -- shapes
 
@@ -105,7 +114,6 @@ class CustomLayer(Layer):
         if self.strict:
             self._check_strict()
         given = self.params.top_dim
-        batch = bottoms[0][0] if bottoms[0] else 1
         if self.custom.shape_rule is None:
             if not given and self.custom.options.first_shape:
                 return bottoms[:1] * count
@@ -114,6 +122,7 @@ class CustomLayer(Layer):
                     "EP071: top_dim is missing",
                     hint="xcustom_param { top_dim: 1 top_dim: 1000 }: the top's shape, batch first; or @f.shape",
                 )
+            batch = bottoms[0][0] if bottoms[0] else 1
             return ((batch, *given[1:]),) * count
         tops = self._ruled(bottoms, count)
         if given and any(given[1:] != top[1:] for top in tops):
@@ -125,8 +134,10 @@ class CustomLayer(Layer):
     def _ruled(self, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
         rule = self.custom.shape_rule
         assert rule is not None
-        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": {}})
+        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
         found = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+        if not self.blobs:  # its first parameters
+            self.blobs = [np.asarray(array, np.float32) for array in x.custom_float_params]
         try:
             tops = tuple(tuple(int(d) for d in shape) for shape in found)
         except (TypeError, ValueError):
@@ -179,6 +190,13 @@ class CustomLayer(Layer):
 
     def on_codes(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> Callable[..., tuple[Array, ...]]:
         bottoms, tops = (tuple(formats[b] for b in side) for side in (self.bottoms, self.tops))
+        if self.needs_signed and any(f.unsigned for f in (*bottoms, *tops)):  # of a file compiled with another function
+            raise PluginError(
+                f"layer {self.name!r}: its blobs have unsigned codes, but custom type {self.type!r} has an int8 "
+                "implementation without zero_points=True",
+                layer=self.name,
+                hint="load the function that the network was compiled with, or compile it again",
+            )
         frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
         return lambda *codes: frame.run(codes)
 
@@ -215,7 +233,7 @@ class CustomLayer(Layer):
         """
         with self.turn:
             if self._constants is None:
-                found = {**constants(self.blobs), "data": {}}
+                found = {**constants(self.blobs), "data": self._data}
                 rule = self.custom.setup_rule
                 if rule is not None:
                     x = xChangeLayer({**fixed_fields(self, (), ()), **found})
@@ -238,7 +256,7 @@ class CustomLayer(Layer):
         """The layer's description for error messages."""
         args, method = self.params, takes_self(self.custom.function)
         counts = len(args.float_args), len(args.string_args)
-        return failure.Where(self.network, self.name, self.type, *counts, bool(self.blobs), method)
+        return failure.Where(self.network, self.name, self.key, *counts, bool(self.blobs), method)
 
 
 def make(
@@ -249,12 +267,14 @@ def make(
     flagged: bool,
     fields: Callable[[], Mapping[str, tuple[Any, ...]]] = dict,
     network: str = "",
+    key: str | None = None,
 ) -> CustomLayer | None:
     """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
 
-    ``fields`` returns the values in the layer's own ``*_param`` messages, by field name.
+    ``fields`` returns the values in the layer's own ``*_param`` messages, by field name. ``key`` is the name of its
+    definition if that is not the type: module.class of a Python layer of Caffe.
     """
-    custom = lookup(registry, type)
+    custom = lookup(registry, key or type)
     if custom is not None:
         if not isinstance(custom, CustomType):
             what = f"layer {name!r}: type {type!r} is composed of layers ({custom.place}), expected a function's"
@@ -263,12 +283,16 @@ def make(
         custom = custom if rule is None else custom.with_shape(rule)
         values = fields() if custom.options.args else {}
         return CustomLayer(
-            custom, values, network, registry.strict, registry.resources, name=name, type=type, params=params
+            custom, values, network, registry.strict, key, registry.resources, name=name, type=type, params=params
         )
     if flagged:
-        near = did_you_mean(type, registry.known(), listed="registered" if registry.known() else None)
+        near = did_you_mean(key or type, registry.known(), listed="registered" if registry.known() else None)
+        module, _, cls = (key or type).rpartition(".")
+        what = f"type {type!r} is marked user_defined_layer, but no custom layer of that type is registered"
+        if (key or type) != type:
+            what = f"it needs class {cls!r} of the Python module {module!r}, which is in no place that was named"
         raise PluginError(
-            f"layer {name!r}: type {type!r} is marked user_defined_layer, but no custom layer of that type is registered",
+            f"layer {name!r}: {what}",
             layer=name,
             hint=f"{near or 'registered: none'}; looked in: {', '.join(map(str, places()))}; "
             "name your file with --custom or CHAI_CUSTOM",

@@ -2,36 +2,36 @@
 
 Loading a file runs it, so files are loaded only from places that the user named: chai's own ``custom/``, ``CHAI_CUSTOM``,
 ``--custom``, ``chai.load_custom`` and installed packages with an entry point of the group ``chai.custom``; never from the
-current folder or the folder of a prototxt.
+current folder or the folder of a prototxt. Of a folder, the files that import chai are run, and modules that a layer of
+type Python names.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import layers
 from ..env import env
-from ..errors import ChaiError, PluginError
+from ..errors import PluginError
 from ..util.files import content
-from ..util.log import logger
 from ..util.paths import resource
+from ..util.suggest import did_you_mean
 from . import registry
 from .definition import Definition, plain_type
-from .failure import frames
+from .python import caffe, modules
 
 if TYPE_CHECKING:
-    from importlib.abc import Loader
     from importlib.metadata import EntryPoint
-    from types import CodeType
 
-log = logger("chai.custom")
-Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]]
+_IMPORTS = re.compile(rb"^\s*(import|from)\s+chai\b", re.MULTILINE)  # a file that defines types for chai
+Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]] | Mapping[str, ModuleType]
 Sources = Source | list[Source] | tuple[Source, ...]  # argument of Net(custom=...)
 _own_types: dict[Path, registry.Registry] = {}  # types of the files and folders that networks were created with
 
@@ -58,11 +58,13 @@ class Extension:
 
     def unload(self) -> None:
         """Remove the types. Loaded networks keep theirs."""
-        for type in self.types:
-            if registry.REGISTRY.find(type) is not None:
-                registry.REGISTRY.unregister(type)
-        for file in _files(self.path):
-            registry.REGISTRY.files.pop(file, None)
+        known = registry.REGISTRY
+        inside = [f for f in known.files if self.path in (f, *f.parents)]
+        types = {*self.types, *(type for file in inside for type in known.files.pop(file)[1])}
+        for type in types.intersection(known.types):
+            known.unregister(type)
+        if self.path in known.folders:
+            known.folders.remove(self.path)
 
 
 def places() -> list[Path]:
@@ -81,13 +83,17 @@ def load_shipped() -> None:
     load_custom(resource("custom"))
 
 
-def lookup(types: registry.Registry, type: str) -> Definition | None:
-    """Return the definition of a type; an unknown type loads chai's own examples and installed packages."""
-    definition = types.find(type)
+def lookup(types: registry.Registry, key: str) -> Definition | None:
+    """Return the definition of a type, or of a Python layer by module.class of its python_param.
+
+    A class is looked for in the modules and folders that the registry has; an unknown type loads chai's own examples and
+    installed packages.
+    """
+    definition = _found(types, key)
     for load in (load_shipped, load_packages):
         if definition is None:
             load()
-            definition = types.find(type)
+            definition = types.find(key)
     return definition
 
 
@@ -101,13 +107,45 @@ def chosen(types: registry.Registry, type: str, flagged: bool) -> Definition | N
     return lookup(types, type)
 
 
-def load_custom(place: str | Path) -> Extension:
-    """Run a file, or every .py file of a folder, that defines custom layers. A changed file is run again.
+def _found(types: registry.Registry | None, key: str) -> Definition | None:
+    if types is None:
+        return None
+    return _class(types, key) or types.types.get(key) or _found(types.parent, key)
 
-    Raises PluginError with file and line for code that fails.
+
+def _class(types: registry.Registry, key: str) -> Definition | None:
+    """Return the type of a Python layer's class; its module is run if that is new or changed."""
+    module, _, name = key.rpartition(".")
+    imported: Any = getattr(types.modules.get(module), name, None)
+    if caffe.is_layer(imported):
+        return caffe.type_of(imported, key)
+    for folder in types.folders:
+        file = modules.find(folder, module)
+        if file is not None:
+            into = registry.REGISTRY if types is registry.REGISTRY else _own_types[folder]
+            _load_file(file, into, folder)
+            return into.types.get(key) or _absent(file, name, into)
+    return None
+
+
+def _absent(file: Path, name: str, types: registry.Registry) -> NoReturn:
+    has = [type.rpartition(".")[2] for type in types.files[file][1]]
+    raise PluginError(
+        f"{file} has no class {name!r} of Python layers, derived from caffe.Layer", hint=did_you_mean(name, has)
+    )
+
+
+def load_custom(place: str | Path) -> Extension:
+    """Run a file that defines custom layers, or the files of a folder that import chai. A changed file is run again.
+
+    A folder's other modules are run when a Python layer names them. Raises PluginError with file and line for code that
+    fails.
     """
     place = _existing(place)
-    return Extension(place, tuple(type for file in _files(place) for type in _load_file(file, registry.REGISTRY)))
+    known = registry.REGISTRY
+    if place.is_dir() and place not in known.folders:
+        known.folders.append(place)
+    return Extension(place, tuple(type for file in _files(place) for type in _load_file(file, known)))
 
 
 def registry_of(custom: Sources | None = None, strict: bool = False) -> registry.Registry:
@@ -116,6 +154,7 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     ``custom`` is one of these, or a list of them:
 
     a path        of a .py file, or of a folder of them, which is run; it registers types for this network alone
+    sys.modules   every imported module: Python layers may be of its classes of caffe.Layer
     a module      that was imported: every type that it, or a module of its package, defines
     a class       with decorated methods
     a function    decorated or not; the type of one that is not decorated is the function's name
@@ -126,8 +165,9 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
     if env().custom:
         load_named()
     own: dict[str, Definition] = {}
-    shapes: dict[str, Callable[..., Any]] = {}
-    for source in _listed(custom):
+    given: Sequence[Any] = _listed(custom)
+    sources = [source for source in given if source is not sys.modules]
+    for source in sources:
         for type, definition in _types_of(source).items():
             before = own.setdefault(type, definition)
             if before is not definition:
@@ -135,10 +175,11 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-        if isinstance(source, (str, Path)):
-            shapes |= _own_types[_existing(source)].shapes
     made = registry.Registry(own, registry.REGISTRY, strict)
-    made.shapes = shapes
+    made.modules = sys.modules if len(sources) < len(given) else {}
+    for place in [_existing(source) for source in sources if isinstance(source, (str, Path))]:
+        made.shapes |= _own_types[place].shapes
+        made.folders += [place] if place.is_dir() else []
     return made
 
 
@@ -148,7 +189,7 @@ def _listed(custom: Sources | None) -> Sequence[Source]:
     return custom if isinstance(custom, (list, tuple)) else (custom,)
 
 
-def _types_of(source: Source) -> Mapping[str, Definition]:
+def _types_of(source: Any) -> Mapping[str, Definition]:
     if isinstance(source, (str, Path)):
         return _types_in(_existing(source))
     if isinstance(source, ModuleType):
@@ -223,27 +264,23 @@ def _existing(place: str | Path) -> Path:
 
 
 def _files(place: Path) -> list[Path]:
-    return sorted(f for f in place.iterdir() if f.suffix in KINDS) if place.is_dir() else [place]
+    """Return the files of a place that define types for chai."""
+    if not place.is_dir():
+        return [place]
+    files = sorted(f for f in place.iterdir() if f.suffix in KINDS and f.is_file())
+    return [f for f in files if f.suffix != ".py" or _imports_chai(f, f.stat().st_mtime_ns)]
 
 
-def _uncached(name: str, file: Path) -> Loader:
-    """Return Python's loader without bytecode files.
+@lru_cache(maxsize=1024)
+def _imports_chai(file: Path, _time: int) -> bool:
+    return _IMPORTS.search(content(file, "text_bytes")) is not None
 
-    They would be used after an edit in the same second that keeps the size.
+
+def _load_file(file: Path, into: registry.Registry, root: Path | None = None) -> tuple[str, ...]:
+    """Take the types of a file unless it is unchanged, and return those that it registered in ``into``.
+
+    ``root``: the folder of a Python file's modules, if that is not its own.
     """
-    from importlib.machinery import SourceFileLoader
-
-    class Loader(SourceFileLoader):
-        def get_code(self, fullname: str) -> CodeType:
-            path = self.get_filename(fullname)
-            code: CodeType = self.source_to_code(content(path, "text_bytes"), path)
-            return code
-
-    return Loader(name, str(file))
-
-
-def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
-    """Take the types of a file unless it is unchanged, and return those that it registered in ``into``."""
     known = into.files.get(file)
     if known is not None and known[0] == _stamp(file, into):
         return known[1]
@@ -251,7 +288,10 @@ def _load_file(file: Path, into: registry.Registry) -> tuple[str, ...]:
     if define is None:
         raise PluginError(f"custom layers: {file} is not a Python file", hint=f"expected {' or '.join(KINDS)}")
     before = dict(into.types)
-    define(file, into)
+    if root is None:
+        define(file, into)
+    else:
+        _run(file, into, root)
     types = tuple(t for t, custom in into.types.items() if before.get(t) is not custom)
     for gone in set(known[1] if known else ()).difference(types):
         custom = into.types.get(gone)
@@ -267,26 +307,17 @@ def _stamp(file: Path, types: registry.Registry) -> int:
     return hash(tuple(f.stat().st_mtime_ns if f.exists() else 0 for f in files))
 
 
-def _run(file: Path, into: registry.Registry) -> None:
-    """Run a Python file, which registers its types in ``into``."""
-    import importlib.util
-
-    log.info("custom layers: running %s", file)
-    name = f"chai_custom.{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file, loader=_uncached(name, file))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        with registry.registering(name, into):
-            spec.loader.exec_module(module)
-    except ChaiError:
-        raise
-    except (Exception, SystemExit) as error:
-        lines = [n for f, n in frames(error) if f == str(file)]
-        line = getattr(error, "lineno", None) or (lines[-1] if lines else 1)
-        raise PluginError(f"custom layers: {file}:{line}: {type(error).__name__}: {error}") from error
+def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
+    """Run a Python file: what it decorates registers itself in ``into``, and its classes of Python layers are added."""
+    root = root or file.parent
+    name = modules.name_of(file, root)
+    with registry.registering(name, into):
+        module = modules.run(file, root)
+    dotted = modules.dotted(name)
+    version = getattr(module, "__version__", "")
+    for cls in caffe.classes_of(module):
+        made = caffe.type_of(vars(module)[cls], f"{dotted}.{cls}", version if isinstance(version, str) else "")
+        into.register(made)
 
 
 def _describe(file: Path, into: registry.Registry) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .. import layers
@@ -35,6 +36,8 @@ class Registry:
         self.types: dict[str, Definition] = {}
         self.shapes: dict[str, Function] = {}  # shape functions of types that are not defined in Python
         self.files: dict[Path, tuple[int, tuple[str, ...]]] = {}  # loaded files: time stamp, types defined there
+        self.folders: list[Path] = []  # where Python layers are looked for, by the module that they name
+        self.modules: Mapping[str, ModuleType] = {}  # likewise, modules that are imported
         self.named: dict[Path, tuple[Path, ...]] = {}  # files that a loaded file names: an XML file its kernels
         self.parent = parent
         self.resources = Resources()  # of the layers of this network
@@ -148,7 +151,12 @@ def shape(type: str) -> Callable[[Function], Function]:
 
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
-FORMS: Mapping[str, str] = {"compose": ".composed.definition"}
+FORMS: Mapping[str, str] = {
+    "compose": ".composed.definition",
+    "cvlayer": ".python.opencv",
+    "opencl": ".opencl.functions",
+    "vitis": ".python.vitis",
+}
 
 
 class Custom:

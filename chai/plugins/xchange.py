@@ -46,6 +46,8 @@ COMPILED = (
     "en_batch_size_one",
     "pitches",
     "offset",
+    "zero_points",
+    "code_ranges",
 )
 HOST_ONLY = ("data", "startclk", "endclk", "layer_done", "previous", "next", "xtra_ptrs", "ref_path", "out_path")
 FIELDS = (*COMPILED, *HOST_ONLY)
@@ -76,12 +78,14 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     ``input_sizebytes``, ``output_sizebytes``, ``output_size``   int64: bytes per bottom and top; elements of top 0 per image
     ``params``, ``mean``, ``resize_h``, ``resize_w``, ``en_batch_size_one``   of CHaiDNN's built-in layers; zeros here
     ``pitches[i]``, ``offset[i]``   elements between neighbours on each axis of bottom i, and before its first: dense, 0
+    ``zero_points[i]``, ``code_ranges[i]``   int64, of codes: the code of value 0, and the lowest and highest code of bottom
+                       i, after the last bottom of the tops; 0 for float32
 
     Plain Python also has: ``data`` (results of setup), ``param(i)`` (trained parameter i, shaped), ``startclk``
     and ``endclk`` (seconds, of the last call), ``layer_done``, ``previous`` and ``next`` (neighbours' names),
     ``xtra_ptrs``, ``ref_path`` and ``out_path`` (empty).
 
-    Inputs and parameters are read-only; outputs are zero before the call, or with ``inplace`` a copy of the input.
+    Inputs and parameters are read-only; outputs hold the value 0 before the call, or with ``inplace`` a copy of the input.
     Compiled and plain Python functions get the same object.
     """
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from .. import layers as _types
 from ..errors import UsageError
-from . import io as io, proto as proto
+from ..plugins.python.caffe import Layer as Layer
+from . import coord_map as coord_map, draw as draw, io as io, net_spec as net_spec, proto as proto
 from .blob import Blob as Blob
 from .classifier import Classifier as Classifier
 from .detector import Detector as Detector
@@ -21,14 +23,16 @@ from .mode import (
     set_random_seed as set_random_seed,
 )
 from .net import TEST as TEST, TRAIN as TRAIN, Net as Net
+from .net_spec import NetSpec as NetSpec, layers as layers, params as params, to_proto as to_proto
+
+__version__ = "1.0.0"  # of the interface
 
 _SOLVERS = ("get_solver", *(f"{n}Solver" for n in ("", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")))
-_ABSENT = {
-    "Layer": "write the layer as a function, @chai.custom(type), and mark it user_defined_layer in the prototxt",
-    "NetSpec": "networks are written as prototxts",
-    "layers": "networks are written as prototxts",
-    "params": "networks are written as prototxts",
-}
+
+
+def layer_type_list() -> list[str]:
+    """Return the names of all layer types, Python among them, in alphabetical order."""
+    return sorted([*_types.types(), "Python"], key=str.lower)
 
 
 def __getattr__(name: str) -> Any:
@@ -38,5 +42,4 @@ def __getattr__(name: str) -> Any:
             raise UsageError(f"{name}: chai runs networks, it does not train them")
 
         return solver
-    hint = f" ({_ABSENT[name]})" if name in _ABSENT else ""
-    raise AttributeError(f"module 'chai.pycaffe' has no attribute {name!r}{hint}")
+    raise AttributeError(f"module 'chai.pycaffe' has no attribute {name!r}")

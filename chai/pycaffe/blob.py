@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, NoReturn
 
-from ..blob import Shape, show
 from ..errors import UsageError
-from ..limits import limits
-from ..util.lazy_numpy import np
+from ..plugins.python import blob
 
 if TYPE_CHECKING:
     from ..blob import Array
 
 
-class Blob:
+class Blob(blob.Blob):
     """Float32 numbers with a shape.
 
     ``data`` is the memory itself, not a copy: the next pass reads what is written into it, and arrays taken before a pass
@@ -22,8 +19,7 @@ class Blob:
     """
 
     def __init__(self, data: Array) -> None:
-        self._data = np.ascontiguousarray(data, np.float32).reshape(np.shape(data))  # a scalar keeps shape ()
-        self._memory = self._data.reshape(-1)
+        super().__init__(data)
         self._missing: UsageError | None = None
 
     @property
@@ -38,55 +34,6 @@ class Blob:
         """Raise UsageError: chai computes no gradients."""
         raise UsageError("chai computes no gradients: a blob has data but no diff")
 
-    @property
-    def shape(self) -> Shape:
-        """Return the sizes of all axes."""
-        return self._data.shape
-
-    @property
-    def count(self) -> int:
-        """Return the number of elements."""
-        return self._data.size
-
-    @property
-    def num(self) -> int:
-        """Return the size of axis 0, or 1 if the blob lacks it. Raises UsageError for more than 4 axes."""
-        return self._legacy(0)
-
-    @property
-    def channels(self) -> int:
-        """Return the size of axis 1, likewise."""
-        return self._legacy(1)
-
-    @property
-    def height(self) -> int:
-        """Return the size of axis 2, likewise."""
-        return self._legacy(2)
-
-    @property
-    def width(self) -> int:
-        """Return the size of axis 3, likewise."""
-        return self._legacy(3)
-
-    def _legacy(self, axis: int) -> int:
-        if len(self.shape) > 4:
-            raise UsageError(f"num, channels, height and width belong to blobs of 4 axes, this is {show(self.shape)}")
-        return self.shape[axis] if axis < len(self.shape) else 1
-
-    def reshape(self, *dims: int) -> None:
-        """Change the sizes and keep the first numbers; new memory (zeros, nothing kept) only if the blob was never as large."""
-        if dims == self.shape:
-            return
-        if not all(isinstance(d, (int, np.integer)) and d >= 0 for d in dims):
-            raise UsageError(f"reshape{dims}: expected sizes", hint="blob.reshape(1, 3, 224, 224), or reshape(*shape)")
-        shape = tuple(map(int, dims))
-        size = prod(shape)
-        if size > limits().blob_elements:
-            raise UsageError(f"reshape{dims}: " + limits().exceeded("blob_elements", size))
-        if size > self._memory.size:
-            self._memory = np.zeros(size, np.float32)
-        self._data = self._memory[:size].reshape(shape)
-
     def put(self, values: Array) -> None:
         """Copy the shape and the numbers of an array."""
         self.reshape(*values.shape)
@@ -100,6 +47,3 @@ class Blob:
     def share(self, other: Blob) -> None:
         """Use the other blob's memory from now on, so that both change together."""
         self._data, self._memory = other._data, other._memory
-
-    def __repr__(self) -> str:
-        return f"<Blob {show(self.shape)}>"

@@ -20,6 +20,8 @@ class Detector(Net):
     """A Net with its preprocessing, for windows from an external proposal method.
 
     ``mean``, ``input_scale``, ``raw_scale``, ``channel_swap``   as io.Transformer's
+    ``context_pad``   pixels of the net's input around a window that show its surroundings, as in R-CNN; the mean where
+                      the image ends
     """
 
     def __init__(
@@ -33,10 +35,12 @@ class Detector(Net):
         context_pad: int | None = None,
         **options: Any,
     ) -> None:
-        if context_pad:
-            raise UsageError(f"context_pad {context_pad}: chai takes windows as they are", hint="enlarge the windows")
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = transformer(self, mean, input_scale, raw_scale, channel_swap)
+        height, width = self.blobs[self.inputs[0]].shape[2:]
+        if context_pad and not 0 < 2 * context_pad < min(height, width):
+            raise UsageError(f"context_pad {context_pad}: expected less than half of the net's input {height}x{width}")
+        self.context_pad = context_pad or 0
 
     def detect_windows(
         self, images_windows: Iterable[tuple[str | Path, Iterable[Sequence[float]]]]
@@ -56,6 +60,8 @@ class Detector(Net):
                     raise UsageError(
                         f"window {tuple(window)} is no part of {filename} ({image.shape[0]}x{image.shape[1]})"
                     )
+                if self.context_pad:
+                    crop = self._with_context(image, (top, left, bottom, right))
                 rows.append({"window": window, "filename": filename})
                 items.append(self.transformer.preprocess(name, crop))
         if not rows:
@@ -63,3 +69,25 @@ class Detector(Net):
         inputs: dict[str, Any] = {name: np.array(items)}
         found = self.forward_all(**inputs)[self.outputs[0]]
         return [{**row, "prediction": prediction} for row, prediction in zip(rows, found)]
+
+    def _with_context(self, image: Array, window: tuple[int, int, int, int]) -> Array:
+        """Return a window and its surroundings at the size of the net's input (H, W, K).
+
+        The formula is that of Caffe's Detector.crop: a window ends with the pixel ``bottom``, ``right``.
+        """
+        name = self.inputs[0]
+        shape = self.blobs[name].shape
+        crop = self.transformer.deprocess(name, np.zeros(shape[1:], np.float32))  # what preprocess turns into 0
+        sizes = np.array(shape[2:])
+        scale = shape[3] / (shape[3] - 2 * self.context_pad)
+        start, end = np.array(window[:2], np.float64), np.array(window[2:], np.float64)
+        half = (end - start + 1) / 2
+        start, end = np.round(start + half - scale * half), np.round(start + half + scale * half)
+        factor = sizes / (end - start + 1)  # of pixels of the input per pixel of the image
+        first = np.round(np.maximum(-start, 0) * factor).astype(int)
+        inside = np.clip(start, 0, image.shape[:2]), np.clip(end, 0, image.shape[:2])
+        count = np.minimum(np.round((inside[1] - inside[0] + 1) * factor).astype(int), sizes - first)
+        (top, left), (bottom, right) = (edge.astype(int) for edge in inside)
+        part = io.resize_image(image[top:bottom, left:right], tuple(count))
+        crop[first[0] : first[0] + count[0], first[1] : first[1] + count[1]] = part
+        return crop

@@ -6,6 +6,7 @@ overwrites its bottom, ``forward(start=...)`` resumes from the current contents,
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from .. import net as chai_net
 from ..blob import Shape, show
-from ..errors import UsageError
+from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import infer_shapes
@@ -25,7 +26,9 @@ from ..runtime.perf import PerfInfo
 from ..runtime.source import check_weights
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
+from . import hdf5
 from .blob import Blob
+from .losses import with_losses
 from .mode import device_name
 
 if TYPE_CHECKING:
@@ -55,12 +58,13 @@ class Net:
 
     ``blobs``    every blob by name, bottom to top; in place: one blob, with the last writer's numbers
     ``params``   the trained parameters by layer: lists of Blobs, weights before bias
-    ``inputs``, ``outputs``   names of blobs; data layers count as inputs
+    ``inputs``, ``outputs``   names of blobs; data layers count as inputs, but not the labels of losses
     ``bottom_names``, ``top_names``   names of blobs by layer
     ``layers``, ``layer_dict``        the layers in order, and by name
     ``net``      the chai.Net that runs the network; ``perf``: time per step of the last pass
     ``device``   overrides the current device (see ``set_device_name``); ``options`` are chai.Net's
 
+    Python layers may be of modules that the program has imported.
     Layers without weights in the caffemodel keep their filler values, with one warning. Raises what chai.Net raises.
     """
 
@@ -80,21 +84,27 @@ class Net:
         if phase not in (TRAIN, TEST):
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
-        self.net = _Engine(network_file, weights, device or device_name(network_file), keep="all", **options)
+        stored = None if str(weights).endswith(".h5") else weights
+        named = options.get("custom") or ()
+        options["custom"] = [*(named if isinstance(named, (list, tuple)) else [named]), sys.modules]
+        self.net = _Engine(network_file, stored, device or device_name(network_file), keep="all", **options)
         self.net.reshape()  # raises an error that names a missing input size
         self.perf = self.net.perf
-        self._graph = graph = self.net.graph
+        graph, shapes = with_losses(self.net)
+        self._graph = graph
+        self._labels = [b for b in graph.inputs if b not in self.net.inputs]
         self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
-        shapes = self.net.shapes
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
         self.layer_dict = OrderedDict((v.name, v) for v in self.layers)
-        self.inputs, self.outputs = self.net.inputs, self.net.outputs
+        self.inputs, self.outputs = self.net.inputs, list(graph.outputs)
         self.bottom_names = OrderedDict((v.name, [self._names[b] for b in v.bottoms]) for v in graph.layers)
         self.top_names = OrderedDict((v.name, [self._names[t] for t in v.tops]) for v in graph.layers)
         self._sized: tuple[Any, dict[str, Shape]] = (None, {})
         self._asked = False
         self._states: dict[str, tuple[Array, ...]] = {}  # of recurrent layers, after the last pass
+        if weights is not None and stored is None:
+            self.load_hdf5(weights)
 
     @property
     def params(self) -> OrderedDict[str, list[Blob]]:
@@ -108,6 +118,10 @@ class Net:
     @property
     def _layer_names(self) -> list[str]:
         return [layer.name for layer in self.layers]
+
+    @property
+    def _blob_names(self) -> list[str]:
+        return list(self.blobs)
 
     # -- running
 
@@ -169,6 +183,7 @@ class Net:
 
     def reshape(self) -> None:
         """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
+        self._size_labels()
         if self.net.overlay is None:
             self._resize(self._graph.layers)
             return
@@ -179,7 +194,10 @@ class Net:
     # -- trained parameters
 
     def copy_from(self, weights: str | Path) -> None:
-        """Load the parameters of a caffemodel by layer name; layers that it lacks keep theirs."""
+        """Load the parameters of a caffemodel, or of an .h5 file, by layer name; layers that it lacks keep theirs."""
+        if str(weights).endswith(".h5"):
+            self.load_hdf5(weights)
+            return
         stored = Weights(weights)
         self._take_params(asked=True)
         kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
@@ -213,6 +231,26 @@ class Net:
         rows = ((v.name, v.type, [b.data for b in v.blobs]) for v in self.layers)
         write_caffemodel(path, self._graph.name, rows)
 
+    def save_hdf5(self, path: str | Path, write_diff: bool = False) -> None:
+        """Write the parameters as Caffe's HDF5 file. Raises UsageError for gradients, and without h5py."""
+        if write_diff:
+            raise UsageError("chai computes no gradients: an HDF5 file has none")
+        hdf5.write(path, ((name, [b.data for b in blobs]) for name, blobs in self.params.items()))
+
+    def load_hdf5(self, path: str | Path) -> None:
+        """Load the parameters of an HDF5 file by layer name; layers that it lacks keep theirs.
+
+        Raises ParseError for a file that is none, ModelError for parameters of other shapes, UsageError without h5py.
+        """
+        params = self.params
+        for name, arrays in hdf5.read(path, params).items():
+            blobs = params[name]
+            if [a.shape for a in arrays] != [b.shape for b in blobs]:
+                found, mine = ([show(b.shape) for b in v] for v in (arrays, blobs))
+                raise ModelError(f"layer {name!r}: its parameters are {found} in {path}, expected {mine}", layer=name)
+            for blob, array in zip(blobs, arrays):
+                blob.data[...] = array
+
     def __repr__(self) -> str:
         return repr(self.net).replace("<chai.Net", "<chai.pycaffe.Net")
 
@@ -231,12 +269,20 @@ class Net:
         return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
 
     def _check_inputs(self, given: Mapping[str, Any]) -> None:
-        if set(given) != set(self.inputs):
+        if set(given).difference(self._labels) != set(self.inputs):
             raise UsageError(
                 f"the arrays given ({', '.join(given) or 'none'}) are not the net's inputs ({', '.join(self.inputs)})"
             )
 
+    def _size_labels(self) -> None:
+        """Give the labels the size of the batch, as Caffe's data layers do."""
+        for name in self._labels:
+            label = self.blobs[name]
+            if label.shape and label.shape[0] != self._batch:
+                label.reshape(self._batch, *label.shape[1:])
+
     def _feed(self, given: Mapping[str, Any]) -> None:
+        self._size_labels()
         if given:
             self._check_inputs(given)
         for name, values in given.items():
@@ -308,7 +354,9 @@ class Net:
         return tops
 
     def _run_on_overlay(self) -> None:
-        self.net.forward(**{name: self.blobs[name].data for name in self.inputs})
+        found = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
+        for name, value in found.items():
+            self.blobs[name].put(value)
         blobs = self.net.blobs
         for name in blobs:
             if (reason := blobs.missing(name)) is None:

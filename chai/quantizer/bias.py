@@ -29,7 +29,7 @@ def tuned(exact: Array, quantised: Array, format: Format, slope: float | None, m
     difference = (exact - quantised).mean(0, dtype=np.float64)
     unit = np.float32(1 / format.step)
     target = activated(exact, slope) * unit
-    low, high = map(np.float32, format.range)
+    low, high = (np.float32(code - format.zero) for code in format.range)
     best, least = np.zeros(len(difference)), np.full(len(difference), np.inf)
     for share in SHARES[method]:
         codes = activated(quantised + (share * difference).astype(np.float32), slope)

@@ -13,11 +13,11 @@ from ..fixed import Format, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
-from ..offload.formats import from_precision
+from ..offload.formats import from_precision, unsigned_blobs
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
-from .groups import Bits, Groups, groups, precision
+from .groups import Bits, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import best, candidates, fit
 from .recipe import Recipe
@@ -27,6 +27,7 @@ from .writeback import bias_owner, folded_in
 if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
+    from ..tasks.coarser import Coarser
 
 
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
@@ -47,6 +48,7 @@ class Built:
     ``factors``   divisors (C,) of each equalised blob's channels
     ``refused``   reason by layer, for layers that run on the host because their numbers do not fit
     ``chosen``    method by which each blob's format was chosen
+    ``coarser``   layers whose weights have coarser steps so that their sums fit the accumulator
     """
 
     recipe: Recipe
@@ -57,16 +59,21 @@ class Built:
     factors: dict[str, Array] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
+    coarser: dict[str, Coarser] = field(default_factory=dict)
 
     @property
     def cost(self) -> float:
         """Return the mean cost over images."""
         return float(self.costs.mean())
 
-    def clearly_worse(self, other: Built) -> bool:
-        """Return whether this costs more than ``other`` by more than the standard error of the difference."""
-        more = self.softened - other.softened
-        return bool(more.mean() > more.std(ddof=min(1, len(more) - 1)) / np.sqrt(len(more)))
+    def beats(self, other: Built, evidence: float) -> bool:
+        """Return whether this costs less than ``other``, by ``evidence`` standard errors of the difference.
+
+        A negative number allows it to cost more by as much.
+        """
+        gain = other.softened - self.softened
+        least = evidence * gain.std(ddof=min(1, len(gain) - 1)) / np.sqrt(len(gain))
+        return bool(gain.mean() >= least and (gain.mean() > 0 or evidence < 0))
 
 
 class Builder:
@@ -76,6 +83,7 @@ class Builder:
     ``original`` the graph of the prototxt
     ``placed``   layers that run on the overlay, except those in ``single``, whose precision_param sends them to the host
     ``wider``    width by layer, where it differs from ``bits``
+    ``signed``   whether all codes are signed, as in CHaiDNN
     """
 
     def __init__(
@@ -91,12 +99,16 @@ class Builder:
         seed: int = 0,
         tick: Callable[[], None] = lambda: None,
         single: Collection[str] = (),
+        signed: bool = False,
     ) -> None:
         self.graph, self.original, self.observed = graph, original, observed
         self.overlay, self.single = overlay, set(single)
         self.placed = set(placed) - self.single
         self.scheme, self.seed, self.tick = scheme, seed, tick
-        self.groups: Groups = groups(graph, self.placed, bits, wider)
+        on_host = {layer.name for layer in graph.layers} - self.placed
+        self.unsigned = frozenset[str]() if signed else unsigned_blobs(graph, overlay, on_host)
+        self.groups: Groups = groups(graph, self.placed, bits, wider, self.unsigned)
+        self.whole: Builder | None = None  # the builder that this is a fold of
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
         self._behind_fits: dict[tuple[int, str], Format] = {}
@@ -157,10 +169,8 @@ class Builder:
 
     def _fold(self, observed: Observed) -> Builder:
         fold = copy(self)
-        fold.observed, fold.folds = observed, []
-        fold._equalised = {0.0: (self.graph, observed, {})}
-        # ranges come from all images, so both halves share them; equalised networks differ
-        fold._fitted = {key: cached for key, cached in self._fitted.items() if not key[0]}
+        fold.observed, fold.folds, fold.whole = observed, [], self
+        fold._equalised, fold._fitted = {0.0: (self.graph, observed, {})}, {}
         fold._thresholds = {key: cached for key, cached in self._thresholds.items() if not key[0]}
         return fold
 
@@ -172,6 +182,11 @@ class Builder:
         """Return the network, its costs per batch, and its costs per batch at temperature SOFT."""
         graph, formats, chosen = self.formatted(recipe)
         _, observed, factors = self.equalised(recipe.equalise)
+        coarser = {}
+        for layer, bits in ((layer, self.groups.weights.get(layer.name)) for layer in graph.layers):
+            source = formats[layer.bottoms[0]] if bits else None
+            if bits and source and layer.precision is not None and layer.precision.quant_type != SINGLE:
+                coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
@@ -181,6 +196,7 @@ class Builder:
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
+        built.coarser = {name: found for name, found in coarser.items() if found and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
     def formatted(self, recipe: Recipe) -> tuple[Graph, dict[str, Format], dict[str, str]]:
@@ -193,7 +209,7 @@ class Builder:
         formats, chosen = self._formats(recipe, graph, observed)
         for layer in graph.layers:
             layer.precision = self._precision(graph, layer, formats, recipe)
-        return graph, from_precision(graph), chosen
+        return graph, from_precision(graph, self.unsigned), chosen
 
     def judge(self, states: list[State], reference: list[dict[str, Array]], temperature: float = 1.0) -> list[Array]:
         """Return the cost of each image (N,), batch by batch."""
@@ -216,6 +232,8 @@ class Builder:
     # -- formats of blobs
 
     def _formats(self, recipe: Recipe, graph: Graph, observed: Observed) -> tuple[dict[str, Format], dict[str, str]]:
+        if self.whole is not None and not recipe.equalise:
+            return self.whole._formats(recipe, graph, self.whole.observed)  # ranges come from all images
         key = recipe.equalise, recipe.ranges
         if key not in self._fitted:
             found: dict[str, Format] = {}
@@ -234,7 +252,7 @@ class Builder:
         return self._fitted[key]
 
     def _fit(self, group: str, method: str, graph: Graph, observed: Observed) -> tuple[Format, str]:
-        bits = self.groups.bits[group]
+        bits, unsigned = self.groups.bits[group], group in self.groups.unsigned
         members = [b for b, g in self.groups.of.items() if g == group]
         blobs = self.groups.read.get(group, members)
         own = {layer.name: layer for layer in graph.layers}
@@ -244,10 +262,12 @@ class Builder:
             key = id(observed), group  # observed values do not depend on the recipe
             if key not in self._behind_fits:
                 largest = max(map(observed.greatest, blobs))
-                self._behind_fits[key] = self._behind(readers, observed, largest, bits)
+                self._behind_fits[key] = self._behind(
+                    readers, observed, candidates(largest, bits, self.scheme, unsigned)
+                )
             return self._behind_fits[key], f"error behind {readers[0].type}"
         method = "mse" if method == "behind" else method
-        return fit(observed.histogram(blobs), method, bits, self.scheme), method
+        return fit(observed.histogram(blobs), method, bits, self.scheme, unsigned), method
 
     def _readers(self, group: str) -> list[Layer]:
         """Return the layers that compute with a group's blobs; none if the group holds an output."""
@@ -256,7 +276,7 @@ class Builder:
             return []
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
-    def _behind(self, layers: list[Layer], observed: Observed, largest: float, bits: int) -> Format:
+    def _behind(self, layers: list[Layer], observed: Observed, formats: list[Format]) -> Format:
         """Return the format of a blob with the least squared error at the outputs of ``layers``.
 
         The errors are relative to the energy of each output.
@@ -275,7 +295,6 @@ class Builder:
         def errors(formats: list[Format]) -> Array:
             return np.array([error(f) for f in formats])
 
-        formats = candidates(largest, bits, self.scheme)
         middle = 3 * int(np.argmin(errors(formats[::3])))  # running a layer is slow: coarse steps first
         return best(formats[max(0, middle - 2) : middle + 3], errors)
 
@@ -299,6 +318,20 @@ class Builder:
             choose = weights.one_fraction if self.scheme == "DynamicFixed" else weights.thresholds
             self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
         return self._thresholds[key]
+
+    def own_steps(self, layer: Layer, source: Format, recipe: Recipe) -> Array:
+        """Return the step of each output channel's weights, as its precision_param and the weights have it."""
+        p = layer.precision
+        assert p is not None
+        bits = self.groups.weights[layer.name]
+        if p.quant_type == "DynamicFixed":
+            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
+            format = format or weights.one_fraction(layer.blobs[0], recipe.weights, bits)
+            return weight_steps(layer.blobs[0], format, None, source.step)
+        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
+        if layer.name in self.folded:
+            thresholds = weights.thresholds(layer.blobs[0], recipe.weights, bits)
+        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
 
 def _images(value: Array) -> int:
@@ -364,22 +397,15 @@ class _Fitting:
             codes = state.code(layer.bottoms[0])
             size = window.sizes(codes.shape[2:])
             at = places(layer, size, len(codes), number, self.builder.seed)
-            parts.append(patches(codes, window, group, size, at))
+            steps = codes.astype(np.int16) - self.formats[layer.bottoms[0]].zero
+            parts.append(patches(steps, window, group, size, at))
         return np.concatenate(parts, 1)
 
     def _steps(self, layer: Layer, source: Format) -> Array:
         """Return the step of each output channel's weights, as lowering computes them."""
-        p = layer.precision
-        assert p is not None
-        bits = self.builder.groups.weights[layer.name]
-        if p.quant_type == "DynamicFixed":
-            format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
-            format = format or weights.one_fraction(layer.blobs[0], self.recipe.weights, bits)
-            return weight_steps(layer.blobs[0], format, None, source.step)
-        thresholds = np.array(p.th_params, np.float32) if p.th_params else None
-        if layer.name in self.builder.folded:
-            thresholds = weights.thresholds(layer.blobs[0], self.recipe.weights, bits)
-        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+        assert layer.precision is not None
+        steps, bits = self.builder.own_steps(layer, source, self.recipe), self.builder.groups.weights[layer.name]
+        return fitting(layer, steps, source, layer.precision.quant_type, bits).steps
 
     def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
         """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""

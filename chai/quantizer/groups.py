@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from ..fixed import Format
+from ..fixed import Format, quantize_weights
 from ..graph import Graph, Layer
 from ..graph.params import Precision
+from ..offload.partition import only_scores
+from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ class Groups:
     ``of``       group of each blob, named by one of its blobs
     ``read``     blobs of each group that a layer computes with: they determine the format
     ``bits``     width of each group's codes
+    ``unsigned`` groups with unsigned codes
     ``weights``  width of the weights of each convolution on the overlay
     """
 
@@ -39,16 +44,25 @@ class Groups:
     read: dict[str, list[str]] = field(default_factory=dict)
     bits: dict[str, int] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
+    unsigned: set[str] = field(default_factory=set)
 
 
-def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str, int] | None = None) -> Groups:
+def groups(
+    graph: Graph,
+    placed: Collection[str],
+    bits: Bits,
+    wider: Mapping[str, int] | None = None,
+    unsigned: Collection[str] = (),
+) -> Groups:
     """Return the groups of a rewritten graph whose layers ``placed`` run on the overlay.
 
     Three widths are used unchanged: of the network's inputs, of weights, of all other blobs. A single width of 6 applies
     only to operands of the multipliers: blobs that no convolution on the overlay reads, and the first layer (inputs and
     weights), keep 8 at no cost. ``wider`` sets the width of a layer's weights and of its input.
+    A group is unsigned if all its blobs are in ``unsigned``.
     """
     result = Groups(_tied(graph, placed))
+    result.unsigned = {*result.of.values()} - {group for blob, group in result.of.items() if blob not in unsigned}
     exact = isinstance(bits, tuple)
     of_inputs, of_weights, of_blobs = bits if isinstance(bits, tuple) else (8, bits, bits)
     narrow: set[str] = set()
@@ -76,22 +90,8 @@ def groups(graph: Graph, placed: Collection[str], bits: Bits, wider: Mapping[str
 
 
 def scores(graph: Graph, placed: Collection[str]) -> set[str]:
-    """Return the average pools on the overlay that only a Softmax or the caller reads.
-
-    They hold the class scores, for which 8 bits leave a few dozen distinct values. Computing such a small layer in float32
-    on the host costs little.
-    """
-    read: dict[str, list[Layer]] = {}
-    for layer in graph.layers:
-        for blob in layer.bottoms:
-            read.setdefault(blob, []).append(layer)
-    return {
-        layer.name
-        for layer in graph.layers
-        if layer.name in placed
-        and layer.averages
-        and all(reader.decision == "softmax" for reader in read.get(layer.tops[0], []))
-    }
+    """Return the average pools on the overlay that hold class scores."""
+    return {x.name for x in graph.layers if x.name in placed and x.averages and only_scores(graph, x)}
 
 
 def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
@@ -111,6 +111,30 @@ def _tied(graph: Graph, placed: Collection[str]) -> dict[str, str]:
     return {b: tied.root(b) for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
 
 
+def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) -> Sums:
+    """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
+    bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
+    largest = (1 << (bits - 1)) - 1
+    return fitted(layer.blobs[0], bias, steps, source, FACTORS[scheme], largest, partial(quantize_weights, bits=bits))
+
+
+def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser | None:
+    """Write coarser thresholds into a layer's precision_param where sums could overflow the accumulator.
+
+    ``steps`` (M,) are those of its weights so far. Thresholds that are not written, as in DynamicFixed, follow from the
+    weights when the layer is lowered.
+    """
+    p = layer.precision
+    if p is None or not source.step:
+        return None
+    found = fitting(layer, steps, source, p.quant_type, bits)
+    if found.coarser is not None and p.th_params:
+        thresholds = (found.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
+        thresholds = np.where(found.steps == steps, np.array(p.th_params, np.float32), thresholds)
+        layer.precision = replace(p, th_params=tuple(map(float, thresholds)))
+    return found.coarser
+
+
 def precision(
     graph: Graph, layer: Layer, formats: Mapping[str, Format], bits: int | None, weights: Format | Array | None
 ) -> Precision:
@@ -118,6 +142,7 @@ def precision(
     read = next((b for b in layer.bottoms if b in graph.inputs), layer.bottoms[0])
     source, target = formats[read], formats[layer.tops[0]]
     param = Precision(target.scheme, source.bits, target.bits, bits)
+    param = replace(param, chai_unsigned_in=source.unsigned, chai_unsigned_out=target.unsigned)
     if target.scheme == "Xilinx":
         thresholds = () if weights is None else tuple(map(float, weights))  # type: ignore[arg-type]
         return replace(param, th_layer_in=source.value, th_layer_out=target.value, th_params=thresholds)

@@ -112,25 +112,25 @@ def squared_error(seen: Histogram, steps: Array, low: int, high: int) -> Array:
     return total
 
 
-def least_error(seen: Histogram, bits: int, scheme: str) -> Format:
+def least_error(seen: Histogram, bits: int, scheme: str, unsigned: bool = False) -> Format:
     """Return the format with the least squared error.
 
     Candidates are thresholds down to a fourteenth of the largest value, or six fraction lengths.
     """
-    return best(candidates(seen.largest, bits, scheme), lambda formats: _errors(seen, formats))
+    return best(candidates(seen.largest, bits, scheme, unsigned), lambda formats: _errors(seen, formats))
 
 
 def _errors(seen: Histogram, formats: list[Format]) -> Array:
-    low, high = formats[0].range
+    low, high = (code - formats[0].zero for code in formats[0].range)
     return squared_error(seen, np.array([f.step for f in formats]), low, high)
 
 
-def candidates(largest: float, bits: int, scheme: str) -> list[Format]:
+def candidates(largest: float, bits: int, scheme: str, unsigned: bool = False) -> list[Format]:
     """Return candidate formats for values up to ``largest``, first the one that covers them all."""
-    first = covering(largest, bits, scheme)
+    first = covering(largest, bits, scheme, unsigned)
     if scheme == "Xilinx":
-        return [_threshold(largest * 0.96**i, bits) for i in range(64)] if largest else [first]
-    return [_fraction(first.value + i, bits) for i in range(6)]
+        return [_threshold(largest * 0.96**i, bits, unsigned) for i in range(64)] if largest else [first]
+    return [_fraction(first.value + i, bits, unsigned) for i in range(6)]
 
 
 def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Format:
@@ -139,29 +139,30 @@ def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Form
     if coarse.scheme == "DynamicFixed" or len(formats) == 1:
         return coarse
     most = formats[0].value
-    near = [_threshold(min(most, coarse.value * (1 + 0.01 * i)), coarse.bits) for i in (0, -3, -2, -1, 1, 2, 3)]
+    shares = (1 + 0.01 * i for i in (0, -3, -2, -1, 1, 2, 3))
+    near = [_threshold(min(most, coarse.value * share), coarse.bits, coarse.unsigned) for share in shares]
     return near[int(np.argmin(errors(near)))]
 
 
-def percentile(seen: Histogram, share: float, bits: int, scheme: str) -> Format:
+def percentile(seen: Histogram, share: float, bits: int, scheme: str, unsigned: bool = False) -> Format:
     """Return the format that covers the smallest ``share`` of all values, zeros included."""
     below = seen.cumulative(np.linspace(0, seen.span, BINS + 1)) + seen.zeros
     at = float(np.interp(share * below[-1], below, np.linspace(0, seen.span, BINS + 1))) if seen.span else 0.0
-    return covering(min(at, seen.largest) or seen.largest, bits, scheme)
+    return covering(min(at, seen.largest) or seen.largest, bits, scheme, unsigned)
 
 
-def least_divergence(seen: Histogram, bits: int, scheme: str) -> Format:
+def least_divergence(seen: Histogram, bits: int, scheme: str, unsigned: bool = False) -> Format:
     """Return TensorRT's threshold: the cut of a 2048-bin histogram with the least KL divergence after quantisation."""
     if not seen.span:
-        return covering(0.0, bits, scheme)
-    levels = 1 << (bits - 1)
+        return covering(0.0, bits, scheme, unsigned)
+    levels = 1 << (bits if unsigned else bits - 1)
     whole = np.diff(seen.cumulative(np.linspace(0, seen.largest * (1 + 1e-7), KL_BINS + 1)))
     cuts = [*range(levels, KL_BINS, 16), KL_BINS]
     cut = min(cuts, key=lambda i: divergence(whole, i, levels))
     threshold = seen.largest * cut / KL_BINS
     if scheme == "Xilinx":
-        return _threshold(threshold, bits)
-    return _fraction(floor(log2((levels - 1) / threshold) + 0.5), bits)
+        return _threshold(threshold, bits, unsigned)
+    return _fraction(floor(log2((levels - 1) / threshold) + 0.5), bits, unsigned)
 
 
 def divergence(whole: Array, cut: int, levels: int) -> float:
@@ -184,24 +185,25 @@ def divergence(whole: Array, cut: int, levels: int) -> float:
     return float((p[some] * np.log(p[some] / np.maximum(q[some], 1e-12))).sum())
 
 
-METHODS: dict[str, Callable[[Histogram, int, str], Format]] = {
-    "max": lambda seen, bits, scheme: covering(seen.largest, bits, scheme),
-    "percentile": lambda seen, bits, scheme: percentile(seen, 0.9999, bits, scheme),
+METHODS: dict[str, Callable[[Histogram, int, str, bool], Format]] = {
+    "max": lambda seen, bits, scheme, unsigned: covering(seen.largest, bits, scheme, unsigned),
+    "percentile": lambda seen, bits, scheme, unsigned: percentile(seen, 0.9999, bits, scheme, unsigned),
     "mse": least_error,
     "kl": least_divergence,
 }
 
 
-def fit(seen: Histogram, method: str, bits: int, scheme: str) -> Format:
+def fit(seen: Histogram, method: str, bits: int, scheme: str, unsigned: bool = False) -> Format:
     """Return a blob's format by a method of METHODS, within the limits of a precision_param."""
-    format = METHODS[method](seen, bits, scheme)
-    return _threshold(format.value, bits) if scheme == "Xilinx" else _fraction(format.value, bits)
+    format = METHODS[method](seen, bits, scheme, unsigned)
+    return (_threshold if scheme == "Xilinx" else _fraction)(format.value, bits, unsigned)
 
 
-def _threshold(value: float, bits: int) -> Format:
+def _threshold(value: float, bits: int, unsigned: bool) -> Format:
     low, high = THRESHOLDS
-    return Format("Xilinx", bits, float(np.float32(min(max(value, low), high) if isfinite(value) else high)))
+    threshold = float(np.float32(min(max(value, low), high) if isfinite(value) else high))
+    return Format("Xilinx", bits, threshold, unsigned)
 
 
-def _fraction(value: float, bits: int) -> Format:
-    return Format("DynamicFixed", bits, min(max(int(value), FRACTIONS[0]), FRACTIONS[1]))
+def _fraction(value: float, bits: int, unsigned: bool) -> Format:
+    return Format("DynamicFixed", bits, min(max(int(value), FRACTIONS[0]), FRACTIONS[1]), unsigned)

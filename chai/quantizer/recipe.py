@@ -47,21 +47,22 @@ PLAIN = Recipe("max", "max")
 
 @dataclass(frozen=True)
 class Stage:
-    """Changes to the best recipe so far, each tried separately and kept if it is clearly better.
+    """Changes to the best recipe so far, each tried separately.
 
-    ``trusted``  keep such a change unless it is clearly worse on the calibration images: it reduces errors measured on
-                 thousands of values, for which the outputs of a few images are too noisy a measure
+    ``evidence``  standard errors by which a change must cost less on the calibration images to be kept. 1 if many are
+                  tried, of which one would look better by luck; 0 for one that is known to help; negative, so that it
+                  may even cost more, for one that reduces errors measured on thousands of values
     """
 
     changes: tuple[dict[str, Any], ...]
-    trusted: bool = False
+    evidence: float = 1.0
 
 
 START = Stage(({"ranges": "behind", "weights": "mse"},))
 RANGES = Stage(({"ranges": "kl"},))
 MAXIMA = Stage(({"weights": "max"},))
-TOGETHER = Stage(({"rounding": "compensated"},), trusted=True)
-TUNED = Stage(({"bias": "tuned"},))
+TOGETHER = Stage(({"rounding": "compensated"},), evidence=-1.0)
+TUNED = Stage(({"bias": "tuned"},), evidence=0.0)
 EQUALISED = Stage(({"equalise": 0.5},))
 # Cheap stages come first, so that the expensive ones start from a good recipe. The benefit of tuned biases and equalised
 # channels depends on network and scheme, and can be judged only after the weights are rounded jointly.
@@ -73,7 +74,8 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
         Stage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),
         MAXIMA,
         TOGETHER,
-        Stage(({"bias": "tuned"}, {"bias": "mean"})),
+        TUNED,
+        Stage(({"bias": "mean"},)),
         Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7))),
         Stage(tuple({"ranges": method} for method in ("behind", "kl", "mse"))),
         Stage(({"weights": "max"}, {"weights": "mse"})),

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..evaluate.compare import Report, compare
 from ..net import Net
+from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.table import Table, floored
 from .search import Result
 
@@ -48,6 +49,7 @@ class Verdict:
             "cost_alone": r.costs,
             "widened": r.widened,
             "on_host_because": built.refused,
+            "coarser": as_json(built.coarser),
             "seconds": r.seconds,
             "seconds_float": r.observing,
             "prototxt": str(r.prototxt),
@@ -69,6 +71,8 @@ class Verdict:
             sentences.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
         if self.dearest:
             sentences.append("cost most: " + ", ".join(f"{name} ({cost:.2g})" for name, cost in self.dearest))
+        if built.coarser:
+            sentences.append(f"{SENTENCE}: {', '.join(listed(built.coarser))}")
         sentences += [f"{name} runs on the host: {reason}" for name, reason in built.refused.items()]
         return sentences
 

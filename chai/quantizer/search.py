@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from ..errors import UsageError
 from ..net import Net
@@ -98,7 +100,8 @@ def quantize(
                  and weights are fitted on ``inputs``
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
     ``wider``    {layer: 8 or 6}: width of that layer's weights and input
-    ``chaidnn``  write only what CHaiDNN itself reads: class scores from average pools then have 8 bits, else float32
+    ``chaidnn``  write only what CHaiDNN itself reads: signed codes alone, and 8 bits for class scores from average pools,
+                 which are float32 otherwise
     ``recipe``   use this recipe instead of a search
     ``journal``  file that stores the costs of recipes: the same call resumes after an interruption; ``restart``
                  discards it
@@ -111,7 +114,7 @@ def quantize(
     started = monotonic()
     output = Path(output)
     _check(output, prototxt, caffemodel, effort, bits, budget)
-    with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net:
+    with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net, ExitStack() as stack:
         check_form(net.graph.path)
         batches = batches_of((_named(net, b) for b in inputs), limit)
         first = next(batches, None)
@@ -127,13 +130,17 @@ def quantize(
             seen = observe(graph, (_named(net, b) for b in views), seed, 0, VIEWS * READ_IMAGES)
             observed = ranged(observed, seen)
         observing = monotonic() - started
+        # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
+        stack.enter_context(threadpool_limits(1, "blas"))
         target = net.overlay
         assert target is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))
         single = set() if chaidnn else scores(graph, placed)
 
         def builder_of(bits: Bits, wider: Mapping[str, int]) -> Builder:
-            return Builder(graph, net.graph, observed, target, placed, bits, scheme, wider, seed, progress.tick, single)
+            return Builder(
+                *(graph, net.graph, observed, target, placed, bits, scheme, wider, seed, progress.tick, single, chaidnn)
+            )
 
         wider = dict(wider or {})
         builder = builder_of(6 if bits == "mixed" else bits, wider)
@@ -150,13 +157,12 @@ def quantize(
             "wider": wider,
             "seed": seed,
             "overlay": target.name,
+            "chaidnn": chaidnn,
         }
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
-            found, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
-        if not found.formats:  # only judged so far
-            progress.begin(str(found.recipe))
-            found = builder.build(found.recipe)
+            kept, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
+        found = _built(builder, kept, plain, progress)
         note = f"{spelled(bits)}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
         costs = alone.of_layers(builder, found) if effort != "fast" else {}
         weights = save(output, net.graph, found.graph, note)
@@ -195,10 +201,10 @@ def _named(net: Net, batch: Any) -> Batch:
 
 def _search(
     builder: Builder, only: Recipe | None, stages: Sequence[Stage], progress: _Progress, journal: Known
-) -> tuple[Built, list[tuple[Recipe, float]], float]:
-    """Return the best network, every recipe tried with its cost, and the cost of plain maxima.
+) -> tuple[list[Built], list[tuple[Recipe, float]], float]:
+    """Return the best networks in the order found, every recipe tried with its cost, and the cost of plain maxima.
 
-    A network that was only judged, or whose costs came from the journal, was not built: it has no formats.
+    Networks that were only judged, or whose costs came from the journal, were not built: they have no formats.
     """
     tried: dict[Recipe, float] = {}
 
@@ -214,19 +220,40 @@ def _search(
         log.info("%s: cost %.6g", recipe, built.cost)
         return built
 
-    best = attempt(PLAIN)
+    kept = [attempt(PLAIN)]
     if only is not None:
-        best = attempt(only) if only != PLAIN else best
-        return best, list(tried.items()), tried[PLAIN]
+        kept = [attempt(only)] if only != PLAIN else kept
+        return kept, list(tried.items()), tried[PLAIN]
     for stage in stages:
-        base = best.recipe
+        base = kept[-1].recipe
         for recipe in changed(base, stage):
             if recipe not in tried:
-                built = attempt(recipe, best)
-                # among many recipes one always looks better on a few images: require more than chance
-                kept = not built.clearly_worse(best) if stage.trusted else best.clearly_worse(built)
-                best = built if kept else best
-    return best, list(tried.items()), tried[PLAIN]
+                built = attempt(recipe, kept[-1])
+                if built.beats(kept[-1], stage.evidence):
+                    kept.append(built)
+    return kept, list(tried.items()), tried[PLAIN]
+
+
+def _built(builder: Builder, kept: list[Built], plain: float, progress: _Progress) -> Built:
+    """Return the last network that costs no more than plain maxima, neither judged nor once it is fitted on all images.
+
+    The first one, plain maxima or the only recipe, is returned if there is no other.
+    """
+    for judged in reversed(kept[1:]):
+        if judged.cost <= plain:
+            built = _finished(builder, judged, progress)
+            if built.cost <= plain:
+                return built
+            log.info("%s: cost %.6g when fitted on all images, more than plain maxima", built.recipe, built.cost)
+    return _finished(builder, kept[0], progress)
+
+
+def _finished(builder: Builder, judged: Built, progress: _Progress) -> Built:
+    """Return the network of a recipe that may only have been judged."""
+    if judged.formats:
+        return judged
+    progress.begin(str(judged.recipe))
+    return builder.build(judged.recipe)
 
 
 class _Progress:

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
 from .. import devices
-from ..blob import Shape
+from ..blob import Shape, on_device
 from ..devices.base import Program, Work
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
@@ -29,7 +27,6 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
-    from ..tasks import Task
 
 Batch = Mapping[str, "Array"]
 
@@ -43,14 +40,22 @@ class State:
     host: dict[str, Array]
     codes: dict[str, Array] = field(default_factory=dict)
 
+    @property
+    def device_shapes(self) -> dict[str, Shape]:
+        """Shapes of all blobs as a device has them."""
+        return {blob: on_device(shape) for blob, shape in self.shapes.items()}
+
     def value(self, blob: str) -> Array:
         """Return a blob in float32, as a host layer would get it."""
-        return self.host[blob] if blob in self.host else self.formats[blob].dequantize(self.codes[blob])
+        if blob in self.host:
+            return self.host[blob]
+        return self.formats[blob].dequantize(self.codes[blob]).reshape(self.shapes[blob])
 
     def code(self, blob: str) -> Array:
         """Return a blob as codes, as a Task would get it."""
         if blob not in self.codes:
-            self.codes[blob] = pack(self.host[blob], self.formats[blob])
+            codes = pack(self.host[blob], self.formats[blob])
+            self.codes[blob] = codes.reshape(on_device(codes.shape))
         return self.codes[blob]
 
     def drop(self, blobs: Iterable[str]) -> None:
@@ -111,8 +116,7 @@ class Emulation:
         weights and precision_param.
         """
         states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
-        # BLAS threads of several batches would only wait for each other
-        with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
+        with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
             for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
                 if not layer.source:
                     if before is not None:
@@ -126,37 +130,39 @@ class Emulation:
 
     def step(self, layer: Layer, states: Sequence[State], every: Callable[..., Iterable[None]] = map) -> None:
         """Run one layer on all batches. Tasks are run by ``every``: map, or an executor's."""
-        tasks = self._tasks(layer, states[0]) if layer.name in self.placed else None
-        if tasks is not None:
-            run = partial(self._on_device, layer, self._programs(layer, tasks, states))
-            for _ in every(run, states):
+        programs = self._programs(layer, states) if layer.name in self.placed else None
+        if programs is not None:
+            for _ in every(partial(self._on_device, layer, programs), states):
                 pass
             return
         for state in states:
             self._on_host(layer, state)
 
-    def _programs(self, layer: Layer, tasks: list[Task], states: Sequence[State]) -> dict[tuple[Shape, ...], Program]:
-        """Return a program for each size of the layer's inputs: batches differ at most at the end."""
-        sizes = {tuple(state.shapes[b] for b in layer.bottoms): state.shapes for state in states}
-        return {size: self.device.compile(Work(self.overlay, tasks, shapes)) for size, shapes in sizes.items()}
+    def _programs(self, layer: Layer, states: Sequence[State]) -> dict[tuple[Shape, ...], Program] | None:
+        """Return a program for each size of the layer's inputs, or None if one of them does not fit the overlay."""
+        programs: dict[tuple[Shape, ...], Program] = {}
+        for state in states:
+            size = tuple(state.shapes[b] for b in layer.bottoms)
+            if size not in programs:
+                try:
+                    tasks = layer.lower(Target(self.overlay, self.formats, state.device_shapes))
+                except Unsupported as reason:
+                    self.refused[layer.name] = str(reason)
+                    return None
+                programs[size] = self.device.compile(Work(self.overlay, tasks, state.device_shapes))
+        return programs
 
     def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: State) -> None:
         blobs = {b: state.code(b) for b in layer.bottoms}
         programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
         state.codes.update((t, blobs[t]) for t in layer.tops)
 
-    def _tasks(self, layer: Layer, state: State) -> list[Task] | None:
-        try:
-            return layer.lower(Target(self.overlay, self.formats, state.shapes))
-        except Unsupported as reason:
-            self.refused[layer.name] = str(reason)
-            return None
-
     def _on_host(self, layer: Layer, state: State) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
         coded = coded and layer.takes_codes(tuple(state.shapes[b] for b in layer.bottoms))
-        bottoms = [state.codes[b] if coded else state.value(b) for b in layer.bottoms]
+        bottoms = [state.codes[b].reshape(state.shapes[b]) if coded else state.value(b) for b in layer.bottoms]
         with np.errstate(all="ignore"):
             compute = layer.on_codes(state.shapes, self.formats) if coded else None
             tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
+        tops = tuple(t.reshape(on_device(t.shape)) if coded else t for t in tops)
         (state.codes if coded else state.host).update(zip(layer.tops, tops))

@@ -169,6 +169,8 @@ def fields(p: Precision) -> list[str]:
     for name in ("th_layer_in", "th_layer_out"):
         value = getattr(p, name)
         lines += [] if value is None else [f"{name}: {_number(value)}"]
+    for name in ("chai_unsigned_in", "chai_unsigned_out"):
+        lines += [f"{name}: true"] if getattr(p, name) else []
     if p.th_params:
         lines.append(f"th_params: [{', '.join(map(_number, p.th_params))}]")
     return lines

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..blob import show
 from ..fixed import Format
 from ..graph import Graph
-from ..offload.formats import from_precision, given
+from ..offload.formats import from_precision, given, unsigned_blobs
 from ..offload.schedule import DeviceStep
 from ..plugins import CustomLayer
 from ..util import html
@@ -108,7 +108,9 @@ def known_formats(net: Network) -> Mapping[str, Format] | None:
     """Return the final formats by blob; None while they are not measured."""
     if not (net.calibrated or given(net.offload.graph)):
         return None  # a schedule for display only has placeholders
-    return net.offload.formats or from_precision(net.offload.graph)
+    offload = net.offload
+    unsigned = unsigned_blobs(offload.graph, offload.overlay, offload.partition.reasons)
+    return offload.formats or from_precision(offload.graph, unsigned)
 
 
 def table(net: Network) -> Table:
@@ -205,10 +207,11 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
     """Return cycles and multiply-accumulates of Tasks, by the first layer of each."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
+    shapes = offload.plan.device_shapes
     for step in offload.schedule.steps:
         for task in step.tasks if isinstance(step, DeviceStep) else ():
-            times[task.origin[0]] += task.cycles(offload.overlay, offload.shapes)
-            products[task.origin[0]] += task.macs(*(offload.shapes[b] for b in task.inputs))
+            times[task.origin[0]] += task.cycles(offload.overlay, shapes)
+            products[task.origin[0]] += task.macs(*(shapes[b] for b in task.inputs))
     return times, products
 
 
@@ -223,6 +226,6 @@ def _format(formats: Mapping[str, Format] | None, layer: Layer, where: str, pack
 
 def _not_obeyed(graph: Graph, layer: Layer, formats: Mapping[str, Format]) -> str | None:
     wanted = layer.precision.side("in") if layer.precision is not None else None
-    if wanted is None or Format(*wanted) == formats[graph.layer(layer.name).bottoms[0]]:
-        return None
+    if wanted is None or Format(*wanted).signed == formats[graph.layer(layer.name).bottoms[0]].signed:
+        return None  # the same range, whatever the signs
     return str(Format(*wanted))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import show
 from ..errors import UsageError
@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
     from ..blob import Array
     from ..graph import Graph
+    from .perf import PerfInfo
+
+
+class Pass(NamedTuple):
+    """A finished pass: its kept blobs by id, and its times."""
+
+    values: Mapping[str, Array]
+    perf: PerfInfo
 
 
 class Blobs(Mapping[str, "Array"]):

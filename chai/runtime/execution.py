@@ -13,7 +13,7 @@ from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import codes_of
+from ..blob import codes_of, on_device
 from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
@@ -88,6 +88,7 @@ class Execution:
         self.folded = folded
         self.device = device
         self.graph, self.shapes, self.overlay = plan.graph, plan.shapes, plan.overlay
+        self._device_shapes = plan.device_shapes
         self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
         self._programs: dict[tuple[int, tuple[str, ...]], list[Program]] = {}
         self._compiling = threading.Lock()
@@ -126,7 +127,8 @@ class Execution:
 
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
         """Return the Work to compile for a step: all Tasks together, or one each if every blob is checked or dumped."""
-        work = Work(self.overlay, step.tasks, self.shapes, self.schedule.views, step.inputs, step.outputs, step.chain)
+        shapes, views = self._device_shapes, self.schedule.views
+        work = Work(self.overlay, step.tasks, shapes, views, step.inputs, step.outputs, step.chain)
         if env().check or env().dump:
             return [
                 replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
@@ -228,7 +230,7 @@ class Execution:
             if blob in slot.host:
                 blobs[blob] = slot.host[blob]
             elif blob in slot.codes:
-                blobs[blob] = self.formats[blob].dequantize(slot.codes[blob])
+                blobs[blob] = self.formats[blob].dequantize(self._as_layer(blob, slot.codes[blob]))
         times = tuple(sorted(slot.times, key=lambda t: t.begin))
         total = slot.fed + sum(t.bytes for t in times)
         slot.timed((), begin)
@@ -239,7 +241,11 @@ class Execution:
         begin = perf_counter()
         ((_, source),), ((_, target),) = step.reads, step.writes
         values = slot.side(step.source)[source]
-        result = self._pack(step, values) if isinstance(step, Pack) else unpack(values, step.format)
+        if isinstance(step, Pack):
+            result = self._pack(step, values)
+            result = result.reshape(on_device(result.shape))
+        else:
+            result = unpack(self._as_layer(source, values), step.format)
         slot.side(step.target)[target] = result
         ms, at = (perf_counter() - begin) * 1000, (begin - slot.started) * 1000
         name = f"{step.type} {self.graph.caffe_name(step.blob)}"
@@ -258,8 +264,9 @@ class Execution:
     def _host(self, step: HostStep, slot: Slot) -> StepTime:
         layer, side = step.layer, slot.side(step.side)
         compute = layer.on_codes(self.shapes, self.formats) if step.codes else None
-        tops, timed = run_layer(layer, [side[b] for b in layer.bottoms], self.shapes, slot.started, compute)
-        side.update(zip(layer.tops, tops))
+        bottoms = [self._as_layer(b, side[b]) if step.codes else side[b] for b in layer.bottoms]
+        tops, timed = run_layer(layer, bottoms, self.shapes, slot.started, compute)
+        side.update((b, t.reshape(on_device(t.shape)) if step.codes else t) for b, t in zip(layer.tops, tops))
         return timed
 
     def _device(self, i: int, step: DeviceStep, programs: list[Program], slot: Slot) -> list[StepTime]:
@@ -295,7 +302,7 @@ class Execution:
             for top in layer.tops:
                 base = self.schedule.views[top].base if top in self.schedule.views else top
                 if top in codes or base in codes:  # a device that hides its memory has neither
-                    dump(top, layer.origin[0], self._codes(top, codes))
+                    dump(top, layer.origin[0], self._as_layer(top, self._codes(top, codes)))
 
     @cached_property
     def _rows(self) -> list[list[StepTime]]:
@@ -305,11 +312,16 @@ class Execution:
         ]
 
     def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
-        return codes_of(blob, codes, self.shapes, self.schedule.views)
+        return codes_of(blob, codes, self._device_shapes, self.schedule.views)
+
+    def _as_layer(self, blob: str, codes: Array) -> Array:
+        """Return codes in the shape that layers know."""
+        shape = self.shapes[blob]
+        return codes if codes.ndim == len(shape) else codes.reshape(shape)
 
     def _task(self, task: Task) -> StepTime:
-        macs = task.macs(*(self.shapes[b] for b in task.inputs))
-        written = prod(self.shapes[task.output])  # one byte per code
+        macs = task.macs(*(self._device_shapes[b] for b in task.inputs))
+        written = prod(self._device_shapes[task.output])  # one byte per code
         joint = task.output in self.schedule.shapes  # several layers as one Task
         parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
         together = [layer for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]

@@ -30,11 +30,17 @@ def feeds_of(graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[
         )
     feeds = {}
     for name, value in arrays.items():
-        array = np.asarray(value)
-        if array.dtype.kind not in "fiub":
-            raise UsageError(f"input {input_of(graph, network, name)!r}: expected numbers, found dtype {array.dtype}")
-        feeds[input_of(graph, network, name)] = np.asarray(array, np.float32, order="C")
+        blob = input_of(graph, network, name)
+        feeds[blob] = numbers(blob, value)
     return feeds
+
+
+def numbers(name: str, value: Any) -> Array:
+    """Return an input as C-contiguous float32 array. Raises UsageError if it does not hold numbers."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise UsageError(f"input {name!r}: expected numbers, found dtype {array.dtype}")
+    return np.asarray(array, np.float32, order="C")
 
 
 def input_of(graph: Graph, network: str, blob: str) -> str:

@@ -70,6 +70,12 @@ class Shared:
         """Raise UsageError if called from a layer of this network, which would deadlock."""
         held = inside()
         layer = next((x for x in self.graph.layers if x.turn in held), None) if held else None
+        if layer is not None and layer.turn.shared:
+            raise UsageError(
+                f"{layer.turn.shared} asks network {self.name} to run or to change, whose layer {layer.name!r} is another: "
+                "these run one at a time",
+                hint="a custom layer of chai may run other networks",
+            )
         if layer is not None:
             raise UsageError(
                 f"layer {layer.name!r} asks its own network, {self.name}, to run or to change while it is running",

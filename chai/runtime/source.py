@@ -158,6 +158,8 @@ class PrototxtSource:
         return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)
 
     def sized(self, sizes: Mapping[str, Shape]) -> dict[str, Shape]:
+        if not self._attached:
+            self._attach_free()
         shapes = infer_shapes(self.graph, sizes)
         if not self._attached:
             self._attach(shapes)
@@ -178,6 +180,12 @@ class PrototxtSource:
             layer.changed()
         return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
 
+    def _attach_free(self) -> None:
+        """Assign trained parameters to the layers that accept any: shapes of custom layers may depend on them."""
+        for layer in self.graph.layers:
+            if layer.free_weights and self.weights is not None:
+                layer.blobs = self.weights.blobs_of(layer) or layer.blobs
+
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Assign the trained parameters to the layers."""
         filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
@@ -185,8 +193,8 @@ class PrototxtSource:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             _check_size(layer.name, expected)
             stored = self.weights.blobs_of(layer) if self.weights is not None and layer.name not in filled else []
-            if stored:
-                layer.blobs = stored if layer.free_weights else [s.reshape(e) for s, e in zip(stored, expected)]
+            if stored and not layer.free_weights:
+                layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
                 self._random.append(layer.name)
                 layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
@@ -234,37 +242,40 @@ class PrototxtSource:
     def calibrate(
         self, shapes: Mapping[str, Shape], keep: Collection[str], feeds: Mapping[str, Array], asked: bool
     ) -> None:
-        from ..offload.formats import calibrated, given, ranges
+        from ..offload.formats import calibrated, from_precision, given, ranges, unsigned_blobs
 
         plan = self.execution(shapes, keep).plan
+        on_host = plan.partition.reasons
+        unsigned = unsigned_blobs(plan.graph, plan.overlay, on_host)
         if given(plan.graph):
-            self._set_formats(plan.graph, {})
+            self._set_formats(from_precision(plan.graph, unsigned))
             return
         blobs = list(dict.fromkeys(b for layer in plan.graph.layers for b in (*layer.bottoms, *layer.tops)))
         values, _ = host.run(self.graph, shapes, feeds, blobs)
         seen = ranges({b: values[b] for b in blobs if b in values})  # a label that no layer reads is not fed
-        measured = calibrated(plan.graph, seen, self._bits, self._scheme, plan.partition.reasons)
-        self._set_formats(plan.graph, measured)
+        self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
             images, kind = next(iter(feeds.values())).shape[0], f"{self._bits}-bit {self._scheme}"
             text = "%s brings no precision_param: %s formats from the largest values of the first batch (%d images)"
             log.warning(text, self._name, kind, images)
 
     def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
-        from ..offload.formats import calibrated, given
+        from ..offload.formats import calibrated, from_precision, given, unsigned_blobs
 
         if self.calibrated:
             return
-        graph = self.execution(shapes, keep).graph
+        plan = self.execution(shapes, keep).plan
+        graph, on_host = plan.graph, plan.partition.reasons
+        unsigned = unsigned_blobs(graph, plan.overlay, on_host)
         blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
-        self._set_formats(graph, calibrated(graph, dict.fromkeys(blobs, 1.0), self._bits, self._scheme))
-        self._tentative = not (given(graph) and self.trained)
+        ones = dict.fromkeys(blobs, 1.0)
+        own = given(graph)
+        placeholders = calibrated(graph, ones, self._bits, self._scheme, on_host, unsigned)
+        self._set_formats(from_precision(graph, unsigned) if own else placeholders)
+        self._tentative = not (own and self.trained)
 
-    def _set_formats(self, graph: Graph, measured: Mapping[str, Format]) -> None:
-        """Set the network's own formats if it has some, else those ``measured``."""
-        from ..offload.formats import from_precision, given
-
-        self.formats = from_precision(graph) if given(graph) else measured
+    def _set_formats(self, formats: Mapping[str, Format]) -> None:
+        self.formats = formats
         self._tentative = False
         self._forget()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -265,8 +266,9 @@ class Conv(Task):
         target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
         source = target.formats["x"]
         steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
-        codes = quantize_weights(weights, steps, maker.bits)
-        codes, bias, steps = target.checked(codes, maker.random.standard_normal(outputs), steps * source.step, source)
+        bias = maker.random.standard_normal(outputs)
+        quantize = partial(quantize_weights, bits=maker.bits)
+        codes, bias, steps = target.sums(weights, bias, steps, maker.format(1.0), "x", "y", quantize)
         r = target.requantization(steps.reshape(-1, 1, 1), "y", slope)
         task = cls(("x",), "y", (cls.kind,), codes, bias, window, group, r, source.zero)
         return maker.probe(name, task, target)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from math import frexp
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,18 +12,18 @@ from ..fixed import (
     ACCUMULATOR,
     Format,
     Requantization,
-    accumulator_bound,
     multipliers,
-    quantize_bias,
     quantize_weights,
     round_half_away,
     weight_steps,
 )
 from ..util.lazy_numpy import np
+from .coarser import FACTORS, Coarser, fitted
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..overlay import Overlay
+    from .coarser import Quantize
 
 
 class Unsupported(Exception):
@@ -50,12 +51,14 @@ class Target:
     """An overlay, and the shape and format of every blob it may hold (by blob id).
 
     ``trained``  False if the weights are placeholders: no layer is refused because of their sums
+    ``coarser``  the layers lowered with coarser weight steps, by their top
     """
 
     overlay: Overlay
     formats: Mapping[str, Format]
     shapes: Mapping[str, Shape]
     trained: bool = True
+    coarser: dict[str, Coarser] = field(default_factory=dict)
 
     def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
         """Return format and thresholds of a layer's weights: its precision_param's, else a format that covers them.
@@ -89,28 +92,43 @@ class Target:
         if thresholds is not None and len(thresholds) == 1:
             thresholds = np.repeat(thresholds, len(weights))
         steps = weight_steps(weights, format, thresholds, source.step)
-        codes = quantize_weights(weights, steps, format.bits)
-        return self.checked(codes, bias, steps * source.step, source)
+        return self.sums(weights, bias, steps, format, bottom, top, partial(quantize_weights, bits=format.bits))
 
-    def checked(self, codes: Array, bias: Array | None, steps: Array, source: Format) -> tuple[Array, Array, Array]:
-        """Return ``codes``, the bias in units of ``steps``, and ``steps``, if no accumulator can overflow.
-
-        The bias includes - zero * sum of a channel's codes, which turns the sum over stored codes into the true one.
-        """
-        added = np.zeros(len(codes), np.int64) if bias is None else quantize_bias(bias.astype(np.float64), steps)
-        added = added - source.zero * codes.astype(np.int64).reshape(len(codes), -1).sum(1)
-        bound = accumulator_bound(codes, added, source.magnitude)
-        if self.trained and bound >= ACCUMULATOR:
-            raise Unsupported(f"a sum could reach {bound:,}, beyond the accumulator's {ACCUMULATOR:,}")
-        return codes, added, steps
+    def sums(
+        self,
+        weights: Array,
+        bias: Array | None,
+        steps: Array,
+        format: Format,
+        bottom: str,
+        top: str,
+        quantize: Quantize,
+    ) -> tuple[Array, Array, Array]:
+        """Return what ``weights`` does, for weights with ``steps`` in ``format``, and note in ``coarser`` if they changed."""
+        source = self.formats[bottom]
+        factors = FACTORS[format.scheme] if self.trained else []
+        found = fitted(weights, bias, steps, source, factors, format.largest, quantize)
+        if self.trained and found.bound >= ACCUMULATOR:
+            most = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
+            raise Unsupported(f"a sum could reach {found.bound:,}, {most} as coarse")
+        if found.coarser is not None:
+            self.coarser[top] = found.coarser
+        return found.codes, found.bias, found.steps * source.step
 
     def may_overflow(self, weights: Array, precision: WeightPrecision | None, bottom: str, top: str) -> bool:
-        """Return whether some weights of this shape could overflow the accumulator, not counting the bias."""
+        """Return whether some weights of this shape could overflow the accumulator, not counting the bias.
+
+        That is, even with the coarsest steps.
+        """
         if not weights.size:
             return False
-        source = self.formats[bottom]
-        largest = self.weight_format(weights, precision, top)[0].largest * (source.magnitude - source.zero)
-        return bool(weights[0].size * largest >= ACCUMULATOR)
+        source, (format, _) = self.formats[bottom], self.weight_format(weights, precision, top)
+        largest = format.largest
+        if precision is None or (
+            precision.fl_params is None and not precision.th_params
+        ):  # the format covers all weights
+            largest = int(largest / FACTORS[format.scheme][-1] + 0.5)
+        return bool(weights[0].size * largest * (source.magnitude - source.zero) >= ACCUMULATOR)
 
     def requantization(
         self, steps: Array, top: str, slope: float | None, ceiling: float | None = None

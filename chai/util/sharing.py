@@ -38,11 +38,15 @@ def entered(thing: object) -> Iterator[None]:
 
 
 class Turn:
-    """Admit one thread at a time, as a context manager; ``inside`` lists it meanwhile. Not reentrant across threads."""
+    """Admit one thread at a time, as a context manager; ``inside`` lists it meanwhile. Not reentrant across threads.
 
-    __slots__ = ("_lock", "_outer")
+    ``shared``: what several layers that have this turn in common are, for messages; "" if it is one layer's own.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_lock", "_outer", "shared")
+
+    def __init__(self, shared: str = "") -> None:
+        self.shared = shared
         self._lock = threading.RLock()
         self._outer: list[tuple[object, ...]] = []
 

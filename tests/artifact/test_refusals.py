@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,13 @@ import numpy as np
 import pytest
 
 import chai
+from chai import overlay as overlays
+from chai.artifact import container, load as formats
+from chai.artifact.reader import Reader
 from chai.errors import ChaiError, DeviceError, ParseError
+from chai.fixed import Format
 from chai.limits import limits
+from chai.overlay.records import pack, unpack
 
 from .common import PREFIX, assembled, data, load, made, parts
 
@@ -296,7 +302,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "no weights": (change("layers", "pr", "blobs", to=[]), "its weights have other shapes than it needs"),
     "tops of another size": (change("shapes", "out", to=[2, 4, 2, 4]), "its tops would be"),
     "too many bottoms": (change("layers", "pr", "bottoms", to=["p1", "p1"]), "2 bottoms"),
-    "no custom version": (change("layers", "m1", "custom", to={}), "expected an object with version, values"),
+    "no custom version": (change("layers", "m1", "custom", to={}), "expected an object with type, version, values"),
     "the host runs what it cannot": (
         lambda h, s: h["steps"].append({"host": "c1", "codes": False}),
         "the host shall run 'c1'",
@@ -334,10 +340,18 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a part of itself": (change("places", "c2", to=["c2", 0]), "is a part of itself"),
     "a place in a blob that is too small": (change("places", "p1", to=["c2", 1]), "does not fit its place"),
     "a Task of nobody": (lambda h, s: task(h).update(output="none"), "blob 'none' of a segment has not four axes"),
+    "no images": (lambda h, s: segment(h).pop("pieces"), "expected an object with"),
+    "images that are numbers": (lambda h, s: segment(h).update(pieces=[0, 0, 2]), "steps: expected a list"),
+    "images of no Task": (lambda h, s: segment(h)["pieces"][0].__setitem__(0, 99), "expected a Task, its first image"),
+    "images without an end": (lambda h, s: segment(h)["pieces"][0].pop(), "expected a Task, its first image"),
+    "images twice": (lambda h, s: segment(h)["pieces"].append([0, 0, 2]), "task 0 has 2 images, found 2 from 0"),
+    "more images than there are": (lambda h, s: segment(h)["pieces"][0].__setitem__(2, 3), "found 3 from 0"),
+    "no image": (lambda h, s: segment(h)["pieces"][0].__setitem__(2, 0), "found 0 from 0"),
+    "fewer images than there are": (lambda h, s: segment(h)["pieces"].pop(), "some images of a task are missing"),
     "fewer descriptors": (descriptor(lambda d: d[:-128]), "another number of Tasks"),
     "more descriptors": (descriptor(lambda d: d + bytes(128)), "another number of Tasks"),
     "no descriptors": (lambda h, s: s.pop("descriptors.0"), "section 'descriptors.0' is missing"),
-    "a descriptor of another version": (descriptor(lambda d: b"\x01" + d[1:]), "expected version 2, found 1"),
+    "a descriptor of another version": (descriptor(lambda d: b"\x03" + d[1:]), "expected version 2, found 3"),
     "a descriptor of no kind": (descriptor(lambda d: b"\x02\x09" + d[2:]), "opcode = 9 is that of no Task"),
     "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has tag = 5, here it is 0"),
     "a descriptor that waits for others": (field("after_array", 1), "task 0: its descriptor has after_array = 1"),
@@ -363,6 +377,39 @@ def test_contents_that_do_not_fit(refused: Callable[..., ChaiError], what: str) 
     edit, words = CHANGES[what]
     error = refused(edit, ChaiError)
     assert re.search(words, str(error)) or words in str(error), str(error)
+
+
+def test_a_format_that_the_overlay_does_not_have(file: Path) -> None:
+    value = {"scheme": "Xilinx", "bits": 8, "value": 2.0, "unsigned": True}
+    reader, z2 = Reader(container.read(file)), overlays.load("pynq-z2")
+    assert formats._format(reader, value, "a", z2) == Format("Xilinx", 8, 2.0, True)
+    with pytest.raises(
+        chai.ModelError, match=r"format of blob 'a': Xilinx\(u8, th 2\), but overlay pynq-z2 has no uns"
+    ):
+        formats._format(reader, value, "a", replace(z2, unsigned=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("batch", 2, "task 1: its descriptor is not that of the same Task for other images"),
+        ("low", -3, "task 1: its descriptor is not that of the same Task for other images"),
+        ("input", (2 << 40) + 64, "task 1: its descriptor is not that of the same Task for other images"),
+        ("tile_rows", 1, "task 1: its descriptor is not that of the same Task for other images"),
+    ],
+)
+def test_further_images_of_a_task(refused: Callable[..., ChaiError], name: str, value: int, words: str) -> None:
+    """The second descriptor of a network whose Tasks are cut: its constants are those of the first."""
+
+    def change(header: dict[str, Any], sections: dict[str, bytes]) -> None:
+        assert [piece[:2] for piece in segment(header)["pieces"][:2]] == [[0, 0], [0, 1]]
+        record = chai.overlay.load().descriptor
+        values = unpack(record, sections["descriptors.0"][128:256])
+        assert values[name] != value
+        changed = pack(record, values | {name: value})
+        sections["descriptors.0"] = sections["descriptors.0"][:128] + changed + sections["descriptors.0"][256:]
+
+    assert words in str(refused(change, name="pieces"))
 
 
 def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:

@@ -39,7 +39,7 @@ def test_the_digits(chai_command, tmp_path: Path) -> None:  # type: ignore[no-un
     lines = done.stdout.splitlines()
     assert lines[0] == "digits   input data 1x8x8   8x8 gray, scale 0.00392157"
     assert re.match(r"layer +engine +format +chosen by +SQNR +sat % +cost alone", lines[1])
-    assert re.match(r"conv1/3x3 +fpga +Xilinx\(8, th [\d.]+\) +[\w ]+ +\d\d\.\d +\d\.\d\d +\S+$", lines[3])
+    assert re.match(r"conv1/3x3 +fpga +Xilinx\(u8, th [\d.]+\) +[\w ]+ +\d\d\.\d +\d\.\d\d +\S+$", lines[3])
     text = " ".join(done.stdout.split())
     assert re.search(r"chosen: activations \w+, weights \w+", text)
     assert re.search(r"cost \S+ on 24 calibration images, \S+ with plain maxima", text)

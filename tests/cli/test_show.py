@@ -17,16 +17,19 @@ from chai.parser.caffemodel import write_caffemodel
 from chai.report.layer_rows import placed, summary
 from chai.util.paths import resource
 
-DEEP, SHALLOW = (4, 600, 3, 3), (6, 4, 1, 1)  # 5,400 products a sum could leave the accumulator, 4 products never
+DEEP, SHALLOW = (
+    (4, 900, 5, 5),
+    (6, 4, 1, 1),
+)  # 22,500 products could leave the accumulator with steps 8 times as coarse, 4 never
 FORMATS = 'precision_param { quant_type: "Xilinx" bw_layer_in: 8 bw_layer_out: 8 bw_params: 8 th_layer_in: 1 th_layer_out: 9 }'
 
 
 def write_net(folder: Path, precision: str = "") -> Path:
     path = folder / "net.prototxt"
     path.write_text(f"""
-        layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: 1 dim: 600 dim: 5 dim: 7 }} }} }}
+        layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: 1 dim: 900 dim: 5 dim: 7 }} }} }}
         layer {{ name: "deep" type: "Convolution" bottom: "data" top: "deep"
-                 convolution_param {{ num_output: 4 kernel_size: 3 bias_term: false }} {precision} }}
+                 convolution_param {{ num_output: 4 kernel_size: 5 bias_term: false }} {precision} }}
         layer {{ name: "relu" type: "ReLU" bottom: "deep" top: "deep" }}
         layer {{ name: "shallow" type: "Convolution" bottom: "deep" top: "shallow"
                  convolution_param {{ num_output: 6 kernel_size: 1 bias_term: false }} {precision} }}
@@ -60,7 +63,7 @@ def test_a_plan_without_weights_refuses_no_layer_for_its_sums(
     lines = shown(capsys, net, "--overlay", "pynq-z2").splitlines()
     engines = {row.split()[0]: row.split()[-4] for row in lines if row.endswith("  at first batch")}
     assert engines == {"deep": "fpga?", "relu": "fpga", "shallow": "fpga", "data": "input"}
-    assert "3 layers fpga (100.0 % of 324 k MACs), 0 host; no weights: whether the sums of 1 fit is open" in lines[5]
+    assert "3 layers fpga (100.0 % of 270 k MACs), 0 host; no weights: whether the sums of 1 fit is open" in lines[5]
     assert lines[6] == "fpga?    planned as if its sums fitted the accumulator, which its weights decide: deep"
     content = json.loads(shown(capsys, net, "--overlay", "pynq-z2", "--json"))
     assert content["weights"] is False and content["open_sums"] == ["deep"]
@@ -73,7 +76,7 @@ def test_a_plan_without_weights_refuses_no_layer_for_its_sums(
 
 def test_weights_decide_where_they_are_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net = write_net(tmp_path)
-    for nonzero, engine in ((1032, "fpga"), (1033, "host")):  # 1033 * 127 * 128 is the first beyond 2^24
+    for nonzero, engine in ((8191, "fpga"), (8192, "host")):  # with steps 8 times as coarse, 8192 * 16 * 128 is 2^24
         weights = write_weights(tmp_path, nonzero)
         content = json.loads(shown(capsys, net, weights, "--overlay", "pynq-z2", "--json"))
         assert content["layers"][1]["engine"] == engine
@@ -82,7 +85,7 @@ def test_weights_decide_where_they_are_known(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_six_bits_leave_nothing_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = shown(capsys, write_net(tmp_path), "--overlay", "pynq-z2", "--bits", "6")  # 5,400 * 31 * 32 is below 2^24
+    out = shown(capsys, write_net(tmp_path), "--overlay", "pynq-z2", "--bits", "6")  # 22,500 * 4 * 32 is below 2^24
     assert "0 host; no weights\n" in out and "fpga?" not in out
 
 
@@ -105,7 +108,7 @@ def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -
         assert not net.calibrated and not net.trained
         assert [(p.engine, p.sum_open) for p in placed(net)][1:] == [("fpga", True), ("fpga", False), ("fpga", False)]
         assert summary(net).endswith("; no weights: whether the sums of 1 fit is open")
-        data = np.random.default_rng(0).uniform(-1, 1, (1, 600, 5, 7))
+        data = np.random.default_rng(0).uniform(-1, 1, (1, 900, 5, 7))
         assert (net.forward(data)["shallow"] == other.forward(data)["shallow"]).all()
         reasons = {p.name: p.reason for p in placed(net)}
         assert str(reasons["deep"]).startswith("a sum could reach ") and not any(p.sum_open for p in placed(net))
@@ -115,7 +118,7 @@ def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -
 
 def test_what_compares_and_streams_judges_the_weights_too(tmp_path: Path) -> None:
     path = write_net(tmp_path, FORMATS)
-    data = np.random.default_rng(1).uniform(-1, 1, (2, 1, 600, 5, 7))
+    data = np.random.default_rng(1).uniform(-1, 1, (2, 1, 900, 5, 7))
     with chai.Net(path, device="float", keep="all") as reference, chai.Net(path) as net, chai.Net(path) as other:
         net.plan()
         other.plan()
@@ -244,7 +247,7 @@ def test_an_option_that_would_do_nothing_is_refused(
 def network_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with net.chai, own.prototxt (formats of its own) with w.caffemodel, and an input for it."""
     folder = tmp_path_factory.mktemp("files")
-    data = np.random.default_rng(0).uniform(-1, 1, (1, 600, 5, 7)).astype(np.float32)
+    data = np.random.default_rng(0).uniform(-1, 1, (1, 900, 5, 7)).astype(np.float32)
     np.save(folder / ARRAY, data)
     write_net(folder, FORMATS).rename(folder / OWN)
     write_weights(folder, 9).rename(folder / "w.caffemodel")

@@ -37,7 +37,9 @@ def step_of(net: chai.Net) -> DeviceStep:
 
 
 def chain_of(net: chai.Net, step: DeviceStep) -> Chain:
-    return step.chain or chain(Z2, step.tasks, net.offload.shapes, net.schedule.views, step.inputs, step.outputs)
+    return step.chain or chain(
+        Z2, step.tasks, net.offload.plan.device_shapes, net.schedule.views, step.inputs, step.outputs
+    )
 
 
 def modelled(name: str, batch: int) -> tuple[float, float]:
@@ -47,7 +49,7 @@ def modelled(name: str, batch: int) -> tuple[float, float]:
     cycles = serial = 0
     for step in (s for s in net.schedule.steps if isinstance(s, DeviceStep)):
         cycles += chain_of(net, step).cycles
-        serial += sum(task.cycles(Z2, net.offload.shapes) for task in step.tasks)
+        serial += sum(task.cycles(Z2, net.offload.plan.device_shapes) for task in step.tasks)
     report(
         f"{name}, batch {batch}: {cycles / batch:,.0f} cycles an image; one Task after the other {serial / batch:,.0f}"
     )
@@ -111,7 +113,7 @@ def test_window_tasks_go_right_after_their_inputs() -> None:
         pool("a", "f"),
         pool("d", "g"),
     ]
-    given, early = arrangements(tasks, shapes, {})
+    given, early = arrangements(Z2, tasks, shapes, {})
     assert [i for i, _ in given] == [0, 1, 2, 3, 4, 5]
     assert [i for i, _ in early] == [4, 0, 3, 1, 2, 5]
 
@@ -120,7 +122,7 @@ def test_window_tasks_go_right_after_their_inputs() -> None:
 def test_a_cut_task_names_every_image_once(batch: int, step: int) -> None:
     shapes = dict.fromkeys("abc", (batch, 16, 5, 7))
     tasks = [_array("a", "b"), pool("b", "c")]
-    *_, cut = arrangements(tasks, shapes, {})
+    _, _, cut, _ = arrangements(Z2, tasks, shapes, {})
     for i in range(2):
         pieces = [images for task, images in cut if task == i]
         assert len(pieces) <= PIECES
@@ -131,9 +133,9 @@ def test_a_cut_task_names_every_image_once(batch: int, step: int) -> None:
 
 def test_one_image_is_never_cut_and_one_task_neither() -> None:
     shapes = dict.fromkeys("ab", (1, 16, 5, 7))
-    assert all(images is None for pieces in arrangements([pool("a", "b")] * 2, shapes, {}) for _, images in pieces)
+    assert all(images is None for pieces in arrangements(Z2, [pool("a", "b")] * 2, shapes, {}) for _, images in pieces)
     shapes = dict.fromkeys("ab", (4, 16, 5, 7))
-    assert all(images is None for pieces in arrangements([pool("a", "b")], shapes, {}) for _, images in pieces)
+    assert all(images is None for pieces in arrangements(Z2, [pool("a", "b")], shapes, {}) for _, images in pieces)
 
 
 def test_digits_stays_whole() -> None:
@@ -177,7 +179,12 @@ def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> 
     found = chain_of(net, step)
     assert len(found.tasks) == 2 * len(step.tasks)
     whole = chain(
-        Z2, step.tasks, {b: (1, *s[1:]) for b, s in net.offload.shapes.items()}, {}, step.inputs, step.outputs
+        Z2,
+        step.tasks,
+        {b: (1, *s[1:]) for b, s in net.offload.plan.device_shapes.items()},
+        {},
+        step.inputs,
+        step.outputs,
     )
     assert found.sizes[FIXED] - whole.sizes[FIXED] == len(step.tasks) * Z2.descriptor.bytes  # a multiple of 64
     again = load(path, device="emulator")

@@ -43,7 +43,7 @@ def chains(name: str, batch: int) -> list[Chain]:
     net = chai.Net(name, device="null", overlay="pynq-z2", batch=batch)
     net.plan()
     steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
-    views, shapes = net.schedule.views, net.offload.shapes
+    views, shapes = net.schedule.views, net.offload.plan.device_shapes
     return [chain(Z2, step.tasks, shapes, views, step.inputs, step.outputs) for step in steps]
 
 

@@ -109,7 +109,7 @@ def test_the_reference_has_every_option_and_no_field_that_is_not_there() -> None
     first = {name for row in re.findall(r"(?m)^\| (`.*?`) \|", reference) for name in re.findall(r"`(\w+)", row)}
     options = {p.name for p in inspect.signature(chai.custom).parameters.values() if p.name != "type"}
     assert options <= first
-    fields = reference[reference.index("## What the function sees") :]
+    fields = reference[reference.index("## What the function sees") :].split("\n## ")[0]
     named = {n for row in re.findall(r"(?m)^\| (`.*?`) \|", fields) for n in re.findall(r"`(\w+)", row)}
     assert named <= {*FIELDS, "param"}
     (signature,) = re.findall(r"`@f\.impl\((.*?)\)`", reference)

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from chai.blob import View
 from chai.fixed import Requantization
 from chai.kernels.native import library, table
-from chai.kernels.native.build import FOLDER
+from chai.kernels.native.build import FOLDER, machine
 from chai.kernels.native.program import Native
 from chai.layers.lrn import LRN, LRNParams
 from chai.tasks.conv import Conv
@@ -227,6 +227,7 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
 # -- float layers
 
 
+@pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division and square root are approximate")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3)])
 def test_lrn_has_the_same_bits_as_in_numpy(variant: str, shape: tuple[int, ...], size: int) -> None:

@@ -27,7 +27,7 @@ from tests.codegen.test_encoding import encoded
 from tests.codegen.test_memory_map import Segment, laid_out
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network
-from tests.tasks.common import EXAMPLES, codes, emulated, factors, limited, seeds
+from tests.tasks.common import EXAMPLES, codes, emulated, factors, limited, seeds, zeros
 
 Z2 = overlay.load("pynq-z2")
 STEP = Z2.layout.channels_per_word
@@ -66,12 +66,16 @@ def total(tasks: Iterable[Task], known: Mapping[str, Shape]) -> int:
     outputs=st.lists(st.integers(1, 40), min_size=2, max_size=4),
     window=st.sampled_from([ONE, Window((3, 2), (2, 1), (1, 0)), Window((1, 1), (2, 2), (0, 0))]),
     leaky=st.booleans(),
+    points=st.tuples(zeros, zeros),
     seed=seeds,
 )
-def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: bool, seed: int) -> None:
+def test_every_blob_keeps_its_codes(
+    outputs: list[int], window: Window, leaky: bool, points: tuple[int, int], seed: int
+) -> None:
     """As the emulator computes them, as their readers find them, and as descriptors say them."""
     rng = np.random.default_rng(seed)
-    tasks = [conv(rng, f"y{i}", n, leaky, window=window) for i, n in enumerate(outputs)]
+    changes: dict[str, Any] = {"window": window, "zero": points[0], "r": {"zero": points[1]}}
+    tasks = [conv(rng, f"y{i}", n, leaky, **changes) for i, n in enumerate(outputs)]
     found = merge(*tasks)
     known = {**shapes(tasks), **found.shapes}
     assert total(found.tasks, known) <= total(tasks, known)
@@ -87,7 +91,7 @@ def test_every_blob_keeps_its_codes(outputs: list[int], window: Window, leaky: b
             assert first % STEP == 0
             assert not used[first : first + known[part][1]].any()
             used[first : first + known[part][1]] = True
-        assert not run[whole][:, ~used].any()
+        assert (run[whole][:, ~used] == points[1]).all()
     moves = [(task.inputs, task.output) for task in (*found.tasks, *readers)]
     address = Segment(known, found.views, moves, ["x"], [output for _, output in moves]).lay().blobs
     for task in (*found.tasks, *readers):
@@ -118,6 +122,8 @@ APART: dict[str, dict[str, Any]] = {
     "clamp": {"r": {"low": 0}},
     "width of codes": {"r": {"high": 31}},
     "leaky": {"leaky": True},
+    "sign of the input": {"zero": -128},
+    "sign of the output": {"r": {"zero": -128}},  # branch1 of a ResNet has no ReLU: both clamp at -128
     "window": {"window": Window((1, 1), (1, 1), (0, 0), (2, 2))},
     "input": {"inputs": ("z",)},
 }

@@ -160,15 +160,26 @@ def test_what_is_exactly_at_a_limit_runs(tmp_path: Path, line: str, shape: Shape
     assert divide(make(tmp_path, f"probe {line}", shape)).reasons == {}
 
 
-def test_an_average_over_too_many_pixels(tmp_path: Path) -> None:
-    """131072 codes of 128 are 2^24: the first sum the accumulator does not hold."""
-    manifest = edited(tmp_path, lambda value: value["tasks"]["pool"].update(global_max=4095))
+@pytest.mark.parametrize(
+    ("unsigned", "most", "more"),
+    [(True, (273, 241), (134, 491)), (False, (257, 510), (256, 512))],  # products: 65793 and 65794, 131070 and 131072
+)
+def test_an_average_over_too_many_pixels(
+    tmp_path: Path, unsigned: bool, most: tuple[int, int], more: tuple[int, int]
+) -> None:
+    """65794 steps of 255 or 131072 of 128 reach 2^24: the first sum the accumulator does not hold."""
+
+    def change(value: dict[str, Any]) -> None:
+        value["tasks"]["pool"].update(global_max=4095)
+        value["unsigned"] = unsigned
+
+    manifest = edited(tmp_path, change)
     line = "probe Pooling data -> y : pooling_param {{ pool: {} global_pooling: true }}"
-    assert divide(make(tmp_path, line.format("AVE"), (1, 1, 256, 512)), manifest=manifest).reasons == {
-        "probe": "an average over 131072 pixels could leave the accumulator"
+    assert divide(make(tmp_path, line.format("AVE"), (1, 1, *more)), manifest=manifest).reasons == {
+        "probe": f"an average over {more[0] * more[1]} pixels could leave the accumulator"
     }
-    assert not divide(make(tmp_path, line.format("MAX"), (1, 1, 256, 512)), manifest=manifest).reasons
-    assert not divide(make(tmp_path, line.format("AVE"), (1, 1, 257, 510)), manifest=manifest).reasons
+    assert not divide(make(tmp_path, line.format("MAX"), (1, 1, *more)), manifest=manifest).reasons
+    assert not divide(make(tmp_path, line.format("AVE"), (1, 1, *most)), manifest=manifest).reasons
 
 
 @pytest.mark.parametrize(

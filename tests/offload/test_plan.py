@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from chai.util.paths import resource
 from chai.zoo.card import read_card
 from tests.conftest import examples, need_models, report
 from tests.passes.common import AFFINE, CONV, GLOBAL, Array, network, origins, source, train
+from tests.reference import fixed as reference
 
 EXAMPLES = settings(
     max_examples=examples(45),
@@ -233,7 +235,8 @@ def by_definition(net: chai.Net, data: Array) -> dict[str, Array]:
         if isinstance(step, Pack):
             codes[step.blob] = step.format.quantize(host[step.blob])
         elif isinstance(step, Unpack):
-            host[step.blob] = codes[step.blob].astype(np.float32) * np.float32(step.format.step)
+            zero = reference.Form(*astuple(step.format)).zero
+            host[step.blob] = (codes[step.blob].astype(np.float32) - zero) * np.float32(step.format.step)
         elif isinstance(step, HostStep):
             tops = step.layer.forward(*(host[b] for b in step.layer.bottoms))
             if step.layer.slope is not None:

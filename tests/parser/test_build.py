@@ -95,11 +95,12 @@ def test_two_layers_of_one_name_in_two_phases() -> None:
     assert net.inputs == {"data": (1, 3, 8, 8)}
 
 
-def test_losses_are_dropped_with_a_note_and_labels_go_with_them() -> None:
+def test_losses_are_left_to_the_end_with_a_note_and_labels_go_with_them() -> None:
     net = graph(TRAINING)
     assert list(net.inputs) == ["data"]
     assert net.outputs == ["ip"]
-    assert "losses and measures dropped in phase TEST: accuracy, loss" in net.notes
+    assert "losses and measures, computed if label are fed: loss, accuracy" in net.notes
+    assert net.losses is not None and (net.losses.inputs, net.losses.outputs) == ({"label": None}, ["loss", "accuracy"])
     assert net.transforms["data"].crop_size == 8
 
 
@@ -109,12 +110,16 @@ def test_a_label_that_something_reads_stays_an_input() -> None:
     assert net.inputs["label"] is None
 
 
-def test_reading_a_dropped_loss_says_so() -> None:
-    error = refused(TRAINING + layer("r", "ReLU", "loss", "r"))
-    assert (
-        "layer 'r' reads blob 'loss', which layer 'loss' would write, but losses and measures are dropped"
-        in error.headline
-    )
+def test_what_reads_a_loss_is_computed_with_it() -> None:
+    net = graph(TRAINING + layer("r", "ReLU", "loss", "r"))
+    assert names(net) == ["data", "ip"]
+    assert net.losses is not None and names(net.losses) == ["loss", "accuracy", "r"]
+
+
+def test_reading_a_loss_that_is_not_computed_says_so() -> None:
+    error = refused(TRAINING + layer("m", "MultiBoxLoss", "ip label", "m") + layer("r", "ReLU", "m", "r"))
+    expected = "layer 'r' reads blob 'm', which layer 'm' would write, but losses of its type are not computed"
+    assert expected in error.headline
 
 
 def test_only_data_layers_compute_nothing() -> None:

@@ -25,6 +25,7 @@ def _cache(_clean_environment: None, machine_code: Path, monkeypatch: pytest.Mon
 def registry() -> Iterator[plugins.Registry]:
     """The global registry."""
     plugins.load_shipped()
-    types, files = dict(plugins.REGISTRY.types), dict(plugins.REGISTRY.files)
-    yield plugins.REGISTRY
-    plugins.REGISTRY.types, plugins.REGISTRY.files = types, files
+    known = plugins.REGISTRY
+    types, files, folders = dict(known.types), dict(known.files), list(known.folders)
+    yield known
+    known.types, known.files, known.folders = types, files, folders

@@ -55,6 +55,7 @@ def test_every_field(tmp_path: Path, device: str) -> None:
     assert x.input_sizebytes.tolist() == [840, 840] and x.output_sizebytes.tolist() == [840]
     assert x.output_size == 105
     assert [p.tolist() for p in x.pitches] == [[105, 35, 7, 1]] * 2 and x.offset.tolist() == [0, 0]
+    assert x.zero_points.tolist() == [0, 0, 0] and x.code_ranges.tolist() == [[0, 0]] * 3  # of codes only
     assert (x.custom_reluflag, x.resize_h, x.resize_w, x.en_batch_size_one, x.layer_done) == (0, 0, 0, 0, 0)
     assert not x.params.any() and x.mean.size == 0 and (x.xtra_ptrs, x.ref_path, x.out_path) == ((), "", "")
     assert len(x.previous) == 2 and len(x.next) == 1
@@ -78,6 +79,7 @@ def test_every_field_in_compiled_code(tmp_path: Path) -> None:
         "bias_ptr": "x.bias_ptr[0]", "mean": "x.mean.size", "params": "x.params.size", "float_args": "x.float_args[0]",
         **dict.fromkeys(("input_dims", "output_dims", "pitches"), "x.{}[0][2]"),
         **dict.fromkeys(("output_dim", "float_params", "input_sizebytes", "output_sizebytes", "offset"), "x.{}[0]"),
+        "zero_points": "x.zero_points[1]", "code_ranges": "x.code_ranges[1, 0]",
     }  # fmt: skip
     sums = "".join(f"    s += {terms.get(f, 'x.{}').format(f)}\n" for f in COMPILED)
     (tmp_path / "all.py").write_text(

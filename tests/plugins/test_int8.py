@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.artifact.save import save
 from chai.fixed import Format
 from chai.parser.caffemodel import write_caffemodel
 from chai.quantizer import quantize
@@ -216,6 +217,112 @@ def test_a_condition_decides_about_codes_too(tmp_path: Path) -> None:
     for data, steps in ((DATA, 7), (DATA[:1], 5)):
         net.forward(data)
         assert len(net.schedule.steps) == steps
+
+
+# -- unsigned codes
+
+AFTER_RELU = BETWEEN.replace("mine mine", "relu ReLU a -> a\nmine mine")
+
+
+def scale_codes(x: Any) -> None:
+    """x / 2 - 1/8 on codes of either kind."""
+    low, high = x.code_ranges[1, 0], x.code_ranges[1, 1]
+    for i in range(x.in_ptrs[0].size):
+        value = (x.in_ptrs[0][i] - x.zero_points[0]) * x.float_params[2] * 0.5 - 0.125
+        steps = np.rint(value / x.float_params[3]) + x.zero_points[1]
+        x.out_ptrs[0][i] = np.int8(max(low, min(high, steps)))
+
+
+def scaled(x: Any) -> None:
+    """The same on values."""
+    for i in range(x.in_ptrs[0].size):
+        x.out_ptrs[0][i] = x.in_ptrs[0][i] * 0.5 - 0.125
+
+
+def define_scaled(jit: bool = False, zero_points: bool = True) -> Any:
+    custom = chai.custom("mine", jit=jit)(scaled)
+    custom.shape(lambda x: [x.input_dims[0]])
+    custom.impl("codes", dtype="int8", jit=jit, zero_points=zero_points)(scale_codes)
+    return custom
+
+
+@compiles
+@pytest.mark.parametrize("jit", [True, False])
+@pytest.mark.parametrize("bits", [8, 6])
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize("relu", [True, False])
+def test_an_implementation_with_zero_points_gets_unsigned_codes(
+    tmp_path: Path, jit: bool, bits: int, scheme: str, relu: bool
+) -> None:
+    """Its input is behind a ReLU; its output is where one follows, which is applied at its zero point."""
+    define_scaled(jit)
+    lines = AFTER_RELU.replace("last", "two ReLU b -> b\nlast") if relu else AFTER_RELU
+    net = network(tmp_path, lines, SHAPE, device="emulator", keep="all", scheme=scheme, bits=bits)
+    net.calibrate(DATA)
+    net.forward(DATA)
+    assert net.schedule.engines() == [
+        *("host:Pack", "fpga:Convolution", "host:mine", "fpga:Convolution", "host:Unpack"),
+    ]
+    ids = net.graph.latest
+    into, out = net.formats[ids["a"]], net.formats[ids["b"]]
+    assert (into.unsigned, out.unsigned, into.zero) == (True, relu, -128 if bits == 8 else 0)
+    a, b = net.blobs["a"], net.blobs["b"]
+    wanted = (a * 0.5 - 0.125) / out.step
+    low = 0 if relu else out.range[0]
+    wanted = np.clip(wanted, low, out.largest)
+    assert np.abs(b / out.step - wanted).max() <= 0.501
+    assert a.max() > 0.45 * into.step * into.largest and (b < 0).any() != relu
+
+
+def test_without_zero_points_its_blobs_are_signed(tmp_path: Path) -> None:
+    define_scaled(zero_points=False)
+    net = network(tmp_path, AFTER_RELU, SHAPE, device="emulator", calibrate=DATA)
+    assert net.schedule.engines().count("host:mine") == 1 and "host:Unpack" not in net.schedule.engines()[:-1]
+    assert net.formats is not None and not any(f.unsigned for f in net.formats.values())
+
+
+def test_zero_points_belong_to_codes() -> None:
+    custom = chai.custom("mine", jit=False)(scaled)
+    with pytest.raises(chai.PluginError, match="zero_points belongs to dtype 'int8', this has 'float32'"):
+        custom.impl("codes", zero_points=True)(scale_codes)
+
+
+def test_outputs_hold_the_value_zero_before_the_call(tmp_path: Path) -> None:
+    custom = chai.custom("mine", jit=False)(lambda x: None)
+    custom.impl("codes", dtype="int8", jit=False, zero_points=True)(lambda x: None)
+    lines = AFTER_RELU.replace("last", "two ReLU b -> b\nlast")
+    net = network(tmp_path, lines, SHAPE, device="emulator", keep="all", calibrate=DATA)
+    net.forward(DATA)
+    assert net.formats is not None and net.formats[net.graph.latest["b"]].unsigned
+    assert not net.blobs["b"].any()
+
+
+def test_a_compiled_network_with_unsigned_codes_needs_an_implementation_that_takes_them(tmp_path: Path) -> None:
+    net = network(tmp_path, AFTER_RELU, SHAPE, device="emulator", custom=define_scaled(), calibrate=DATA)
+    net.calibrate(DATA)
+    wanted = net.forward(DATA)["y"]
+    save(net, tmp_path / "net.chai")
+    again = chai.Net(tmp_path / "net.chai", device="emulator", custom=define_scaled())
+    assert np.array_equal(again.forward(DATA)["y"], wanted)
+    assert again.formats is not None and again.formats["a@relu"].unsigned
+    with pytest.raises(chai.PluginError, match="layer 'mine': its blobs have unsigned codes, but custom type 'mine'"):
+        chai.Net(tmp_path / "net.chai", device="emulator", custom=define_scaled(zero_points=False))
+
+
+def test_the_check_of_a_custom_layer_tries_both_kinds_of_codes() -> None:
+    rows = {row.way: row for row in chai.check_custom(define_scaled(), [SHAPE]).rows}
+    assert rows["codes (python)"].ok and rows["codes (python), unsigned"].ok
+    wrong = chai.custom("mine", jit=False)(scaled)
+    wrong.shape(lambda x: [x.input_dims[0]])
+    wrong.impl("codes", dtype="int8", jit=False, zero_points=True)(_without_zero_points)
+    rows = {row.way: row for row in chai.check_custom(wrong, [SHAPE]).rows}
+    assert rows["codes (python)"].ok and not rows["codes (python), unsigned"].ok
+
+
+def _without_zero_points(x: Any) -> None:
+    """Right for signed codes only."""
+    value = x.bottom[0] * x.float_params[2] * 0.5 - 0.125
+    x.top[0][...] = np.clip(np.rint(value / x.float_params[3]), -128, 127)
 
 
 # -- several blobs, concats, layouts

@@ -122,6 +122,43 @@ def test_windows_outside_the_picture(echo: Path, tmp_path: Path, window: tuple[i
         caffe.Detector(str(echo), None).detect_windows([(tmp_path / "a.png", [window])])
 
 
-def test_context_around_windows_is_refused(echo: Path) -> None:
-    with pytest.raises(chai.UsageError, match="context_pad 16: chai takes windows as they are"):
-        caffe.Detector(str(echo), None, context_pad=16)
+@pytest.fixture
+def square(tmp_path: Path) -> Path:
+    """The pixels of a 20x20 input, as they are."""
+    path = tmp_path / "square.prototxt"
+    path.write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 20 dim: 20 } } }\n'
+        'layer { name: "out" type: "AbsVal" bottom: "data" top: "out" }\n'
+    )
+    return path
+
+
+def test_context_around_a_window(square: Path, tmp_path: Path) -> None:
+    """Half of 20 pixels are context: a window of 10x10 is shown with 5 more pixels at each side, 20x20 of the image."""
+    picture = RNG.integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.png")
+    net = caffe.Detector(str(square), None, raw_scale=255, context_pad=5)
+    (row,) = net.detect_windows([(tmp_path / "a.png", [(10, 17, 19, 26)])])
+    expected = picture[5:25, 12:32].transpose(2, 0, 1)
+    assert np.allclose(row["prediction"], expected, atol=1e-3)
+
+
+def test_context_beyond_the_picture_is_the_mean(square: Path, tmp_path: Path) -> None:
+    """The window at the corner begins 5 pixels outside; of its 21 pixels 20 are shown, so 5 * 20 / 21 of them are empty."""
+    Image.fromarray(np.full((40, 50, 3), 200, np.uint8)).save(tmp_path / "a.png")
+    net = caffe.Detector(
+        str(square), None, mean=np.array([4, 5, 6]), raw_scale=255, channel_swap=(2, 1, 0), context_pad=5
+    )
+    (row,) = net.detect_windows([(tmp_path / "a.png", [(0, 0, 9, 9)])])
+    pixels = row["prediction"]
+    assert np.allclose(pixels[:, :5], 0, atol=1e-3) and np.allclose(pixels[:, :, :5], 0, atol=1e-3)
+    for channel, mean in enumerate((4, 5, 6)):
+        assert np.allclose(pixels[channel, 5:, 5:], 200 - mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("context_pad", [-1, 1, 16])
+def test_context_that_leaves_no_window(echo: Path, context_pad: int) -> None:
+    with pytest.raises(
+        chai.UsageError, match=f"context_pad {context_pad}: expected less than half of the net's input 2x5"
+    ):
+        caffe.Detector(str(echo), None, context_pad=context_pad)

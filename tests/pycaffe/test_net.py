@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -489,9 +491,53 @@ def test_training_is_refused_in_words(steps: caffe.Net) -> None:
             getattr(caffe, name)("solver.prototxt")
 
 
+def test_names_that_are_not_there() -> None:
+    with pytest.raises(AttributeError, match="'nonsense'"):
+        caffe.nonsense  # noqa: B018
+
+
+def test_names_by_which_scripts_look_around(steps: caffe.Net) -> None:
+    assert list(steps._blob_names) == ["data", "a", "b", "s"]
+    assert list(steps._layer_names) == ["in", "double", "plus", "relu", "minus", "sum"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", caffe.__version__)
+
+
+def test_the_list_of_layer_types() -> None:
+    types = caffe.layer_type_list()
+    assert {"Data", "Input", "Convolution", "Python", "SoftmaxWithLoss", "ReLU"} <= set(types)
+    assert types == sorted(types, key=str.lower) and len(set(types)) == len(types)
+
+
+LEVELS = """
+layer { name: "in" type: "DummyData" top: "data" dummy_data_param { shape { dim: 1 dim: 1 dim: 10 dim: 10 } } }
+layer { name: "NoLevel" type: "InnerProduct" bottom: "data" top: "NoLevel" inner_product_param { num_output: 1 } }
+layer { name: "Level0Only" type: "InnerProduct" bottom: "data" top: "Level0Only"
+  include { min_level: 0 max_level: 0 } inner_product_param { num_output: 1 } }
+layer { name: "Level1Only" type: "InnerProduct" bottom: "data" top: "Level1Only"
+  include { min_level: 1 max_level: 1 } inner_product_param { num_output: 1 } }
+layer { name: "Level>=1" type: "InnerProduct" bottom: "data" top: "Level>=1"
+  include { min_level: 1 } inner_product_param { num_output: 1 } }
+layer { name: "B" type: "InnerProduct" bottom: "data" top: "B" include { stage: "B" } inner_product_param { num_output: 1 } }
+layer { name: "AorB" type: "InnerProduct" bottom: "data" top: "AorB" include { stage: "A" } include { stage: "B" }
+  inner_product_param { num_output: 1 } }
+layer { name: "AandB" type: "InnerProduct" bottom: "data" top: "AandB" include { stage: "A" stage: "B" }
+  inner_product_param { num_output: 1 } }
+"""
+
+
 @pytest.mark.parametrize(
-    ("name", "words"), [("Layer", "@chai.custom"), ("NetSpec", "prototxts"), ("nonsense", "'nonsense'")]
+    ("options", "expected"),
+    [
+        ({}, ["NoLevel", "Level0Only"]),
+        ({"level": 0}, ["NoLevel", "Level0Only"]),
+        ({"level": 1}, ["NoLevel", "Level1Only", "Level>=1"]),
+        ({"level": 2, "stages": ["A"]}, ["NoLevel", "Level>=1", "AorB"]),
+        ({"stages": ["B"]}, ["NoLevel", "Level0Only", "B", "AorB"]),
+        ({"stages": ["A", "B"]}, ["NoLevel", "Level0Only", "B", "AorB", "AandB"]),
+    ],
 )
-def test_names_that_are_not_there(name: str, words: str) -> None:
-    with pytest.raises(AttributeError, match=words):
-        getattr(caffe, name)
+def test_levels_and_stages(tmp_path: Path, options: dict[str, Any], expected: list[str]) -> None:
+    (tmp_path / "net.prototxt").write_text(LEVELS)
+    net = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TEST, **options)
+    assert list(net.layer_dict)[1:] == expected
+    assert list(net.blobs)[1:] == expected

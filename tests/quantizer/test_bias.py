@@ -10,7 +10,13 @@ from chai.quantizer.bias import SHARES, tuned
 
 
 @pytest.mark.parametrize("slope", [None, 0.0, 0.1])
-@pytest.mark.parametrize("format", [Format("Xilinx", 6, 3.0), Format("DynamicFixed", 8, 4)])
+@pytest.mark.parametrize(
+    "format",
+    [
+        *(Format("Xilinx", 6, 3.0), Format("DynamicFixed", 8, 4)),
+        *(Format("Xilinx", 8, 3.0, True), Format("Xilinx", 6, 3.0, True)),
+    ],
+)
 def test_each_channel_takes_the_share_with_the_least_error(slope: float | None, format: Format) -> None:
     draw = np.random.default_rng(2)
     wanted = draw.standard_normal((60, 7)).astype(np.float32) * 3 - 1
@@ -22,9 +28,8 @@ def test_each_channel_takes_the_share_with_the_least_error(slope: float | None, 
         total = 0.0
         for a, b in zip(wanted[:, channel].tolist(), found[:, channel].tolist()):
             value = bend(b + shift) / format.step
-            code = min(
-                max(int(np.floor(abs(value) + 0.5)) * (1 if value >= 0 else -1), format.range[0]), format.range[1]
-            )
+            low, high = (end - format.zero for end in format.range)
+            code = min(max(int(np.floor(abs(value) + 0.5)) * (1 if value >= 0 else -1), low), high)
             total += (code * format.step - bend(a)) ** 2
         return total
 

@@ -18,7 +18,7 @@ from chai.quantizer import PLAIN, Recipe, quantize
 from chai.util.paths import resource
 from chai.zoo.card import read_card
 from tests.conftest import need_models, report
-from tests.e2e.test_caffe_models import cases
+from tests.e2e.test_caffe_models import NAMES, cases
 from tests.passes.common import DEEP, MAX, network
 from tests.quantizer.test_writeback import SHAPE, batches, save
 
@@ -64,6 +64,21 @@ def test_small_networks(name: str, bits: int, tmp_path: Path) -> None:
         elif blob != "argmax":
             report(f"quantised {name}: {blob} has {decibels(value, found[blob]):.1f} dB in {bits} bits")
             assert decibels(value, found[blob]) > (15 if bits == 8 else 3)
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+@pytest.mark.parametrize("bits", [8, 6, "mixed"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("googlenet", "squeezenet_v1.1")])
+@pytest.mark.slow
+def test_no_network_is_worse_than_with_plain_maxima(name: str, bits: Any, scheme: str, tmp_path: Path) -> None:
+    """Nor when it is fitted on all images; a few images of one network have two sizes."""
+    folder = need_models() / name
+    files = folder / "deploy.prototxt", folder / "weights.caffemodel"
+    data = [np.load(case / "input.npy") for case in cases(name)]
+    found = quantize(*files, data[:8], tmp_path / "q.prototxt", bits=bits, scheme=scheme, limit=16)
+    assert found.cost <= found.plain and found.built.cost <= found.plain
+    assert sum(found.widened.values()) <= 0.1
+    report(f"quantised {name} in {bits} bits {scheme}: cost {found.cost:.3g}, plain maxima {found.plain:.3g}")
 
 
 def matched(wanted: Array, found: Array) -> float:

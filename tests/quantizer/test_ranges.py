@@ -71,6 +71,23 @@ def test_least_error_is_the_least_there_is(kind: str, bits: int, scheme: str) ->
     assert error(x, found.step, *found.range) <= 1.03 * least
 
 
+@pytest.mark.parametrize("method", ["max", "percentile", "mse", "kl"])
+@pytest.mark.parametrize("bits", [8, 6])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_unsigned_codes_have_half_the_step(method: str, bits: int, scheme: str) -> None:
+    """Where no value is negative, an unsigned format does at least about as well as a signed one with one bit more."""
+    x = values("relu")
+    found, plain = (fit(counted(x), method, bits, scheme, unsigned) for unsigned in (True, False))
+    assert (found.unsigned, plain.unsigned, found.bits) == (True, False, bits)
+    errors = [error(x, f.step, *(code - f.zero for code in f.range)) for f in (found, plain)]
+    assert errors[0] < 0.5 * errors[1]
+    if method == "mse":
+        thresholds = [Format("Xilinx", bits, float(x.max()) * i / 100, True) for i in range(5, 101)]
+        fractions = [Format("DynamicFixed", bits, fl, True) for fl in range(-20, 40)]
+        others = thresholds if scheme == "Xilinx" else fractions
+        assert errors[0] <= 1.03 * min(error(x, f.step, 0, f.largest) for f in others)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bits", [8, 6])
 def test_percentile_covers_that_share(kind: str, bits: int) -> None:

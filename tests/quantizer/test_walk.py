@@ -14,7 +14,7 @@ from chai.quantizer.observe import at_places, batches_of, cost, measured, observ
 from chai.quantizer.walk import Emulation, in_float, shapes_of
 from chai.runtime import host
 from chai.tasks.window import Window
-from tests.passes.common import CONV, network
+from tests.passes.common import CONV, MAX, network
 from tests.quantizer.test_writeback import NET, SHAPE, batches
 
 
@@ -47,6 +47,21 @@ def test_fixed_point_is_the_schedules(tmp_path: Path, bits: int, scheme: str) ->
         wanted = net.forward(batch)
         for name in graph.outputs:
             np.testing.assert_array_equal(state.value(graph.latest[name]), wanted[name])
+
+
+def test_images_of_different_sizes(tmp_path: Path) -> None:
+    """The Tasks of a pool depend on the size of its input."""
+    lines = f"a Convolution data -> a : {CONV}\nra ReLU a -> a\np Pooling a -> p : {MAX}\nb Convolution p -> b : {CONV}"
+    net = network(tmp_path, lines, SHAPE, device="emulator")
+    draw = np.random.default_rng(6)
+    data = [draw.standard_normal((n, 3, h, w)).astype(np.float32) for n, h, w in ((2, 9, 11), (1, 14, 8), (3, 9, 11))]
+    net.calibrate(data[0])
+    graph = fuse_relu(net.graph)
+    assert net.formats is not None and net.overlay is not None
+    emulation = Emulation(graph, net.formats, net.overlay, {"a", "p", "b"})
+    for batch, state in zip(data, emulation.run([{"data": d} for d in data], ["b"])):
+        assert not state.host  # it ran on the overlay
+        np.testing.assert_array_equal(state.value("b"), net.forward(batch)["b"])
 
 
 def test_a_layer_whose_numbers_do_not_fit_runs_on_the_host(tmp_path: Path) -> None:

@@ -516,20 +516,27 @@ def test_a_sum_just_below_the_bound_runs_on_the_overlay(tmp_path: Path, bits: in
 
 
 @pytest.mark.parametrize("bits", [8, 6])
-def test_a_sum_that_reaches_the_bound_runs_on_the_host_and_says_so(tmp_path: Path, bits: int) -> None:
+def test_a_sum_that_reaches_the_bound_gets_steps_twice_as_coarse(tmp_path: Path, bits: int) -> None:
     found = wide(tmp_path, bits, 1)
+    assert found.all_on_the_overlay()
+    (task,) = found.tasks
+    stored = found.net.params["y"][0].astype(int)
+    assert np.array_equal(np.asarray(task.weights), np.sign(stored) * (np.abs(stored) + 1 >> 1))  # type: ignore[attr-defined]
+    assert found.net.offload.plan.coarser["y"].channels == 1
+
+
+@pytest.mark.parametrize("bits", [8, 6])
+def test_a_sum_beyond_eight_times_the_bound_runs_on_the_host_and_says_so(tmp_path: Path, bits: int) -> None:
+    found = wide(tmp_path, bits, 1 << 27)
     (step,) = (s for s in found.net.schedule.steps if isinstance(s, HostStep))
     assert step.layer.name == "y"
-    assert "16,777,216" in step.reason and "accumulator" in step.reason
+    weights, bias = (int(np.floor(np.abs(b.astype(float)) / 8 + 0.5).sum()) for b in found.net.params["y"])
+    assert (
+        f"a sum could reach {weights * (1 << (bits - 1)) + bias:,}, beyond the accumulator's 16,777,216" in step.reason
+    )
     assert found.net.offload.partition.reasons["y"] == step.reason
     assert not found.tasks
-    assert found.output["y"].ravel().tolist() == [float(1 << 24)]  # in float32
-
-
-def test_the_reason_names_what_the_sum_could_reach(tmp_path: Path) -> None:
-    found = wide(tmp_path, 8, 1001)
-    (step,) = (s for s in found.net.schedule.steps if isinstance(s, HostStep))
-    assert "16,778,216" in step.reason and "16,777,216" in step.reason
+    assert found.output["y"].ravel().tolist() == [float(9 << 24)]  # in float32
 
 
 def test_steps_too_fine_for_the_multipliers_run_on_the_host(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ...env import env
 from ...codegen.dependencies import Finished
+from ...env import env
 from ...errors import DeviceError
 from ...util.log import logger
 from .clocks import TOLERANCE

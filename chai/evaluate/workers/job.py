@@ -143,7 +143,7 @@ class Job:
 
 
 def _python(place: Path) -> list[Path]:
-    return sorted(place.glob("*.py")) if place.is_dir() else [place]
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
 
 
 def _joint(paths: Sequence[Path]) -> str:

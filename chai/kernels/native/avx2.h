@@ -18,6 +18,7 @@ typedef struct {
 
 static inline vec zero(void) { return _mm256_setzero_si256(); }
 static inline vec load(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
+static inline vec gather(const int32_t *sums) { return _mm256_loadu_si256((const __m256i *)sums); }
 static inline dword splat(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);

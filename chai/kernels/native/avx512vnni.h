@@ -15,6 +15,7 @@ typedef __m512i vec, panel, dword;
 
 static inline vec zero(void) { return _mm512_setzero_si512(); }
 static inline vec load(const int8_t *w) { return _mm512_loadu_si512(w); }
+static inline vec gather(const int32_t *sums) { return _mm512_loadu_si512(sums); }
 static inline dword splat(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);

@@ -12,12 +12,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 COMMAND = "python -m chai.kernels.native.build"
+EXPORTS = "{ global: chai_*; local: *; };"
 FLAGS = [
     "-std=gnu11",
     "-O3",
@@ -34,6 +35,13 @@ VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, wi
         "avx2": ["-mavx2", "-mfma"],
         "plain": [],
     },
+    "aarch64": {"dotprod": ["-march=armv8.2-a+dotprod"], "neon": [], "plain": []},
+    "armv7l": {"neon": ["-mfpu=neon"], "plain": []},
+}
+ZIG = {  # of each machine: the system that its library runs on, at least, and what zig calls the instruction sets
+    "x86_64": ("x86_64-linux-gnu.2.17", {"avx512vnni": "x86_64_v4+avx512vnni", "avx2": "x86_64_v3", "plain": "x86_64"}),
+    "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
+    "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
 }
 COMMON = ("check", "processor", "run")  # compiled once
 
@@ -45,6 +53,8 @@ class Failed(Exception):
 def machine() -> str:
     """Return the machine's name in file names: x86_64, aarch64, armv7l, ..."""
     name = platform.machine().lower()
+    if name == "aarch64" and sys.maxsize < 1 << 32:  # a system of 32 bits on a processor of 64
+        return "armv7l"
     return "x86_64" if name == "amd64" else name
 
 
@@ -67,21 +77,33 @@ def compiler() -> list[str]:
     raise Failed("there is no C compiler (cc, gcc or clang)")
 
 
-def build(
-    target: Path | None = None, command: Sequence[str] = (), name: str = "", extra: Sequence[str] = ()
-) -> list[str]:
-    """Compile the library of a machine and return its variants; it replaces ``target`` when it is complete.
+def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:
+    """Compile the library of this machine and return its variants; it replaces ``target`` when it is complete.
 
-    ``command`` is the compiler, ``extra`` are further flags for it and the linker. Raises Failed.
+    ``command`` is the compiler, ``extra`` are further flags for it. Raises Failed.
     """
-    name, cc = name or machine(), [*(command or compiler())]
-    target = target or library(name)
+    variants = VARIANTS.get(machine(), {"plain": []})
+    return _build(target or library(), [*(command or compiler()), *extra], variants)
+
+
+def build_all(command: Sequence[str], folder: Path = FOLDER) -> dict[str, list[str]]:
+    """Compile the libraries of all machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
+    made = {}
+    for name, (system, sets) in ZIG.items():
+        flags = {variant: [f"-mcpu={cpu}"] for variant, cpu in sets.items()}
+        made[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
+        if made[name] != [*sets]:
+            raise Failed(f"{name}: only {', '.join(made[name])} of {', '.join(sets)} were compiled")
+    return made
+
+
+def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
         objects, done = [], []
-        for variant, flags in VARIANTS.get(name, {"plain": []}).items():
+        for variant, flags in variants.items():
             made = Path(folder, f"{variant}.o")
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
-            if _run([*cc, *FLAGS, *extra, *flags, *defined, "-c", str(FOLDER / "variant.c"), "-o", str(made)]):
+            if _run([*cc, *FLAGS, *flags, *defined, "-c", str(FOLDER / "variant.c"), "-o", str(made)]):
                 objects.append(made)
                 done.append(variant)
         if not done:
@@ -90,11 +112,15 @@ def build(
             made = Path(folder, f"{part}.o")
             listed = " ".join(f"V({variant})" for variant in done)
             defined = [f'-DDIGEST="{digest()}"', f"-DVARIANTS={listed}"]
-            _run([*cc, *FLAGS, *extra, *defined, "-c", str(FOLDER / f"{part}.c"), "-o", str(made)], must=True)
+            lowest = variants[done[-1]]
+            _run([*cc, *FLAGS, *lowest, *defined, "-c", str(FOLDER / f"{part}.c"), "-o", str(made)], must=True)
             objects.append(made)
         aside = target.with_name(f".{target.name}.{os.getpid()}")
+        exports = Path(folder, "exports.map")
+        exports.write_text(EXPORTS)
+        link = ["-shared", "-s", "-Wl,--gc-sections", f"-Wl,--version-script={exports}"]
         try:
-            _run([*cc, "-shared", *extra, "-s", *map(str, objects), "-o", str(aside)], must=True)
+            _run([*cc, *variants[done[-1]], *link, *map(str, objects), "-o", str(aside)], must=True)
             os.replace(aside, target)
         finally:
             aside.unlink(missing_ok=True)

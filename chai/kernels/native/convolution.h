@@ -9,7 +9,11 @@
    dot(sum, dword, panel), store(...) and BLOCKS, the
    block sizes whose sums fit its registers: for each number of vectors some numbers of pixels, largest first, ending in 1. */
 
+#if defined __clang__ /* which spills the sums of a block unless it is told */
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define WIDEST 16 /* pixels of a block, at most */
 
 typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *, vec *);
@@ -218,23 +222,21 @@ static void depthwise_run(const operation *op, uint8_t *const *buffers, int64_t 
         finish f = finish_of(op, constants, first, lanes);
         cursor at = cursor_at(op, item * op->out_width, input + first, output + first);
         for (int64_t x = 0; x < op->out_width; x++, next(&at, op, input + first, output + first)) {
-            union {
-                vec vectors[DEEP];
-                int32_t lanes[DEEP * LANES];
-            } sums;
-            for (int i = 0; i < DEEP * LANES; i++) sums.lanes[i] = 0;
+            int32_t sums[DEEP * LANES] = {0};
             if (lanes == DEEP * LANES) {
                 for (int64_t t = 0; t < taps; t++) {
                     const uint8_t *in = at.input + offsets[t];
                     const int8_t *w = weights + t * row;
-                    for (int i = 0; i < DEEP * LANES; i++) sums.lanes[i] += (int16_t)((in[i] - (AT - OFFSET)) * w[i]);
+                    for (int i = 0; i < DEEP * LANES; i++) sums[i] += (int16_t)((in[i] - (AT - OFFSET)) * w[i]);
                 }
             } else {
                 for (int64_t t = 0; t < taps; t++)
                     for (int64_t i = 0; i < lanes; i++)
-                        sums.lanes[i] += (int16_t)((at.input[offsets[t] + i] - (AT - OFFSET)) * weights[t * row + i]);
+                        sums[i] += (int16_t)((at.input[offsets[t] + i] - (AT - OFFSET)) * weights[t * row + i]);
             }
-            store(&f, sums.vectors, 1, (int)ceil_div(lanes, LANES), &at.output);
+            vec vectors[DEEP];
+            for (int v = 0; v < DEEP; v++) vectors[v] = gather(sums + v * LANES);
+            store(&f, vectors, 1, (int)ceil_div(lanes, LANES), &at.output);
         }
     }
 }

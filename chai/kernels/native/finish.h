@@ -32,3 +32,8 @@ static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
 }
 
 static inline uint8_t code(const finish *f, int64_t i, int32_t sum) { return finished(f, i, sum + f->bias[i]); }
+
+/* Write the codes of one pixel's sums. */
+static inline void store_pixel(const finish *f, const int32_t *sums, int64_t count, uint8_t *out) {
+    for (int64_t i = 0; i < least(count, f->outputs); i++) out[i] = code(f, i, sums[i]);
+}

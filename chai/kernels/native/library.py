@@ -81,7 +81,9 @@ def state() -> State:
     if wanted and used is None:
         names = ", ".join([*(v.name for v in variants), NONE])
         raise UsageError(f"CHAI_KERNELS is {wanted!r}; expected {names}", hint=reason or None)
-    return State(variants, reason or f"{build.library().name} has none for this processor", used)
+    if variants and used is None:
+        reason = f"{build.library().name} has none for this processor"
+    return State(variants, reason, used)
 
 
 def variant(name: str) -> Library | None:

@@ -23,6 +23,11 @@ static inline panel load(const int8_t *w) {
     panel p = {w};
     return p;
 }
+static inline vec gather(const int32_t *sums) {
+    vec v;
+    memcpy(v.lanes, sums, sizeof v.lanes);
+    return v;
+}
 static inline dword splat(const uint8_t *x) {
     dword d = {{x[0], x[1], x[2], x[3]}};
     return d;
@@ -33,7 +38,5 @@ static inline vec dot(vec sum, dword d, panel w) {
     return sum;
 }
 static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
-    for (int p = 0; p < pixels; p++)
-        for (int64_t i = 0; i < least(vectors * LANES, f->outputs); i++)
-            out[p][i] = code(f, i, sums[p * vectors + i / LANES].lanes[i % LANES]);
+    for (int p = 0; p < pixels; p++) store_pixel(f, sums[p * vectors].lanes, vectors * LANES, out[p]);
 }

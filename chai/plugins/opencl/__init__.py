@@ -9,6 +9,7 @@ parameters   the parameters of a kernel, from its source
 half         half computed as float
 rendering    the text that is compiled
 plan         kernels, memory and copies for one layer and its sizes
+planner      such a plan, from a description
 kernel       the function of a custom type
 worker       the process that runs kernels
 """

@@ -6,6 +6,7 @@ Types and conversions become float's by macros. What depends on the 16 bits them
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
 from .parameters import uncommented
 
@@ -52,7 +53,16 @@ def floats(text: str) -> str:
     return _PRAGMA.sub(r"\1// \2", "".join((*parts, text[at:])))
 
 
-def bits(text: str) -> tuple[int, str, str] | None:
+def check(texts: Iterable[tuple[str, str]], wrong: Callable[[str, str], Exception]) -> None:
+    """Raise ``wrong(reason, hint)`` for the first use of half that float cannot stand in for; texts are (file, code)."""
+    for name, text in texts:
+        found = _bits(text)
+        if found is not None:
+            line, what, hint = found
+            raise wrong(f"{name}:{line}: {what}; half is computed as float here", hint)
+
+
+def _bits(text: str) -> tuple[int, str, str] | None:
     """Return the line, words and a hint of the first use of half that float cannot stand in for; None if all can."""
     bare = uncommented(text)
     declared = "|".join(map(re.escape, dict.fromkeys(re.findall(r"\bhalf\d*\b[\s*\w]*?[\s*](\w+)\s*[;,)=\[]", bare))))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...blob import show
@@ -16,9 +17,11 @@ from ...errors import PluginError
 from ...util.lazy_numpy import np
 from ...util.log import logger
 from ..failure import report
-from . import half
+from . import half, plan
 from .description import Description
-from .plan import Copy, Launch, Plan, Planner
+from .plan import Copy, Launch
+from .planner import Planner
+from .rendering import TEXT
 from .worker.engine import EngineError
 from .worker.memory import Memory
 from .worker.process import Died, Runner, runner
@@ -52,35 +55,31 @@ class Kernels:
     def __call__(self, x: xChangeLayer) -> None:
         raise PluginError(f"{self.place}: a kernel runs as part of a layer only", hint="chai.run_layer")
 
-    def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Bound:
-        """Return the function for a layer with inputs of these shapes; what does not fit is an error when it is called."""
-        return Bound(layer, self.place, lambda: self.plan(layer, bottoms, tops))
-
-    def source(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> str:
-        """Return what is compiled for these sizes, all kernels. Raises PluginError."""
-        planner = Planner(layer, bottoms, tops, self.place)
-        return "\n".join(planner.source(stage)[0] for stage in self.description.stages)
-
-    def plan(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> Plan:
-        """Return the kernels with sources, arguments and work sizes. Raises PluginError."""
-        planner = Planner(layer, bottoms, tops, self.place)
-        for stage in self.description.stages:
-            planner.add(stage)
-        return planner.finish(self.description.ports["output"])
+    def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape], _x: xChangeLayer) -> Bound:
+        """Return the function for a layer with inputs of these shapes. Raises PluginError for what does not fit."""
+        return Bound(layer, self.place, Planner(self.description, layer, bottoms, tops))
 
 
 class Bound:
     """The function of one layer for inputs of one size: compiled when it is called first."""
 
-    def __init__(self, layer: Called, place: str, plan: Callable[[], Plan]) -> None:
-        self._layer, self._place, self._make = layer, place, plan
+    def __init__(self, layer: Called, place: str, planner: plan.Planner) -> None:
+        self._layer, self._place, self._planner = layer, place, planner
         self._number = next(_numbers)
         self._runner: Runner | None = None
 
+    def opencl_source(self) -> str:
+        """Return what is compiled."""
+        return self._planner.source()
+
     @cached_property
-    def plan(self) -> Plan:
-        """The kernels with sources, arguments and work sizes. Raises PluginError."""
-        return self._make()
+    def plan(self) -> plan.Plan:
+        """The kernels with sources, arguments and memory. Raises PluginError."""
+        return self._planner.plan()
+
+    @cached_property
+    def _spec(self) -> dict[str, Any]:
+        return self.plan.spec()
 
     @cached_property
     def _memory(self) -> Memory:
@@ -95,14 +94,14 @@ class Bound:
 
     def __call__(self, x: xChangeLayer, *_named: Any) -> None:
         """Compute the tops of ``x``. Raises PluginError for whatever a kernel does wrong."""
-        plan, memory = self.plan, self._memory
-        for copy in plan.inputs:
+        made, memory = self.plan, self._memory
+        for copy in made.inputs:
             self._view(copy)[...] = _four(x.bottom[copy.blob]).transpose(copy.axes)
-        for copy in plan.outputs:
+        for copy in made.outputs:
             memory.buffers[copy.buffer][:] = 0
         self._run()
         self._check(x)
-        for copy in plan.outputs:
+        for copy in made.outputs:
             top = _four(x.top[copy.blob])
             top.transpose(copy.axes)[...] = self._view(copy)
 
@@ -115,7 +114,7 @@ class Bound:
             self._tell()
             self._runner = self._layer.resources.of(runner)
         try:
-            self._runner.run(self._number, self.plan.spec(), self._memory)
+            self._runner.run(self._number, self._spec, self._memory)
         except EngineError as error:
             self._refused(error)
         except Died as error:
@@ -154,7 +153,10 @@ class Bound:
         found = _ERROR.search(first)
         if found is not None:
             file, line, what = found.groups()
-            place, what = f"{self._place.rpartition('/')[0]}/{file}:{line}", f"error: {what}"
+            what = f"error: {what}"
+            place, what = (
+                (place, f"line {line}: {what}") if file == TEXT else (f"{Path(self._place).parent / file}:{line}", what)
+            )
             hint = "chai show NET --source LAYER prints what was compiled"
         raise report(self._layer.where, place, f"kernel {launch.entry!r}: {what}", hint) from None
 
@@ -183,10 +185,10 @@ def _once(text: str) -> None:
         log.warning(text)
 
 
-def _words(launch: Launch, plan: Plan) -> str:
+def _words(launch: Launch, made: plan.Plan) -> str:
     sizes = " x ".join(map(str, launch.sizes))
-    blobs = [f"bottom {c.blob} {show(c.shape)}" for c in plan.inputs] + [
-        f"top {c.blob} {show(c.shape)}" for c in plan.outputs
+    blobs = [f"bottom {c.blob} {show(c.shape)}" for c in made.inputs] + [
+        f"top {c.blob} {show(c.shape)}" for c in made.outputs
     ]
     local = f", local {' x '.join(map(str, launch.local))}" if launch.local else ""
     return f"{launch.entry!r}, work size {sizes}{local}, {', '.join(blobs)}"

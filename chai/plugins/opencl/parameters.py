@@ -44,16 +44,18 @@ def uncommented(text: str) -> str:
 
 def parameters(text: str, entry: str) -> tuple[Parameter, ...] | str:
     """Return the parameters of the kernel ``entry``; if there is none, why, as text."""
-    text = uncommented(text)
-    names = {}
-    for kernel in _KERNEL.finditer(text):
-        found = _signature(text, kernel.end())
-        if found:
-            names[found[0]] = found[1]
-    if entry not in names:
-        near = did_you_mean(entry, names, listed="kernels" if names else None)
+    known = kernels(text)
+    if entry not in known:
+        near = did_you_mean(entry, known, listed="kernels" if known else None)
         return f"there is no kernel {entry!r} in the source; {near or 'it has none'}"
-    return tuple(map(_parameter, _split(names[entry])))
+    return known[entry]
+
+
+def kernels(text: str) -> dict[str, tuple[Parameter, ...]]:
+    """Return the kernels in a source, each with its parameters."""
+    text = uncommented(text)
+    found = (_signature(text, kernel.end()) for kernel in _KERNEL.finditer(text))
+    return {name: tuple(map(_parameter, _split(inside))) for name, inside in filter(None, found)}
 
 
 def _signature(text: str, at: int) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ from .formula import DIMS
 if TYPE_CHECKING:
     from ...blob import Shape
 
+TEXT = "<source>"  # the name of a source that is no file
 Sizes = Mapping[str, int]  # B, F, Y and X
 
 
@@ -48,9 +49,15 @@ def text(
             parts += _tensor(tensor, sizes[tensor.port])
     if stage.defines:
         parts += ["// Defines of the layer", *(_define(define, values) for define in stage.defines)]
-    if any(half.used(source) for _, source in stage.texts):
+    return "\n".join([*parts, plain(stage.texts)])
+
+
+def plain(texts: Sequence[tuple[str, str]]) -> str:
+    """Return the source that is compiled for files, (name, text) each, without macros of a layer."""
+    parts = []
+    if any(half.used(source) for _, source in texts):
         parts += ["// half is computed as float", half.macros().rstrip()]
-    for name, source in stage.texts:
+    for name, source in texts:
         quoted = name.replace("\\", "\\\\").replace('"', '\\"')
         parts += [f'#line 1 "{quoted}"', half.floats(source).rstrip("\n")]
     return "\n".join(parts) + "\n"

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ....env import env
 from ....limits import limits
@@ -29,8 +29,9 @@ LONGEST = 1 << 20  # bytes of an answer; a compiler's log may be long
 class Died(Exception):
     """The process ended, or was ended because it did not answer; the message says how."""
 
+
+class Runner(Protocol):
     """Runner of the programs of one network: compiles each before its first run."""
-    """What runs the programs of one network: compiles each before its first run."""
 
     def run(self, number: int, spec: Mapping[str, Any], memory: Memory) -> None:
         """Run a program on its memory, in which results are then. Raises EngineError and Died."""

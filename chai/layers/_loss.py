@@ -1,0 +1,83 @@
+"""Losses and measures: numbers that compare a network's blobs with labels."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..blob import Shape, show
+from ..errors import ModelError
+from ..graph import Layer
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+TINY = 1e-20  # smallest probability whose logarithm Caffe takes (kLOG_THRESHOLD)
+
+
+class Loss(Layer):
+    """A number without axes. ``bottoms[1]`` are labels or targets; a second top, if the type has one, is its detail."""
+
+    training_only = True
+    bottoms_allowed = (2, 2)
+    tops_allowed = (0, 1)  # without a top Caffe makes one up
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        """Return one scalar. Raises ShapeError unless the first two bottoms have the same number of items."""
+        if self.loss.weight_by_label_freqs:
+            raise self.wrong("weight_by_label_freqs is not supported", hint="leave it out, or do not feed the labels")
+        if bottoms[0][:1] != bottoms[1][:1]:
+            raise self.wrong(f"data {show(bottoms[0])} and labels {show(bottoms[1])} have different numbers of items")
+        return ((),) * len(self.tops)
+
+    def same_items(self, *bottoms: Shape) -> None:
+        """Raise ShapeError unless the first two bottoms have the same number of elements."""
+        if prod(bottoms[0]) != prod(bottoms[1]):
+            raise self.wrong(f"its bottoms {show(bottoms[0])} and {show(bottoms[1])} differ in size")
+
+    def one_label_each(self, axis: int, *bottoms: Shape) -> None:
+        """Raise ShapeError unless there is a label for each position of a blob with the classes along ``axis``."""
+        axis = self.axis(axis, bottoms[0])
+        expected = prod(bottoms[0][:axis]) * prod(bottoms[0][axis + 1 :])
+        if prod(bottoms[1]) != expected:
+            what = f"{prod(bottoms[1])} labels ({show(bottoms[1])}) for {expected} positions of {show(bottoms[0])}"
+            raise self.wrong(what, hint=f"a label each: every axis of the data but axis {axis}, the classes")
+
+    def by_class(self, axis: int, data: Array, labels: Array, ignore: int | None) -> tuple[Array, Array, Array]:
+        """Return the data as (outer, classes, inner), labels as integers (outer, inner), and which of them count.
+
+        Raises ModelError for a label that is no class.
+        """
+        axis = self.axis(axis, data.shape)
+        classes = data.shape[axis]
+        flat = data.reshape(prod(data.shape[:axis]), classes, -1)
+        index = labels.astype(np.int64).reshape(flat.shape[0], -1)
+        counts = np.ones(index.shape, bool) if ignore is None else index != ignore
+        wrong = index[counts & ((index < 0) | (index >= classes))]
+        if wrong.size:
+            raise ModelError(
+                f"layer {self.name!r} ({self.type}): label {wrong[0]} is outside 0 .. {classes - 1}",
+                layer=self.name,
+                hint="loss_param { ignore_label: N } for labels that do not count",
+            )
+        return flat, np.where(counts, index, 0), counts
+
+    def divisor(self, positions: Shape, valid: int, default: str) -> float:
+        """Return the number that the sum is divided by (get_normalizer in Caffe's loss layers), at least 1."""
+        p = self.loss
+        mode = p.normalization or (default if p.normalize is None else "VALID" if p.normalize else "BATCH_SIZE")
+        return float(max({"FULL": prod(positions), "VALID": valid, "BATCH_SIZE": positions[0], "NONE": 1}[mode], 1))
+
+
+def taken(values: Array, index: Array) -> Array:
+    """Return, of values (outer, classes, inner), those of the class ``index`` (outer, inner) in float64."""
+    found: Array = np.take_along_axis(values, index[:, None], 1)[:, 0].astype(np.float64)
+    return found
+
+
+def softmax(values: Array) -> Array:
+    """Return the softmax of values (outer, classes, inner) over the classes."""
+    y: Array = np.exp(values - values.max(1, keepdims=True))
+    y /= y.sum(1, keepdims=True)
+    return y

@@ -1,0 +1,100 @@
+"""Blob: numbers with a shape that can change, as layers of Caffe see their bottoms, tops and parameters."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ...blob import Shape, show
+from ...errors import UsageError
+from ...limits import limits
+from ...util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+
+class Blob:
+    """Float32 numbers with a shape.
+
+    ``data`` is the memory itself, not a copy. ``diff`` has its shape, and zeros at first: chai computes no gradients.
+    """
+
+    def __init__(self, data: Array) -> None:
+        self._data = np.ascontiguousarray(data, np.float32).reshape(np.shape(data))  # a scalar keeps shape ()
+        self._memory = self._data.reshape(-1)
+        self._diff: Array | None = None
+
+    @property
+    def data(self) -> Array:
+        """Return the numbers."""
+        return self._data
+
+    @property
+    def diff(self) -> Array:
+        """Return an array of the blob's shape, for code that keeps gradients."""
+        if self._diff is None or self._diff.shape != self.shape:
+            self._diff = np.zeros(self.shape, np.float32)
+        return self._diff
+
+    @property
+    def shape(self) -> Shape:
+        """Return the sizes of all axes."""
+        return self._data.shape
+
+    @property
+    def count(self) -> int:
+        """Return the number of elements."""
+        return self._data.size
+
+    @property
+    def num(self) -> int:
+        """Return the size of axis 0, or 1 if the blob lacks it. Raises UsageError for more than 4 axes."""
+        return self._legacy(0)
+
+    @property
+    def channels(self) -> int:
+        """Return the size of axis 1, likewise."""
+        return self._legacy(1)
+
+    @property
+    def height(self) -> int:
+        """Return the size of axis 2, likewise."""
+        return self._legacy(2)
+
+    @property
+    def width(self) -> int:
+        """Return the size of axis 3, likewise."""
+        return self._legacy(3)
+
+    def _legacy(self, axis: int) -> int:
+        if len(self.shape) > 4:
+            raise UsageError(f"num, channels, height and width belong to blobs of 4 axes, this is {show(self.shape)}")
+        return self.shape[axis] if axis < len(self.shape) else 1
+
+    def reshape(self, *dims: int) -> None:
+        """Change the sizes and keep the first numbers; new memory (zeros, nothing kept) only if the blob was never as large."""
+        if dims == self.shape:
+            return
+        if not all(isinstance(d, (int, np.integer)) and d >= 0 for d in dims):
+            raise UsageError(f"reshape{dims}: expected sizes", hint="blob.reshape(1, 3, 224, 224), or reshape(*shape)")
+        shape = tuple(map(int, dims))
+        size = prod(shape)
+        if size > limits().blob_elements:
+            raise UsageError(f"reshape{dims}: " + limits().exceeded("blob_elements", size))
+        if size > self._memory.size:
+            self._memory = np.zeros(size, np.float32)
+        self._data = self._memory[:size].reshape(shape)
+
+    def __repr__(self) -> str:
+        return f"<Blob {show(self.shape)}>"
+
+
+class Blobs(list[Blob]):
+    """The trained parameters of a layer."""
+
+    def add_blob(self, *dims: int) -> None:
+        """Append a parameter of these sizes, zeros."""
+        blob = Blob(np.zeros((), np.float32))
+        blob.reshape(*dims)
+        self.append(blob)

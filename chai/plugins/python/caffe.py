@@ -1,0 +1,202 @@
+"""Caffe's Python layers: ``class L(caffe.Layer)`` with setup, reshape and forward.
+
+One object of the class belongs to one layer of a network. setup is called once, reshape before each change of sizes and, as
+in Caffe, before each forward. Source: caffe/python_layer.hpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from ...blob import Shape, show
+from ...util.lazy_numpy import np
+from ...util.sharing import Turn
+from ..definition import CustomType, Options
+from . import classes
+from .blob import Blob, Blobs
+
+METHODS = ("setup", "reshape", "forward")
+TURN = Turn("a Python layer of Caffe")  # code written for Caffe runs in one thread at a time
+
+
+class Layer:
+    """Base class of a Python layer.
+
+    ``param_str``   text of python_param
+    ``phase``       TRAIN (0) or TEST (1)
+    ``blobs``       trained parameters: setup adds them with ``self.blobs.add_blob(*sizes)``
+
+    ``backward`` is never called.
+    """
+
+    param_str: str
+    phase: int
+    blobs: Blobs
+
+    def __init__(self, _parameter: Any = None) -> None:
+        """Do nothing; Caffe passes its LayerParameter, chai None."""
+
+    def setup(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Read ``param_str``. Called once, when the sizes of the bottoms are known."""
+
+    def reshape(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Call ``top[i].reshape(...)`` for every top."""
+        raise NotImplementedError(f"class {type(self).__name__} has no method reshape")
+
+    def forward(self, bottom: Sequence[Blob], top: Sequence[Blob]) -> None:
+        """Write ``top[i].data`` from ``bottom[i].data``."""
+        raise NotImplementedError(f"class {type(self).__name__} has no method forward")
+
+
+def is_layer(value: Any) -> bool:
+    """Return whether a value is a class of Python layers, of chai's caffe.Layer or of an installed Caffe's."""
+    return isinstance(value, type) and any(base is Layer or _installed(base) for base in value.__mro__[1:])
+
+
+def _installed(base: type) -> bool:
+    return base.__name__ == "Layer" and base.__module__.partition(".")[0] == "caffe"
+
+
+def classes_of(module: ModuleType) -> Mapping[str, type]:
+    """Return the classes of Python layers that a module has, by name."""
+    return {name: value for name, value in vars(module).items() if is_layer(value)}
+
+
+def type_of(cls: type, key: str, version: str = "") -> CustomType:
+    """Return the custom type of a class of Python layers; ``key`` is module.class of python_param."""
+
+    def forward(x: Any, param_str: str, phase: int) -> Any:
+        return _object(x, cls, param_str, phase).forward(x, dynamic)
+
+    def shape(x: Any, param_str: str, phase: int) -> list[Shape]:
+        with TURN:
+            made = _object(x, cls, param_str, phase)
+            if not x.n_params:
+                x.custom_float_params = tuple(blob.data for blob in made.layer.blobs)
+            return made.shapes(x)
+
+    dynamic = _reshapes_tops(cls)
+    options = Options(
+        {"param_str": "", "phase": 1}, dynamic=dynamic, bottoms=(0, None), override=False, version=version
+    )
+    made = classes.type_of(key, cls, METHODS, forward, options, shape)
+    made.turn = TURN
+    return made
+
+
+class _Object:
+    """The object of a user's class for one layer."""
+
+    def __init__(self, cls: type, x: Any, param_str: str, phase: int) -> None:
+        self.layer = _new(cls)
+        self.layer.param_str = self.layer.param_str_ = param_str  # the latter: its name until 2014
+        self.layer.phase = phase
+        self.layer.blobs = Blobs()
+        self._params: Any = None
+        tops = [Blob(np.zeros((), np.float32)) for _ in x.next]
+        bottoms = _empty(map(tuple, x.input_dims))
+        self.layer.setup(*_aliased(x, bottoms, tops))
+        self._tops = [top.shape for top in tops]  # setup may have sized them, and reshape leave them
+
+    def shapes(self, x: Any) -> list[Shape]:
+        """Return the shapes of the tops for bottoms of the sizes of x."""
+        bottoms, tops = _aliased(x, _empty(map(tuple, x.input_dims)), _empty(self._tops))
+        self.layer.reshape(bottoms, tops)
+        return [top.shape for top in tops]
+
+    def forward(self, x: Any, dynamic: bool) -> Any:
+        """Compute the tops of x; return them if they are ``dynamic``."""
+        if self._params is not x.custom_float_params:
+            self._take(x)
+        bottoms, tops = [Blob(bottom) for bottom in x.bottom], [Blob(top) for top in x.top]
+        for bottom, top in _in_place(x):
+            tops[top].data[...] = bottoms[bottom].data
+        bottoms, tops = _aliased(x, bottoms, tops)
+        self.layer.reshape(bottoms, tops)
+        self.layer.forward(bottoms, tops)
+        if dynamic:
+            return tuple(top.data for top in tops)
+        for i, (blob, top) in enumerate(zip(tops, x.top)):
+            if blob.shape != top.shape:
+                raise ValueError(
+                    f"top {i} became {show(blob.shape)}, for bottoms of these sizes reshape made it {show(top.shape)}; "
+                    "sizes that depend on data need top[i].reshape(...) in forward itself"
+                )
+            if not np.may_share_memory(blob.data, top):
+                top[...] = blob.data
+        return None
+
+    def _take(self, x: Any) -> None:
+        """Use the network's parameters, which a caffemodel may have replaced."""
+        blobs = self.layer.blobs
+        sizes = [blob.count for blob in blobs]
+        if sizes != [param.size for param in x.custom_float_params]:
+            raise ValueError(
+                f"setup adds parameters of {sizes or 'no'} elements, "
+                f"the caffemodel has {[param.size for param in x.custom_float_params] or 'none'}"
+            )
+        blobs[:] = [Blob(param.reshape(blob.shape)) for param, blob in zip(x.custom_float_params, blobs)]
+        self._params = x.custom_float_params
+
+
+def _object(x: Any, cls: type, param_str: str, phase: int) -> _Object:
+    if "caffe" not in x.data:
+        x.data["caffe"] = _Object(cls, x, param_str, phase)
+    made: _Object = x.data["caffe"]
+    return made
+
+
+def _new(cls: type) -> Any:
+    if issubclass(cls, Layer):
+        return cls(None)
+    # An installed Caffe's Layer is created from C++, and its blobs are read-only.
+    kind: Any = type(cls)
+    own = kind(cls.__name__, (cls,), {"blobs": None, "__module__": cls.__module__})
+    return own.__new__(own)
+
+
+def _empty(shapes: Any) -> list[Blob]:
+    return [Blob(np.zeros(tuple(map(int, shape)), np.float32)) for shape in shapes]
+
+
+def _aliased(x: Any, bottoms: list[Blob], tops: list[Blob]) -> tuple[list[Blob], list[Blob]]:
+    """Return bottoms and tops with one Blob for a top that is in place."""
+    for bottom, top in _in_place(x):
+        if tops[top].shape != bottoms[bottom].shape:
+            tops[top] = bottoms[bottom]
+        else:
+            bottoms[bottom] = tops[top]
+    return bottoms, tops
+
+
+def _in_place(x: Any) -> Iterator[tuple[int, int]]:
+    """Yield bottom and top of every pair that is one blob in the prototxt; the parser numbers its versions name@layer."""
+    for j, top in enumerate(x.next):
+        name = top.rstrip("@").removesuffix(f"@{x.layername}")
+        if name != top:
+            yield from ((i, j) for i, b in enumerate(x.previous) if b == name or b.startswith(f"{name}@"))
+
+
+def _reshapes_tops(cls: type) -> bool:
+    """Return whether forward calls ``top[i].reshape``: the sizes of its tops depend on data."""
+    import ast  # needed by networks with Python layers alone
+    import inspect
+    import textwrap
+
+    forward: Any = getattr(cls, "forward", None)
+    try:
+        names = list(inspect.signature(forward).parameters)
+        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError, ValueError, SyntaxError):  # code without a source
+        return False
+    return len(names) == 3 and any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "reshape"
+        and isinstance(node.func.value, ast.Subscript)
+        and isinstance(node.func.value.value, ast.Name)
+        and node.func.value.value.id == names[2]
+        for node in ast.walk(tree)
+    )

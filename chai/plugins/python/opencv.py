@@ -1,0 +1,94 @@
+"""OpenCV's layers in Python: classes with getMemoryShapes and forward.
+
+``__init__(self, params, blobs)`` gets the layer's parameters by name and its trained ones as arrays;
+``getMemoryShapes(self, inputs)`` returns a shape per top; ``forward(self, inputs)`` an array per top. Source: OpenCV 4,
+modules/dnn/misc/python/pyopencv_dnn.hpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ..definition import Options
+from ..registry import REGISTRY, enter
+from .classes import type_of
+
+T = TypeVar("T", bound=type)
+
+
+def cvlayer(type: str, *, version: str = "", replace: bool = False) -> Callable[[T], T]:
+    """Register the decorated class, which is written for OpenCV, as the layer of a prototxt ``type``.
+
+    As in OpenCV it also computes the layers of a built-in type. ``params`` has the fields of the layer's ``*_param``: int,
+    float and str, a tuple where a field is repeated; of a message that Caffe does not have, text. ``replace`` replaces a
+    definition in another file. The class is returned unchanged. Raises PluginError if it lacks a method.
+    """
+
+    def register(cls: T) -> T:
+        _enter(type, cls, version, replace)
+        return cls
+
+    return register
+
+
+def dnn_registerLayer(type: str, layer: type) -> None:  # noqa: N802 - OpenCV's spelling
+    """Register a class for the layers of a prototxt ``type``, in place of an earlier one: ``cv2.dnn_registerLayer``."""
+    _enter(type, layer, "", True)
+
+
+def dnn_unregisterLayer(type: str) -> None:  # noqa: N802
+    """Remove the class that is registered for a ``type``; loaded networks keep it. Raises PluginError if there is none."""
+    REGISTRY.unregister(type)
+
+
+def _enter(type: str, cls: type, version: str, replace: bool) -> None:
+    def forward(x: Any, params: Mapping[str, Any]) -> Any:
+        return _object(x, cls, params).forward(x)
+
+    def shape(x: Any, params: Mapping[str, Any]) -> Any:
+        return _object(x, cls, params).shapes([[int(d) for d in dims] for dims in x.input_dims])
+
+    options = Options({"params": dict}, override=True, version=version)
+    enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
+
+
+class _Object:
+    """The object of a user's class for one layer with these trained parameters."""
+
+    def __init__(self, cls: type, params: Mapping[str, Any], x: Any) -> None:
+        given = {name: int(value) if isinstance(value, bool) else value for name, value in sorted(params.items())}
+        self.memory = _memory(x)
+        self.params: Any = None  # custom_float_params of the first forward; replaced when they may have changed
+        self.layer: Any = cls(given, [x.param(i) for i in range(x.n_params)])
+        self._sizes: list[list[int]] | None = None
+
+    def shapes(self, sizes: list[list[int]]) -> Any:
+        """Return the shapes of the tops; forward may use what getMemoryShapes has kept of the sizes."""
+        self._sizes = [list(size) for size in sizes]
+        return self.layer.getMemoryShapes(sizes)
+
+    def forward(self, x: Any) -> Any:
+        """Return the tops of x."""
+        sizes = [[int(d) for d in dims] for dims in x.input_dims]
+        if sizes != self._sizes:
+            self.shapes(sizes)
+        tops = self.layer.forward(list(x.bottom))
+        return list(tops) if isinstance(tops, (list, tuple)) else tops
+
+
+def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _Object:
+    """Return the layer's object; a new one if its trained parameters are others or may have been changed."""
+    made: _Object | None = x.data.get("opencv")
+    running = len(x.bottom) > 0  # not asked for shapes
+    if made is not None and running and made.params is None:
+        made.params = x.custom_float_params
+    changed = made is not None and running and made.params is not x.custom_float_params
+    if made is None or changed or made.memory != _memory(x):
+        made = x.data["opencv"] = _Object(cls, params, x)
+        made.params = x.custom_float_params if running else None
+    return made
+
+
+def _memory(x: Any) -> list[tuple[int, int]]:
+    return [(param.ctypes.data, param.size) for param in x.custom_float_params]

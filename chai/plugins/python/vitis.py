@@ -1,0 +1,134 @@
+"""Vitis AI's operations in Python: classes with calculate.
+
+``__init__(self, op)`` gets the operation, ``calculate(self, output, input)`` a tensor buffer to write and a list of those
+to read: the bottoms, then the trained parameters. Source: Vitis AI 2.5, cpu_task/README.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..definition import Options
+from ..registry import enter
+from .classes import type_of
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+T = TypeVar("T", bound=type)
+
+
+def vitis(
+    type: str, *, layout: str = "NHWC", override: bool | None = None, version: str = "", replace: bool = False
+) -> Callable[[T], T]:
+    """Register the decorated class, which is written for Vitis AI, as the layer of a prototxt ``type``.
+
+    ``layout``     of tensors with four axes: "NHWC", as XIR has them, or "NCHW" for operations of PyTorch
+    ``override``   as of ``@chai.custom``: needed for a built-in type
+
+    The top has the first bottom's shape, unless the prototxt has a top_dim or ``@chai.shape(type)`` says otherwise. The
+    class is returned unchanged. Raises PluginError if it lacks a method.
+    """
+
+    def register(cls: T) -> T:
+        def calculate(x: Any, params: Mapping[str, Any]) -> None:
+            _object(x, cls, params).calculate(x)
+
+        options = Options(
+            {"params": dict}, layout=layout, override=override, version=version, first_shape=True, tops=(1, 1)
+        )
+        enter(type_of(type, cls, ("calculate",), calculate, options), replace)
+        return cls
+
+    return register
+
+
+class Tensor:
+    """Name, sizes and type of a tensor buffer."""
+
+    def __init__(self, name: str, dims: Sequence[int], dtype: str) -> None:
+        self.name, self.dims, self.ndim, self.dtype = name, [int(d) for d in dims], len(dims), dtype
+
+    def get_element_num(self) -> int:
+        """Return the number of elements."""
+        return int(np.prod(self.dims))
+
+
+class TensorBuffer(np.ndarray[Any, np.dtype[Any]]):
+    """A tensor's memory, as an array and with ``get_tensor``."""
+
+    name = ""
+
+    def get_tensor(self) -> Tensor:
+        """Return what it holds."""
+        return Tensor(self.name, self.shape, str(self.dtype))
+
+
+class Operation:
+    """The name, type and attributes of a layer; these are the fields of its ``*_param``."""
+
+    def __init__(self, name: str, type: str, attributes: Mapping[str, Any]) -> None:
+        self._name, self._type, self._attributes = name, type, dict(attributes)
+
+    def get_name(self) -> str:
+        """Return the layer's name."""
+        return self._name
+
+    def get_type(self) -> str:
+        """Return the layer's type."""
+        return self._type
+
+    def has_attr(self, name: str) -> bool:
+        """Return whether the prototxt gives an attribute."""
+        return name in self._attributes
+
+    def get_attr(self, name: str) -> Any:
+        """Return an attribute: int, float, bool or str, or a list. Raises KeyError if the prototxt does not give it."""
+        return self._attributes[name]
+
+    def get_attrs(self) -> dict[str, Any]:
+        """Return all attributes by name."""
+        return dict(self._attributes)
+
+
+class _Object:
+    """The object of a user's class for one layer."""
+
+    def __init__(self, cls: type, x: Any, params: Mapping[str, Any]) -> None:
+        attributes = {name: _attribute(value) for name, value in params.items()}
+        self.layer: Any = cls(Operation(x.layername, x.custom_layer_type, attributes))
+
+    def calculate(self, x: Any) -> None:
+        """Compute the top of x."""
+        inputs = [_buffer(name, bottom) for name, bottom in zip(x.previous, x.bottom)]
+        inputs += [_buffer(f"{x.layername}_{i}", x.param(i)) for i in range(x.n_params)]
+        self.layer.calculate(_buffer(x.next[0], x.top[0]), inputs)
+
+
+def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _Object:
+    if "vitis" not in x.data:
+        x.data["vitis"] = _Object(cls, x, params)
+    made: _Object = x.data["vitis"]
+    return made
+
+
+def _buffer(name: str, array: Array) -> TensorBuffer:
+    buffer = array.view(TensorBuffer)
+    buffer.name = name
+    return buffer
+
+
+def _attribute(value: Any) -> Any:
+    """Return a field's value; text that is a number, of a message that Caffe does not have, as a number."""
+    if isinstance(value, (tuple, list)):
+        return [_attribute(v) for v in value]
+    if not isinstance(value, str):
+        return value
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    return {"true": True, "false": False}.get(value, value)

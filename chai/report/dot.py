@@ -1,0 +1,29 @@
+"""Draw a network as a Graphviz graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..util.text import visible
+
+
+def dot(labels: Sequence[Sequence[str]], edges: Iterable[tuple[int, int]], rankdir: str = "TB") -> list[str]:
+    """Return the lines of a DOT file: one node for each label, which is a list of lines, and the edges between them.
+
+    ``rankdir`` is Graphviz's direction: TB, BT, LR or RL.
+    """
+    nodes = [f"  n{i} [label={_quoted(label)}];" for i, label in enumerate(labels)]
+    arrows = [f"  n{start} -> n{end};" for start, end in edges]
+    return [
+        "digraph {",
+        f"  rankdir={rankdir}; node [shape=box style=rounded fontname=Helvetica];",
+        *nodes,
+        *arrows,
+        "}",
+    ]
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    """Return a label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
+    escaped = (visible(line).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines)
+    return '"' + "\\n".join(escaped) + '"'

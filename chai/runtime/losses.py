@@ -1,0 +1,70 @@
+"""Losses and measures of a network, computed after a pass from its blobs and the labels that were fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ..graph import Graph, Layer
+from ..passes.infer_shapes import infer_shapes
+from ..util.lazy_numpy import np
+from .feeds import numbers
+from .host import run_layer
+from .perf import PerfInfo
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+
+class Losses:
+    """The losses of a network. ``reads`` are the blobs (ids) of the network that they compare with labels."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph.losses
+        own = {t for layer in self.layers for t in layer.tops}
+        self.reads = {b for layer in self.layers for b in layer.bottoms} - own - set(self.labels)
+
+    @property
+    def layers(self) -> list[Layer]:
+        """The layers, in order."""
+        return self._graph.layers if self._graph is not None else []
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the labels."""
+        return list(self._graph.inputs) if self._graph is not None else []
+
+    def taken(self, inputs: dict[str, Any]) -> dict[str, Array]:
+        """Remove the labels from the inputs of a pass and return them. Raises UsageError for what are no numbers."""
+        return {name: numbers(name, inputs.pop(name)) for name in self.labels if name in inputs}
+
+    def compute(
+        self, values: Mapping[str, Array], labels: Mapping[str, Array], perf: PerfInfo
+    ) -> tuple[dict[str, Array], PerfInfo]:
+        """Return the losses whose bottoms are all there, by Caffe's name, and the times of the pass with theirs.
+
+        Raises ShapeError for labels of the wrong size, ModelError for a label that is no class.
+        """
+        begin = perf_counter()
+        blobs, steps = {**values, **labels}, []
+        layers = list(self._fed({*values, *labels}))
+        if not layers or self._graph is None:
+            return {}, perf
+        inputs = {b: blobs[b].shape for layer in layers for b in layer.bottoms if b in blobs}
+        shapes = infer_shapes(replace(self._graph, layers=layers, inputs=dict(inputs)))
+        with np.errstate(all="ignore"):
+            for layer in layers:
+                tops, step = run_layer(layer, [blobs[b] for b in layer.bottoms], shapes, begin)
+                blobs.update(zip(layer.tops, tops))
+                steps.append(replace(step, begin=step.begin + perf.wall_ms))
+        wall = perf.wall_ms + (perf_counter() - begin) * 1000
+        found = {name: blobs[blob] for name, blob in self._graph.latest.items() if blob in blobs}
+        return found, replace(perf, steps=(*perf.steps, *steps), wall_ms=wall)
+
+    def _fed(self, known: set[str]) -> Iterator[Layer]:
+        for layer in self.layers:
+            if known.issuperset(layer.bottoms):
+                known.update(layer.tops)
+                yield layer

@@ -1,0 +1,106 @@
+"""Run the kernels' tests with gcc's address sanitiser: ``python tools/sanitise.py [PYTEST'S ARGUMENTS]``.
+
+Every blob, weight and table is on its own: blobs share no bytes, and the bytes between them are poisoned, so that a kernel
+that reads or writes one byte too many ends the run. The library is compiled into a folder of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from unittest import mock
+
+from chai.kernels.native import build, program, table
+from chai.kernels.native.library import state
+from chai.util.lazy_numpy import np
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ["tests/kernels/test_native.py", "tests/kernels/test_running.py", "tests/tasks/test_define.py"]
+FLAGS = ["-fsanitize=address", "-fno-omit-frame-pointer", "-O2"]
+GAP = 256  # poisoned bytes between two blobs or tables
+LARGE = 4096  # bytes more for each array: numpy gives smaller ones out again, poisoned
+LIBRARY = "CHAI_SANITISED"
+
+
+def main() -> int:
+    """Compile, and run pytest with this file as a plugin."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "chai.so")
+        sys.stdout.write(f"{', '.join(build.build(path, extra=FLAGS))}\n")
+        runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+        options = f"detect_leaks=0:log_path={folder}/report"
+        env = {**os.environ, LIBRARY: str(path), "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": options}
+        env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "sanitise", *(sys.argv[1:] or TESTS)]
+        code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
+        for report in Path(folder).glob("report*"):
+            sys.stdout.write(report.read_text())
+        return code
+
+
+def apart(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
+    """Return offsets of blobs that share no bytes, and the total size; does what ``overlay.layout.share`` does."""
+    offsets, end = {}, GAP
+    for blob in lives:
+        offsets[blob] = end
+        end += sizes[blob] + GAP
+    return offsets, end
+
+
+def poison(memory: np.ndarray, used: list[tuple[int, int]]) -> None:
+    """Poison the bytes of ``memory`` outside the runs (first, end)."""
+    asan = ctypes.CDLL(None)
+    end = 0
+    for first, last in [*sorted(used), (len(memory), 0)] if used else []:
+        if first > end:
+            asan.__asan_poison_memory_region(ctypes.c_void_p(memory.ctypes.data + end), ctypes.c_size_t(first - end))
+        end = last
+
+
+def replaced(where: object, name: str, by: Callable[..., object]) -> None:
+    """Put ``by`` in the place of a function, until the process ends."""
+    mock.patch.object(where, name, by).start()
+
+
+def sanitised() -> None:
+    """Use the sanitised library, and memory in which every blob and table is on its own."""
+    path = Path(os.environ[LIBRARY])
+    replaced(build, "library", lambda *_: path)
+    replaced(program, "share", apart)
+    state.cache_clear()
+    aligned, reserve = program._aligned, table.Constants.reserve
+
+    def reserved(self: table.Constants, size: int) -> int:
+        offset = reserve(self, size)
+        self.size += GAP
+        vars(self).setdefault("used", []).append((offset, offset + size))
+        return offset
+
+    def large(size: int) -> np.ndarray:
+        return aligned(size + LARGE)[:size]
+
+    run = program.Native.run
+
+    def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> list[float]:
+        if not self._arenas:
+            memory = large(self._size)
+            ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
+            poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+            poison(self._memory, vars(self._constants).get("used", []))
+            self._arenas.append(memory)
+        return run(self, blobs)
+
+    replaced(program, "_aligned", large)
+    replaced(table.Constants, "reserve", reserved)
+    replaced(program.Native, "run", poisoned)
+
+
+if LIBRARY in os.environ:
+    sanitised()
+elif __name__ == "__main__":
+    sys.exit(main())
