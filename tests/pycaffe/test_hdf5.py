@@ -21,6 +21,8 @@ layer { name: "fc" type: "InnerProduct" bottom: "conv" top: "fc"
   inner_product_param { num_output: 6 weight_filler { type: "xavier" } } }
 """
 
+pytestmark = pytest.mark.extras
+
 
 @pytest.fixture
 def h5py() -> Any:
