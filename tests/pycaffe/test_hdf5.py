@@ -12,6 +12,7 @@ import pytest
 import chai
 import chai.pycaffe as caffe
 
+pytestmark = pytest.mark.extras
 NET = """
 layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 7 } } }
 layer { name: "block/conv" type: "Convolution" bottom: "data" top: "conv"
