@@ -23,6 +23,7 @@ from chai.errors import PluginError
 from chai.limits import limits
 from chai.plugins.opencl.worker.memory import GUARD, Memory, regions
 from chai.plugins.opencl.worker.process import Process, runner
+from chai.plugins.opencl.worker.processor import SYMPTOM
 from chai.util.interpreter import ending
 from tests.conftest import HANG
 
@@ -203,6 +204,11 @@ def test_without_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("CHAI_OPENCL_INPROCESS", "1")
     write(tmp_path, XML)
     with network(tmp_path, LAYER, SHAPE) as net:
+        try:
+            net.forward(noise(SHAPE))
+        except PluginError as error:
+            assert SYMPTOM in str(error)  # only a process of its own may correct PoCL's memory
+            pytest.skip("this PoCL knows no name for the processor")
         for shape in (SHAPE, (1, 2, 3, 4)):
             x = noise(shape)
             assert np.array_equal(net.forward(x)["y"], 2 * x)

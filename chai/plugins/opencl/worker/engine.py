@@ -28,13 +28,15 @@ class EngineError(Exception):
 class Engine:
     """Programs by number, on the first processor that OpenCL finds, else on its first device.
 
-    Each process has one, which one thread uses at a time.
+    Each process has one, which one thread uses at a time. ``own_process``: whether this process runs nothing else, so that
+    PoCL's memory may be corrected in it (``processor``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_process: bool) -> None:
         import pyopencl
 
         self.cl = pyopencl
+        self.own_process = own_process
         self.device = self._device()
         self.queues: dict[int | None, Any] = {}
         self.programs: dict[int, _Program] = {}
@@ -66,7 +68,7 @@ class Engine:
         try:
             return _Kernel(self, stage, regions)
         except self.cl.Error as error:
-            if SYMPTOM not in str(error) or not name_processor(self.device.int_ptr):
+            if SYMPTOM not in str(error) or not self.own_process or not name_processor(self.device.int_ptr):
                 raise
             self.queues.clear()
             return _Kernel(self, stage, regions)

@@ -23,7 +23,7 @@ def main() -> None:
     for request, files in _requests(channel):
         answer: dict[str, Any] = {}
         try:
-            engine = engine or Engine()
+            engine = engine or Engine(own_process=True)
             _follow(engine, request, files)
         except EngineError as error:
             answer = {"error": str(error), "stage": error.stage, "log": error.log}

@@ -58,7 +58,7 @@ class Here:
 
     def run(self, number: int, spec: Mapping[str, Any], memory: Memory) -> None:
         with self._lock:
-            self._engine = self._engine or Engine()
+            self._engine = self._engine or Engine(own_process=False)
             if number not in self._built:
                 self._engine.build(number, spec, memory.map)
                 self._built.add(number)
