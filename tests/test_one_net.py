@@ -157,7 +157,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and (np.array_equal(a, b) if len(a) == 3 else np.allclose(a, b, 1e-5, 1e-7))
+        return a.dtype == b.dtype and (np.array_equal(a, b) if len(a) == 3 else np.allclose(a, b, 1e-5, 2e-6))
     return bool(a == b)
 
 

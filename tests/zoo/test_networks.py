@@ -116,7 +116,7 @@ FOUND = {"detection_out": (1, 1, 1, 7)}  # the 1 is the rule for a size known at
 CLASSES = {"prob": (1, 1000)}
 NETWORKS = {
     "resnet50": Expected(resnet50, CLASSES, {"InnerProduct": 1, "Softmax": 1}, "6a80711a359a", 3_857_973_248),
-    "vgg16": Expected(vgg16, CLASSES, {"InnerProduct": 3, "ReLU": 2, "Softmax": 1}, "ee42145a2f6a", 15_470_264_320),
+    "vgg16": Expected(vgg16, CLASSES, {"InnerProduct": 1, "Softmax": 1}, "ee42145a2f6a", 15_470_264_320),
     "mobilenet_v1": Expected(mobilenet_v1, {"prob": (1, 1000, 1, 1)}, {"Softmax": 1}, "f8c906f5175e", 568_740_352),
     "mobilenet_ssd": Expected(mobilenet_ssd, FOUND, HEADS, "f4b230bb76a8"),
     "vgg_ssd300": Expected(vgg_ssd300, FOUND, {**HEADS, "Normalize": 1}, "b2e7d8686d68"),
