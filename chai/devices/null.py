@@ -1,4 +1,4 @@
-"""null: plans everything but computes nothing; its blobs are zeros."""
+"""null: plans everything but computes nothing; its codes are zeros."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ class NullDevice(Device):
         return NullProgram(work)
 
 
-device = NullDevice("null", "schedules, computes nothing: zeros come out")
+device = NullDevice("null", "schedules, computes nothing: its codes are zeros")
