@@ -31,6 +31,7 @@ from .perf import PerfInfo, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..graph import Layer
     from ..tasks import Task
 
 
@@ -201,7 +202,7 @@ class Execution:
         with entered(step), np.errstate(all="ignore"):
             if isinstance(step, DeviceStep):
                 kept = self._inside[i].intersection(slot.keep).difference(step.outputs)
-                rows = self._device(i, step, self._compiled(i, step, kept), slot)
+                rows = self._device(i, step, self._compiled(i, step, kept), slot, kept)
             elif isinstance(step, HostStep):
                 rows = [self._host(step, slot)]
             else:
@@ -269,7 +270,9 @@ class Execution:
         side.update((b, t.reshape(on_device(t.shape)) if step.codes else t) for b, t in zip(layer.tops, tops))
         return timed
 
-    def _device(self, i: int, step: DeviceStep, programs: list[Program], slot: Slot) -> list[StepTime]:
+    def _device(
+        self, i: int, step: DeviceStep, programs: list[Program], slot: Slot, kept: Collection[str]
+    ) -> list[StepTime]:
         ran = []
         codes, at = slot.codes, (perf_counter() - slot.started) * 1000
         whole = 0.0  # device time only, without checks
@@ -279,7 +282,7 @@ class Execution:
             whole += (perf_counter() - begin) * 1000
             if env().check:
                 self._check(step.tasks[task], codes)
-        self._look(step, codes)
+        self._look(step, codes, kept)
         own = [part.device for part in ran]
         rows = self._rows[i]
         if all(part.tasks is not None for part in ran):
@@ -287,7 +290,7 @@ class Execution:
             counted = own if len(own) == len(times) else [None] * len(times)
             begins = list(accumulate(times, initial=at))[:-1]
             return [
-                replace(row, ms=ms, begin=begin, device_ms=device)
+                row.timed(ms, begin, device)
                 for row, ms, begin, device in zip(rows, times, begins, counted, strict=True)
             ]
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
@@ -296,10 +299,11 @@ class Execution:
         layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
         return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device, layers)]
 
-    def _look(self, step: DeviceStep, codes: dict[str, Array]) -> None:
-        """Dump the layers' tops; a part of a larger blob gets a view of its own, which other steps read."""
+    def _look(self, step: DeviceStep, codes: dict[str, Array], kept: Collection[str]) -> None:
+        """Dump the layers' tops; a part of a larger blob that is read outside gets a view of its own."""
+        read = {*step.outputs, *kept}
         for layer in step.layers:
-            for top in layer.tops:
+            for top in layer.tops if env().dump else read.intersection(layer.tops):
                 base = self.schedule.views[top].base if top in self.schedule.views else top
                 if top in codes or base in codes:  # a device that hides its memory has neither
                     dump(top, layer.origin[0], self._as_layer(top, self._codes(top, codes)))
@@ -322,13 +326,21 @@ class Execution:
     def _task(self, task: Task) -> StepTime:
         macs = task.macs(*(self._device_shapes[b] for b in task.inputs))
         written = prod(self._device_shapes[task.output])  # one byte per code
-        joint = task.output in self.schedule.shapes  # several layers as one Task
-        parts = {blob for blob, view in self.schedule.views.items() if joint and view.base == task.output}
-        together = [layer for layer in self.graph.layers if not parts.isdisjoint(layer.tops)]
+        together = self._joint.get(task.output, [])
         name = " & ".join(layer.name for layer in together) or task.origin[0]
         layers = tuple(name for layer in together for name in layer.origin) or task.origin
         reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
         return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
+
+    @cached_property
+    def _joint(self) -> dict[str, list[Layer]]:
+        """The layers that run as one Task, by the blob that it writes."""
+        found: dict[str, list[Layer]] = {}
+        for layer in self.graph.layers:
+            views = [self.schedule.views[top] for top in layer.tops if top in self.schedule.views]
+            for base in dict.fromkeys(view.base for view in views if view.base in self.schedule.shapes):
+                found.setdefault(base, []).append(layer)
+        return found
 
     @cached_property
     def _packed(self) -> dict[str, str]:
