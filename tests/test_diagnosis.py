@@ -109,16 +109,16 @@ def test_cycles_by_hand() -> None:
 
 
 def test_one_input_channel_is_no_depthwise_convolution() -> None:
-    """Its 25 taps are two passes, less than the three cycles that draining a pixel takes; four blocks of 24 outputs.
+    """Its 25 taps are as many passes for each of four blocks of 24 outputs.
 
-    A depthwise one with four outputs a channel takes 25 passes for each of four blocks of 16.
+    With four outputs a channel it is no depthwise one either: each of 16 groups is a block of its own.
     """
     overlay = load("pynq-z2")
     over = overlay.overhead
     shapes = {"x": (1, 1, 20, 20), "y": (1, 96, 20, 20)}
-    assert conv(96, 1, 5).cycles(overlay, shapes) == 4 * (3 * 400 + over.tile_cycles) + over.task_cycles
+    assert conv(96, 1, 5).cycles(overlay, shapes) == 4 * (25 * 400 + over.tile_cycles) + over.task_cycles
     shapes = {"x": (1, 16, 20, 20), "y": (1, 64, 20, 20)}
-    assert conv(64, 16, 5, 16).cycles(overlay, shapes) == 4 * (25 * 400 + over.tile_cycles) + over.task_cycles
+    assert conv(64, 16, 5, 16).cycles(overlay, shapes) == 16 * (25 * 400 + over.tile_cycles) + over.task_cycles
 
 
 def test_cycles_grow_with_the_work_and_shrink_with_the_array() -> None:
@@ -142,7 +142,7 @@ def test_googlenet_keeps_the_array_busy() -> None:
             total += task.cycles(net.overlay, net.offload.shapes)
             macs += task.macs(*(net.offload.shapes[b] for b in task.inputs))
     assert macs == 1_581_647_872
-    assert 0.85 < macs / (total * net.overlay.macs) < 1
+    assert 0.6 < macs / (total * net.overlay.macs) < 1
 
 
 def test_formats_of_the_first_batch_are_said_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..codegen.chain import chain, head_bytes
+from ..codegen.chain import Chain, chain, head_bytes
 from ..codegen.encoding import NOTES
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
@@ -127,8 +127,10 @@ def _step(step: Step, chains: _Chains) -> dict[str, Any]:
         {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
         for t in step.tasks
     ]
-    at = chains.add(step)
-    return {"tasks": tasks, "layers": layers, "reads": list(step.inputs), "writes": list(step.outputs), "at": at}
+    made = chains.add(step)
+    images = [(i, *(some or (0, made.shapes[step.tasks[i].output][0]))) for i, some in made.pieces]
+    edges = {"reads": list(step.inputs), "writes": list(step.outputs)}
+    return {"tasks": tasks, "pieces": images, "layers": layers, **edges, "at": made.regions.offsets}
 
 
 class _Chains:
@@ -138,8 +140,8 @@ class _Chains:
         self.execution = execution
         self.sections: dict[str, bytes | Array] = {}
 
-    def add(self, step: DeviceStep) -> dict[str, int]:
-        """Add the two sections of a segment; return the offset of each of its blobs in its region."""
+    def add(self, step: DeviceStep) -> Chain:
+        """Add the two sections of a segment; return its Chain."""
         overlay, views = self.execution.overlay, self.execution.schedule.views
         shapes = self.execution.plan.device_shapes
         made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
@@ -147,8 +149,8 @@ class _Chains:
         self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)
         fixed = np.empty(made.sizes[FIXED], np.uint8)
         made.fill(fixed)
-        self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(step.tasks)) :]
-        return made.regions.offsets
+        self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(made.tasks)) :]
+        return made
 
 
 class _Arrays:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
-from ..codegen.chain import Chain, head_bytes, tokens, wanted
-from ..codegen.encoding import decode
+from ..codegen.arrange import Piece, arranged
+from ..codegen.chain import Chain, head_bytes, wanted
+from ..codegen.dependencies import dependencies
+from ..codegen.encoding import decode, encode, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
@@ -116,18 +118,27 @@ class Steps:
                 yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
             else:
                 about = self.reader.of(
-                    step, {"tasks": [dict], "layers": [str], "reads": [str], "writes": [str], "at": {str: int}}, "steps"
+                    step,
+                    {
+                        "tasks": [dict],
+                        "pieces": [[int]],
+                        "layers": [str],
+                        "reads": [str],
+                        "writes": [str],
+                        "at": {str: int},
+                    },
+                    "steps",
                 )
                 names = about["layers"]
                 if not names or any(n not in self.layers for n in names):
                     raise self.reader.error("header: a segment of layers that are not there")
-                made = self._chain(index, about)
+                tasks, made = self._chain(index, about)
                 index += 1
                 edges = tuple(about["reads"]), tuple(about["writes"])
-                yield DeviceStep(made.tasks, tuple(self.layers[n] for n in names), *edges, made)
+                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, made)
 
-    def _chain(self, index: int, about: Mapping[str, Any]) -> Chain:
-        """Return a segment's Tasks, decoded from its descriptors and constants."""
+    def _chain(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Chain]:
+        """Return a segment's Tasks, decoded from its descriptors and constants, and its Chain."""
         shapes, overlay = self.shapes, self.overlay
         entries = [
             self.reader.of(t, {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}, "task")
@@ -138,30 +149,65 @@ class Steps:
             if len(shapes.get(blob, ())) != 4:
                 raise self.reader.error(f"header: blob {blob!r} of a segment has not four axes")
         laid = regions(overlay.layout, shapes, self.views, moves, about["reads"], about["writes"], about["at"])
-        size, head = overlay.descriptor.bytes, head_bytes(overlay, len(entries))
+        pieces = self._pieces(about["pieces"], [shapes[out][0] for _, out in moves])
+        size, head = overlay.descriptor.bytes, head_bytes(overlay, len(pieces))
         listed = self.reader.section(f"descriptors.{index}").content
-        if len(listed) != len(entries) * size:
+        if len(listed) != len(pieces) * size:
             raise self.reader.error(f"section 'descriptors.{index}' has another number of Tasks than the header")
-        descriptors = [listed[i * size : (i + 1) * size] for i in range(len(entries))]
+        descriptors = [listed[i * size : (i + 1) * size] for i in range(len(pieces))]
         constants = self.reader.section(f"constants.{index}")
         where = (FIXED << REGION) + head
-        tasks = []
-        for tag, (entry, (ins, out), descriptor) in enumerate(zip(entries, moves, descriptors)):
+        tasks: dict[int, Task] = {}
+        starts: dict[int, int] = {}  # addresses of their constants
+        for tag, (piece, descriptor) in enumerate(zip(pieces, descriptors)):
+            if piece.task in tasks:
+                continue
+            entry, (ins, out) = entries[piece.task], moves[piece.task]
             used = {b: laid.blobs[b] for b in (*ins, out)}
             used |= {p.parent: laid.blobs[p.parent] for p in used.values() if p.parent is not None}
-            task = decode(descriptor, constants, overlay, used, shapes, where)
+            task = decode(descriptor, constants, overlay, used, shapes, where, piece.images)
             if not entry["origin"]:
                 raise self.reader.error(f"task {tag}: origin names no layer")
             blobs = *task.inputs, task.output
             if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
                 raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
             notes = {"origin": tuple(entry["origin"]), "zero_weights": entry["zero_weights"]}
-            tasks.append(self._noted(tag, replace(task, inputs=ins, output=out, **notes)))
-        for tag, (descriptor, link) in enumerate(zip(descriptors, tokens(tasks))):
-            found = [value(overlay.descriptor, descriptor, name) for name in ("tag", "wait", "signal")]
-            if found != [tag, *link]:
-                raise self.reader.error(f"task {tag}: its descriptor has another place in the chain")
-        return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, [(head, constants)])
+            tasks[piece.task] = self._noted(tag, replace(task, inputs=ins, output=out, images=None, **notes))
+            addresses = [value(overlay.descriptor, descriptor, name) for name in ("weights", "table")]
+            starts[piece.task] = next(filter(None, addresses), where)
+        whole = [task for _, task in sorted(tasks.items())]
+        work = arranged(whole, pieces)
+        outputs = wanted(laid, work, shapes)
+        after = dependencies(overlay, work, shapes, laid, outputs)
+        for tag, (task, piece, descriptor, finished) in enumerate(zip(work, pieces, descriptors, after)):
+            for name, number in {"tag": tag, **waiting(finished)}.items():
+                found = value(overlay.descriptor, descriptor, name)
+                if found != number:
+                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {found}, here it is {number}")
+            if not (piece.images and piece.images[0]):
+                continue
+            # its first images were decoded; for the others the descriptor must be what the same Task encodes to
+            if encode(task, overlay, laid.blobs, shapes, starts[piece.task], tag=tag, after=finished)[0] != descriptor:
+                raise self.reader.error(f"task {tag}: its descriptor is not that of the same Task for other images")
+        return tuple(whole), Chain(
+            overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, constants)]
+        )
+
+    def _pieces(self, listed: Sequence[Sequence[int]], batches: Sequence[int]) -> list[Piece]:
+        """Return which images of which Task each descriptor is for: of each Task all images, in order."""
+        done = [0] * len(batches)
+        pieces = []
+        for numbers in listed:
+            if len(numbers) != 3 or not 0 <= numbers[0] < len(batches):
+                raise self.reader.error(f"header: pieces: expected a Task, its first image and images, found {numbers}")
+            i, first, count = numbers
+            if first != done[i] or not 0 < count <= batches[i] - first:
+                raise self.reader.error(f"header: pieces: task {i} has {batches[i]} images, found {count} from {first}")
+            done[i] += count
+            pieces.append(Piece(i, None if count == batches[i] else (first, count)))
+        if done != list(batches):
+            raise self.reader.error("header: pieces: some images of a task are missing")
+        return pieces
 
     def _noted(self, tag: int, task: Task) -> Task:
         """Return a Task after checking that what its descriptor does not have is possible."""

@@ -77,6 +77,7 @@ class Show(Schema):
     segments: int | None = None
     cycles: int | None = None
     modelled_fps: float | None = None
+    modelled_fps_batch_1: float | None = None
     costs: list[SegmentCost] | None = None
     activation_bytes: Activations | None = None
     constant_bytes: int | None = None

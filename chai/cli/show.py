@@ -186,8 +186,13 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     layers = placed(net)
     steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
     views, shapes = net.schedule.views, plan.device_shapes
-    memory = footprint([s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps])
-    cycles = sum(layer.cycles or 0 for layer in layers)
+    chains = [s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
+    memory = footprint(chains)
+    cycles = alone = sum(made.cycles for made in chains)
+    if net.batch != 1:
+        one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
+        alone = sum(chain(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
+    per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
     content = schemas.Show(
@@ -212,7 +217,8 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         tasks=sum(len(step.tasks) for step in steps),
         segments=len(steps),
         cycles=cycles,
-        modelled_fps=overlay.clock_mhz * 1e6 / cycles * net.batch if cycles else 0.0,
+        modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
+        modelled_fps_batch_1=per_second / alone if alone else 0.0,
         costs=[{"layers": [x.name for x in c.layers], "fpga_ms": c.fpga_ms, "host_ms": c.host_ms} for c in estimates],
         activation_bytes={"peak": memory.activations, "total": memory.apart},
         constant_bytes=memory.constants,
@@ -346,7 +352,9 @@ def _plan_lines(view: View, net: Net) -> Iterator[Line]:
     if differ:
         yield "", "read in the format they are written in, not in their layer_in:", differ
     clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
-    yield "speed", f"{content.modelled_fps:.1f} images/second on the overlay alone, {clock}", []
+    larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
+    speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"
+    yield "speed", f"{speed}, on the overlay alone, {clock}", []
 
 
 def _count(value: int | None) -> str:

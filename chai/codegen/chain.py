@@ -6,15 +6,18 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..overlay.layout import fetch, store
 from ..overlay.records import pack, unpack
-from ..overlay.weights import Piece, put, size_of
+from ..overlay.weights import Piece as Constant, put, size_of
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
+from .arrange import Piece, arranged, arrangements
+from .cycles import chain_cycles
+from .dependencies import Finished, dependencies
 from .encoding import encode
 from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 
@@ -24,23 +27,36 @@ if TYPE_CHECKING:
     from ..tasks import Task
 
 
+APART = 0, 1, 2, 4, 8  # Tasks between the last reader of a blob and the next use of its bytes, least memory first
+ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what PYNQ's images set aside for devices
+
+
 @dataclass(frozen=True)
 class Chain:
     """The Tasks of one segment, ready to be written to memory.
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
+    ``pieces``       which Task of the segment each of ``tasks`` is, or which images of it
     ``wanted``       the outputs that the host can ``load`` after a run: (blob, first channel, channels)
+    ``after``        what each of ``tasks`` waits for
     ``descriptors``  with addresses relative to regions
     ``constants``    stored after them in FIXED, in order: (offset in FIXED, bytes or their source)
     """
 
     overlay: Overlay
     tasks: tuple[Task, ...]
+    pieces: tuple[Piece, ...]
     shapes: Mapping[str, Shape]
     regions: Regions
     wanted: Sequence[tuple[str, int, int]]
+    after: Sequence[Finished]
     descriptors: Sequence[bytes]
-    constants: Sequence[tuple[int, Piece]]
+    constants: Sequence[tuple[int, Constant]]
+
+    @cached_property
+    def cycles(self) -> int:
+        """Return the clock cycles of a run in the cycle model."""
+        return chain_cycles(self.overlay, self.tasks, self.shapes, self.after)
 
     @property
     def sizes(self) -> dict[int, int]:
@@ -111,24 +127,34 @@ def chain(
 ) -> Chain:
     """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``views`` as in ``regions``.
 
+    Of the orders of ``arrangements`` and of layouts that share more or less memory it has that with the fewest cycles.
     Raises DeviceError for a Task that the overlay's descriptors cannot express.
     """
-    moves = [(task.inputs, task.output) for task in tasks]
-    laid = regions(overlay.layout, shapes, views, moves, reads, writes)
-    descriptors, constants = _encoded(overlay, tasks, shapes, laid)
-    return Chain(overlay, tuple(tasks), shapes, laid, wanted(laid, tasks, shapes), descriptors, constants)
+
+    def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
+        work = arranged(tasks, pieces)
+        moves = [(task.inputs, task.output) for task in work]
+        laid = regions(overlay.layout, shapes, views, moves, reads, writes, apart=apart)
+        outputs = wanted(laid, work, shapes)
+        after = dependencies(overlay, work, shapes, laid, outputs)
+        return Chain(overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, [], [])
+
+    # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
+    ideal = min((laid_out(pieces, len(pieces)) for pieces in arrangements(overlay, tasks, shapes, views)), key=_cycles)
+    shared = (laid_out(ideal.pieces, apart) for apart in APART)
+    fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
+    best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))
+    descriptors, constants = _encoded(best)
+    return replace(best, descriptors=descriptors, constants=constants)
+
+
+def _cycles(made: Chain) -> int:
+    return made.cycles
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:
     """Return the bytes of ``count`` descriptors in FIXED, which is the offset of the constants."""
     return round_up(count * overlay.descriptor.bytes, overlay.layout.alignment)
-
-
-def tokens(tasks: Sequence[Task]) -> Iterator[tuple[bool, bool]]:
-    """Yield (wait, signal) of each Task: when the engine changes, the Task waits for a token of the Task before it."""
-    engines = [task.engine for task in tasks]
-    changes = [False, *(a != b for a, b in pairwise(engines)), False]
-    return pairwise(changes) if tasks else iter(())
 
 
 def wanted(laid: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
@@ -160,20 +186,23 @@ def inside(filled: Iterable[tuple[int, int]], first: int, end: int) -> Iterator[
     return ((a - first, b - first) for a, b in runs)
 
 
-def _encoded(
-    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], laid: Regions
-) -> tuple[list[bytes], list[tuple[int, Piece]]]:
-    """Return descriptors, and constants with their offsets."""
-    descriptors, constants = [], list[tuple[int, Piece]]()
-    end = head_bytes(overlay, len(tasks))
-    for tag, (task, (wait, signal)) in enumerate(zip(tasks, tokens(tasks))):
-        where = (FIXED << REGION) + end
-        descriptor, parts = encode(task, overlay, laid.blobs, shapes, where, tag=tag, wait=wait, signal=signal)
+def _encoded(made: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
+    """Return descriptors, and constants with their offsets; the pieces of a Task share its constants."""
+    descriptors, constants = [], list[tuple[int, Constant]]()
+    end = head_bytes(made.overlay, len(made.tasks))
+    starts: dict[int, int] = {}
+    for tag, (task, piece, after) in enumerate(zip(made.tasks, made.pieces, made.after)):
+        start = starts.get(piece.task, end)
+        where = (FIXED << REGION) + start
+        descriptor, parts = encode(task, made.overlay, made.regions.blobs, made.shapes, where, tag=tag, after=after)
         descriptors.append(descriptor)
+        if piece.task in starts:
+            continue
+        starts[piece.task] = start
         for part in parts:
             constants.append((end, part))
             end += size_of(part)
-        end = round_up(end, overlay.layout.alignment)
+        end = round_up(end, made.overlay.layout.alignment)
     return descriptors, constants
 
 

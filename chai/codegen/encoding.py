@@ -9,7 +9,7 @@ overlay without unsigned codes have no fields for zero points.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from .. import tasks as kinds
@@ -17,6 +17,7 @@ from ..errors import DeviceError
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Packed, joined
 from ..tasks.fields import Constants, Memory, same
+from .dependencies import NONE, Finished
 
 if TYPE_CHECKING:
     from ..blob import Shape
@@ -37,19 +38,18 @@ def encode(
     where: int,
     *,
     tag: int = 0,
-    wait: bool = False,
-    signal: bool = False,
+    after: Finished = NONE,
 ) -> tuple[bytes, Sequence[Piece]]:
     """Return the descriptor of a Task and the pieces of its constants, to be stored contiguously from address ``where``.
 
     Weights that are already packed are returned unchanged and read when they are stored. ``address`` and ``shapes`` hold
-    every blob of the Task and the parents of views. ``tag``, ``wait`` and ``signal`` are the descriptor's position in a
-    chain and its tokens. Raises DeviceError, with the Task and the field, for a value that the field cannot hold.
+    every blob of the Task and the parents of views. ``tag`` is the descriptor's position in a chain, ``after`` what it waits for.
+    Raises DeviceError, with the Task and the field, for a value that the field cannot hold.
     """
     try:
-        memory = Memory(overlay, address, shapes)
+        memory = Memory(overlay, address, shapes, images=task.images)
         values = {field.name: 0 for field in overlay.descriptor.fields if field.name != "version"}
-        values |= {"opcode": _opcode(overlay, task), "tag": tag, "wait": int(wait), "signal": int(signal)}
+        values |= {"opcode": _opcode(overlay, task), "tag": tag, **waiting(after)}
         own, constants = task.fields(memory, where)
         if own["shift"] > overlay.requant.shift_max:
             raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
@@ -66,19 +66,22 @@ def decode(
     address: Mapping[str, Place],
     shapes: Mapping[str, Shape],
     where: int,
+    images: tuple[int, int] | None = None,
 ) -> Task:
-    """Return the Task of a descriptor. Its weights stay in ``constants``, the memory from ``where`` of one or more Tasks.
+    """Return the Task of a descriptor, for ``images`` (first, count) of its blobs.
 
-    Blobs are named by location and size in ``address``, so no two blobs in it may share both (such blobs are never in use
-    at once). The Task has no ``NOTES``. Raises DeviceError for anything that ``encode`` does not write.
+    Its weights stay in ``constants``, the memory from ``where`` of one or more Tasks. Blobs are named by location and size
+    in ``address``, so no two blobs in it may share both (such blobs are never in use at once). The Task has no ``NOTES``.
+    Raises DeviceError for anything that ``encode`` does not write.
     """
     values = {**dict.fromkeys(_ZEROS, 0), **unpack(overlay.descriptor, descriptor)}
     area = Constants(constants, where)
-    task = _kind(overlay, values["opcode"]).from_fields(values, Memory(overlay, address, shapes, area))
+    task = _kind(overlay, values["opcode"]).from_fields(values, Memory(overlay, address, shapes, area, images))
+    task = replace(task, images=images)
     # encoding completes the check: it must give the same bytes
     begin = where if area.begin is None else area.begin
-    wait, signal = bool(values["wait"]), bool(values["signal"])
-    again, parts = encode(task, overlay, address, shapes, begin, tag=values["tag"], wait=wait, signal=signal)
+    after = Finished(**{name: values[f"after_{name}"] for name in Finished._fields})
+    again, parts = encode(task, overlay, address, shapes, begin, tag=values["tag"], after=after)
     for name, value in unpack(overlay.descriptor, again).items() if again != bytes(descriptor) else ():
         if values[name] != value:
             raise DeviceError(f"descriptor: {name} = {values[name]}, a {task.kind} like this has {value}")
@@ -108,6 +111,11 @@ def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
     if beyond and not overlay.unsigned:
         raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
     return {name: value for name, value in own.items() if overlay.unsigned or name not in _ZEROS}
+
+
+def waiting(after: Finished) -> dict[str, int]:
+    """Return the fields of what a descriptor waits for."""
+    return {f"after_{engine}": count for engine, count in after._asdict().items()}
 
 
 def _opcode(overlay: Overlay, task: Task) -> int:

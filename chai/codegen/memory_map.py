@@ -7,19 +7,19 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
 from ..errors import DeviceError
-from ..overlay.layout import Placed, blob_bytes, overlap, share
+from ..overlay.layout import Placed, blob_bytes, share
 
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..overlay import Layout
 
-    Moves = Sequence[tuple[Collection[str], str]]  # (blobs read, blob written) of each Task, in order
+    Moves = Sequence[tuple[Collection[str], str]]
 
 REGION = 40  # bits of an offset
 FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 remains the address of unused fields of a descriptor
@@ -38,14 +38,12 @@ class Regions:
     ``blobs``  every blob in use, at addresses as above; a view of a blob that the segment does not use is a separate blob
     ``given``  those that the host must store before every run
     ``asked``  those that it loads after every run
-    ``moves``  reads and writes of the Tasks, in order: (blobs read, blob written)
     ``sizes``  bytes of each region in use except FIXED
     """
 
     blobs: Mapping[str, Placed]
     given: Sequence[str]
     asked: Sequence[str]
-    moves: Moves
     sizes: Mapping[int, int]
 
     @property
@@ -72,12 +70,14 @@ def regions(
     reads: Collection[str],
     writes: Collection[str],
     offsets: Mapping[str, int] | None = None,
+    apart: int = 0,
 ) -> Regions:
     """Lay out a segment with inputs ``reads`` and outputs ``writes``.
 
-    ``views`` are the blobs that are parts of others. ``offsets`` restore an earlier layout; without them only blobs that
-    the host never accesses share bytes. Raises DeviceError for invalid offsets: out of range, or with a blob overwritten
-    before its last reader.
+    ``views`` are the blobs that are parts of others; ``moves`` is (blobs read, blob written) of each Task, in order.
+    ``offsets`` restore an earlier layout, and raise DeviceError if they are out of range (``dependencies`` finds a blob
+    that is overwritten before its last reader). Without them only blobs that the host never accesses share bytes,
+    and not before ``apart`` further moves: a Task that overwrites a blob waits for its last reader.
     """
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
@@ -85,7 +85,7 @@ def regions(
     regions = _regions(wholes, given, writes)
     lengths = {whole: blob_bytes(shapes[whole], layout) for whole in regions}
     if offsets is None:
-        found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves])
+        found = _shared(regions, lengths, [([wholes[b][0] for b in ins], wholes[out][0]) for ins, out in moves], apart)
     else:
         found = dict(offsets)
         _check_offsets(found, regions, lengths, layout)
@@ -98,10 +98,7 @@ def regions(
         placed[blob] = Placed(
             (regions[whole] << REGION) + found[whole], blob_bytes(shapes[blob], layout), parent, first
         )
-    made = Regions(placed, given, list(writes), moves, sizes)
-    if offsets is not None:
-        _check_order(made)
-    return made
+    return Regions(placed, given, list(writes), sizes)
 
 
 def _regions(wholes: Mapping[str, View], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
@@ -111,13 +108,13 @@ def _regions(wholes: Mapping[str, View], given: Iterable[str], writes: Iterable[
     return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
 
 
-def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves) -> dict[str, int]:
+def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves, apart: int) -> dict[str, int]:
     """Return the offset of each blob: those in WORK share bytes, the others are contiguous."""
     lives: dict[str, tuple[int, int]] = {}
     for moment, (sources, target) in enumerate(moves):
         for whole in (*sources, target):
             if regions[whole] == WORK:
-                lives[whole] = lives.get(whole, (moment,))[0], moment
+                lives[whole] = lives.get(whole, (moment,))[0], moment + apart
     found, _ = share(lives, lengths)
     ends: dict[int, int] = {}
     for whole in sorted(regions.keys() - lives.keys()):
@@ -141,37 +138,3 @@ def _check_offsets(
         end = most[regions[whole]]
         if offset % layout.alignment or not 0 <= offset <= end - lengths[whole]:
             raise DeviceError(f"blob {whole!r}: {lengths[whole]:,} bytes at {offset:,} do not lie in {end:,}")
-
-
-def _check_order(made: Regions) -> None:
-    """Check that no blob is read after another blob has overwritten it. Raises DeviceError."""
-    there: dict[str, Placed] = {}
-    lost: set[str] = set()
-    for sources, target in _moments(made):
-        wholes = {made.whole(blob)[0] for blob in sources}
-        for blob in sorted(wholes - there.keys()):
-            raise DeviceError(
-                f"another blob is written over {blob!r}, which is still read"
-                if blob in lost
-                else f"blob {blob!r} is read before anything has written it"
-            )
-        if target is None:
-            continue
-        whole = made.whole(target)[0]
-        if whole in lost:
-            raise DeviceError(f"another blob is written over {whole!r}, of which a part is still to be written")
-        over = {blob for blob, placed in there.items() if blob != whole and overlap(placed, made.blobs[whole])}
-        if not wholes.isdisjoint(over):
-            raise DeviceError(f"blob {whole!r} is written over what it is made of")
-        for blob in over:
-            del there[blob]
-        lost |= over
-        there[whole] = made.blobs[whole]
-
-
-def _moments(made: Regions) -> Iterator[tuple[Collection[str], str | None]]:
-    """Yield every read and write of a run, in order: host inputs, Tasks, host outputs."""
-    yield from (((), blob) for blob in made.given)
-    yield from made.moves
-    written = {made.whole(blob)[0] for blob in (*made.given, *(target for _, target in made.moves))}
-    yield [blob for blob in made.asked if made.whole(blob)[0] in written], None

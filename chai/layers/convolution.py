@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
 from ..overlay.weights import groups_to_join
+from ..tasks.tiling import beyond_ring
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
 
@@ -47,7 +48,8 @@ class Convolution(WindowLayer):
         joined = groups_to_join(shape, group, overlay)
         if joined > 1 and joined * count(shape) > JOINED:
             return f"{group} groups share words of channels; joined, their weights take more than {JOINED:,} bytes"
-        return window.staged(bottoms[0], overlay) or self.beyond(
+        weights = shape[0], shape[1] * joined, *window.kernel
+        return beyond_ring(overlay, window, weights, group // joined, bottoms[0]) or self.beyond(
             overlay,
             "conv",
             kernel=max(window.kernel),

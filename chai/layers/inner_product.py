@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count, on_device
 from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
+from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
@@ -65,7 +66,8 @@ class InnerProduct(Layer):
         _, c, *size = on_device(shape)
         channels = max(c, self.params.num_output)
         reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels)
-        return reason or self._window(shape).staged(on_device(shape), overlay)
+        weights = self.params.num_output, c, *size
+        return reason or beyond_ring(overlay, self._window(shape), weights, 1, on_device(shape))
 
     def lower(self, target: Target) -> list[Task]:
         from ..tasks.conv import Conv  # float networks need no Tasks

@@ -122,6 +122,10 @@ class Pooling(Layer):
         if any((out[i] - 1) * window.stride[i] - window.pad[i] >= bottoms[0][2 + i] for i in range(2)):
             return "its last window is outside the image"
         whole = window.kernel == bottoms[0][2:] and not any(window.pad)
+        need = ceil_div(window.kernel[0], window.stride[0]) * out[1]
+        has = overlay.buffers.pool.depth * overlay.buffers.pool.copies
+        if need > has and not whole:
+            return f"its unfinished windows take {need:,} columns, the overlay holds {has:,}"
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
         return self.beyond(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})
 

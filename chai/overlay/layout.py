@@ -7,7 +7,7 @@ Only devices depend on this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -55,14 +55,27 @@ def word_bytes(shape: Shape, layout: Layout) -> int:
     return n * planes(c, layout) * prod(size) * layout.channels_per_word
 
 
+def spans(
+    offset: int, shape: Shape, first: int, channels: int, images: tuple[int, int], layout: Layout
+) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of the bytes of whole planes, of each image of (first, count): ``channels`` from ``first``.
+
+    The blob of this shape (N, C, ...) is at ``offset``; images without a gap between them are one span.
+    """
+    pitch = prod(shape[2:]) * layout.channels_per_word
+    image = image_bytes(shape, layout)
+    step = layout.channels_per_word
+    start = offset + images[0] * image + first // step * pitch
+    length = (planes(first + channels, layout) - first // step) * pitch
+    if length == image:
+        yield start, start + images[1] * image
+    else:
+        yield from ((start + i * image, start + i * image + length) for i in range(images[1]))
+
+
 def planes(channels: int, layout: Layout) -> int:
     """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
     return ceil_div(channels, layout.channels_per_word)
-
-
-def overlap(a: Placed, b: Placed) -> bool:
-    """Return whether two blobs share bytes."""
-    return a.offset < b.offset + b.bytes and b.offset < a.offset + a.bytes
 
 
 # -- sharing

@@ -211,6 +211,12 @@ def weight_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
     return prod(_blocks(shape, group, array))
 
 
+def block_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
+    """Return the bytes of the packed weights of one block of outputs."""
+    blocks = _blocks(shape, group, array)
+    return prod(blocks[1:] if is_depthwise(shape, group) else blocks[2:])
+
+
 def is_depthwise(shape: Shape, group: int) -> bool:
     """Return whether each group has one input and one output channel."""
     return shape[0] == group and shape[1] == 1

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 class Task:
     """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
+    ``images`` (first, count) are those of its blobs that it works on; None for all.
     ``zero_weights`` is the number of weights that are not a layer's but zeros added by a rewrite; ``macs`` leaves them out.
 
     How to add a kind: add a file to this folder with a frozen dataclass derived from Task. It needs no registration.
@@ -52,6 +53,7 @@ class Task:
     inputs: tuple[str, ...]
     output: str
     origin: tuple[str, ...]
+    images: tuple[int, int] | None = field(default=None, kw_only=True)
     zero_weights: int = field(default=0, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
@@ -86,26 +88,36 @@ class Task:
         return 0
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        """Estimate clock cycles for blobs of these shapes: the larger of computing and moving bytes."""
-        moved = (sum(self.moved(overlay, shapes)) + self.constant_bytes) * overlay.clock_mhz / overlay.memory_mb_per_s
-        return ceil(max(self.working_cycles(overlay, shapes), moved)) + overlay.overhead.task_cycles
+        """Estimate clock cycles of its engine for blobs of these shapes: computing, and moving bytes meanwhile."""
+        bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
+        moving = bytes * overlay.clock_mhz / overlay.memory_mb_per_s
+        computing = self.working_cycles(overlay, shapes)
+        busy = computing + moving if self.takes_turns(overlay, shapes) else max(computing, moving)
+        return ceil(busy) + overlay.overhead.task_cycles
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles on the engine without memory traffic: by default at the rate of the window engine."""
         read, written = self.moved(overlay, shapes)
         return max(read / overlay.window.read_bytes, written / overlay.window.write_bytes)
 
-    @property
-    def constant_bytes(self) -> int:
-        """Return the bytes of constants that the cycle model counts."""
+    def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        """Return whether it cannot compute while it fetches."""
+        return False
+
+    def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
+        """Return the bytes of constants that are fetched while it runs."""
         return 0
 
     def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         """Return the bytes of blobs that it reads and writes: whole words of channels."""
-        n, _, *size = shapes[self.output]
-        written = (n, self.channels(shapes)[1], *size)
-        read = sum(word_bytes(shapes[blob], overlay.layout) for blob in self.inputs)
+        _, _, *size = shapes[self.output]
+        written = (self.batch(shapes), self.channels(shapes)[1], *size)
+        read = sum(word_bytes((self.batch(shapes), *shapes[blob][1:]), overlay.layout) for blob in self.inputs)
         return read, word_bytes(written, overlay.layout)
+
+    def batch(self, shapes: Mapping[str, Shape]) -> int:
+        """Return the number of images that it works on."""
+        return self.images[1] if self.images else shapes[self.output][0]
 
     # -- as a descriptor
 

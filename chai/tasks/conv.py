@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, prod
+from math import prod
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..fixed import Requantization, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
-from ..overlay.weights import Packed, Unpacked, block_diagonal, groups_to_join, weight_bytes
+from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, weight_bytes
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from . import Task
 from .fields import clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
 from .probe import SIZE, SLOPE
+from .tiling import array_cycles, beyond_ring, tiling, weight_traffic
 from .unfold import Unfold
 from .window import Window
 
@@ -96,35 +97,25 @@ class Conv(Task):
 
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
-        return int(shapes[0][0] * (self.weights.size - self.zero_weights) * oh * ow)
+        images = self.images[1] if self.images else shapes[0][0]
+        return int(images * (self.weights.size - self.zero_weights) * oh * ow)
 
     @classmethod
     def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
         return overlay.limits(cls.kind, ConvLimits)
 
-    @property
-    def constant_bytes(self) -> int:
-        return self.weights.size
-
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        """Estimate passes * max(pixels of a tile, cycles to load the next weights) + draining, per tile of accumulators.
+        return float(array_cycles(overlay, *self._geometry(shapes)))
 
-        The array holds inputs x outputs weights and takes ``inputs`` channels of ``lanes`` pixels per cycle. Each kernel tap and
-        block of input channels takes one pass over the pixels of a tile.
-        """
-        source, out = shapes[self.inputs[0]], shapes[self.output]
-        array = overlay.array
-        m, c = self.weights.shape[:2]
-        taps = prod(self.window.kernel) * ceil_div(c, array.inputs)
-        blocks = ceil(m / self.group / array.outputs) * self.group
-        if c == 1 and self.group == source[1] > 1:  # depthwise: a diagonal of the array, one output per input
-            taps, blocks = prod(self.window.kernel), ceil(m / min(array.inputs, array.outputs))
-        pixels = ceil(out[0] * out[2] * out[3] / array.lanes)
-        tiles = ceil(pixels / overlay.buffers.accumulators.depth)
-        per_tile = ceil(pixels / tiles)
-        compute = taps * max(per_tile, array.inputs)
-        drain = ceil(array.outputs / overlay.requant.lanes) * per_tile
-        return float(tiles * blocks * (max(compute, drain) + overlay.overhead.tile_cycles))
+    def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
+        return tiling(overlay, *self._geometry(shapes)).waits
+
+    def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
+        return weight_traffic(overlay, *self._geometry(shapes)) + self.weights.shape[0] * overlay.table.bytes
+
+    def _geometry(self, shapes: Mapping[str, Shape]) -> tuple[Window, Shape, int, Shape]:
+        source = self.batch(shapes), *shapes[self.inputs[0]][1:]
+        return self.window, self.weights.shape, self.group, source
 
     def fields(self, memory: Memory, where: int) -> Encoded:
         overlay = memory.overlay
@@ -144,6 +135,7 @@ class Conv(Task):
         size = weight_bytes(self.weights.shape, self.group, array)
         padding = bytes(-size % overlay.layout.alignment)
         records = table(overlay, self.bias, r, (m, 1, 1))
+        tile = tiling(overlay, *self._geometry(memory.shapes))
         values = {
             **source.input(),
             **memory.view(self.output).output(),
@@ -151,6 +143,11 @@ class Conv(Task):
             **clamp(r, r.negative is not None),
             **zero_points(input=self.zero),
             "group": self.group,
+            "tile_rows": tile.rows,
+            "tile_columns": tile.columns,
+            "tiles": tile.tiles,
+            "stays": tile.stays,
+            "weights_block": block_bytes(self.weights.shape, self.group, array),
             "weights": where,
             "table": where + size + len(padding),
         }
@@ -194,7 +191,8 @@ class Conv(Task):
             shape = unfold.shape(source)
             size = image_bytes(shape, layout)
             fits = limits is not None and shape[1] <= limits.channels_max and max(shape[2:]) <= limits.size_max
-            if fits and size <= 1.1 * prod(source[2:]) * inputs and unfold.kernel.staged(shape, overlay) is None:
+            fits = fits and beyond_ring(overlay, unfold.kernel, (1, shape[1], 1, 1), 1, shape) is None
+            if fits and size <= 1.1 * prod(source[2:]) * inputs:
                 found.setdefault((unfold.kernel.kernel[0] * ceil_div(shape[1], inputs), size), unfold)
         return found[min(found)]
 

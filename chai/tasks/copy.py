@@ -68,14 +68,14 @@ class Copy(Task):
     def fields(self, memory: Memory, where: int) -> Encoded:
         source, whole = memory.view(self.inputs[0]), memory.view(self.output)
         if self.first % memory.step:
-            raise DeviceError(f"output_plane: channel {self.first} is not the first of a plane of {memory.step}")
+            raise DeviceError(f"output: channel {self.first} is not the first of a plane of {memory.step}")
         if self.first + source.channels > whole.channels:
             raise DeviceError(
-                f"output_plane: {source.channels} channels from {self.first} on, "
-                f"blob {self.output!r} has {whole.channels}"
+                f"output: {source.channels} channels from {self.first} on, blob {self.output!r} has {whole.channels}"
             )
         memory.check_output(self.output, (source.batch, whole.channels, source.height, source.width))
-        part = whole._replace(plane=whole.plane + self.first // memory.step, channels=source.channels)
+        start = whole.address + self.first // memory.step * whole.pitch
+        part = whole._replace(address=start, channels=source.channels)
         r = self.requantization or as_it_is()
         values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
         values |= zero_points(input=self.zero if self.requantization else 0)
@@ -87,7 +87,7 @@ class Copy(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
         part = view(values, "output")
         output = memory.around(part)
-        first = (part.plane - memory.view(output).plane) * memory.step
+        first = (part.address - memory.view(output).address) // part.pitch * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None
         numbers = values["shift"], values["low"], values["high"]
         r = Requantization(np.array(values["factor"]), *numbers, below, zero_point(values, "output"))

@@ -76,7 +76,7 @@ class Eltwise(Task):
         below = self.negative or (0, 0)
         return {
             **source.input(),
-            **second.planes_of("second"),
+            **second.place("second"),
             **memory.view(self.output).output(),
             **clamp(r, self.negative is not None),
             **zero_points(**dict(zip(("input", "second"), self.zeros))),

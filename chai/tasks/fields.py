@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import DeviceError
 from ..fixed import Requantization
-from ..overlay.layout import planes
+from ..overlay.layout import image_bytes, planes
 from ..overlay.records import pack_rows, unpack_rows
 from ..overlay.weights import Held
 from ..util.lazy_numpy import np
@@ -42,11 +42,16 @@ class Place(Protocol):
 
 
 class View(NamedTuple):
-    """The memory that a Task reads or writes, as a descriptor describes it."""
+    """The memory that a Task reads or writes, as a descriptor describes it.
+
+    ``address``  of the first word of the first image, in bytes
+    ``pitch``    bytes from plane to plane
+    ``image``    bytes from image to image
+    """
 
     address: int
-    plane: int
-    planes: int
+    pitch: int
+    image: int
     batch: int
     channels: int
     height: int
@@ -54,23 +59,25 @@ class View(NamedTuple):
 
     def input(self) -> dict[str, int]:
         """Return the fields of a Task's (first) input."""
-        sizes = {"input_channels": self.channels, "input_height": self.height, "input_width": self.width}
-        return {**self.planes_of("input"), **sizes, "batch": self.batch}
+        return {**self.place("input"), **self._sizes("input"), "batch": self.batch}
 
     def output(self) -> dict[str, int]:
         """Return the fields of a Task's output."""
-        sizes = {"output_channels": self.channels, "output_height": self.height, "output_width": self.width}
-        return {**self.planes_of("output"), **sizes}
+        return {**self.place("output"), **self._sizes("output")}
 
-    def planes_of(self, name: str) -> dict[str, int]:
+    def place(self, name: str) -> dict[str, int]:
         """Return the fields of a blob's location, without its sizes."""
-        return {name: self.address, f"{name}_plane": self.plane, f"{name}_planes": self.planes}
+        return {name: self.address, f"{name}_image": self.image}
+
+    def _sizes(self, name: str) -> dict[str, int]:
+        sizes = {"channels": self.channels, "height": self.height, "width": self.width, "pitch": self.pitch}
+        return {f"{name}_{axis}": size for axis, size in sizes.items()}
 
 
 def view(values: Mapping[str, int], name: str, sizes: str = "") -> View:
     """Return the View of blob ``name``, with its sizes from the fields of ``sizes`` (default: its own)."""
     sizes = sizes or name
-    place = values[name], values[f"{name}_plane"], values[f"{name}_planes"], values["batch"]
+    place = values[name], values[f"{sizes}_pitch"], values[f"{name}_image"], values["batch"]
     return View(*place, values[f"{sizes}_channels"], values[f"{sizes}_height"], values[f"{sizes}_width"])
 
 
@@ -105,7 +112,10 @@ class Constants:
 
 
 class Memory:
-    """The blobs of a Task, with shapes and addresses, and the constants that its fields refer to."""
+    """The blobs of a Task, with shapes and addresses, and the constants that its fields refer to.
+
+    ``images`` (first, count) are those that the Task works on; None for all.
+    """
 
     def __init__(
         self,
@@ -113,19 +123,26 @@ class Memory:
         address: Mapping[str, Place],
         shapes: Mapping[str, Shape],
         constants: Constants | None = None,
+        images: tuple[int, int] | None = None,
     ) -> None:
         self.overlay = overlay
         self.constants = constants or Constants(b"", 0)
         self.address = address
         self.shapes = shapes
+        self.images = images
         self.step = overlay.layout.channels_per_word
 
     def shape(self, blob: str) -> Shape:
-        """Return (N, C, H, W)."""
+        """Return (N, C, H, W) of the Task's images."""
         shape = self.shapes.get(blob, ())
         if len(shape) != 4:
             raise DeviceError(f"blob {blob!r}: expected 4 axes (N, C, H, W), found {shape}")
-        return shape
+        if self.images is None:
+            return shape
+        first, count = self.images
+        if not (first >= 0 and count > 0 and first + count <= shape[0]):
+            raise DeviceError(f"images: {count} from {first} on, blob {blob!r} has {shape[0]}")
+        return count, *shape[1:]
 
     def view(self, blob: str) -> View:
         """Return the View of a blob."""
@@ -135,8 +152,10 @@ class Memory:
         n, c, h, w = self.shape(blob)
         if place.first_channel % self.step:
             raise DeviceError(f"plane: blob {blob!r} begins at channel {place.first_channel}, not at a plane's first")
-        whole = planes(self.shape(place.parent or blob)[1], self.overlay.layout)
-        return View(place.offset, place.first_channel // self.step, whole, n, c, h, w)
+        pitch, image = h * w * self.step, image_bytes(self.shape(place.parent or blob), self.overlay.layout)
+        first = self.images[0] if self.images else 0
+        address = place.offset + first * image + place.first_channel // self.step * pitch
+        return View(address, pitch, image, n, c, h, w)
 
     def find(self, view: View) -> str:
         """Return the blob at a View."""
@@ -148,9 +167,9 @@ class Memory:
         channels = {}
         for blob in self.address:
             whole = self.view(blob)
-            ends = whole.plane + planes(whole.channels, layout), view.plane + planes(view.channels, layout)
-            apart = view._replace(plane=0, channels=0) != whole._replace(plane=0, channels=0)
-            if not apart and whole.plane <= view.plane and ends[1] <= ends[0]:
+            plane, between = divmod(view.address - whole.address, whole.pitch or 1)
+            inside = not between and 0 <= plane <= planes(whole.channels, layout) - planes(view.channels, layout)
+            if inside and view._replace(address=0, channels=0) == whole._replace(address=0, channels=0):
                 channels[blob] = whole.channels
         return self._one([b for b in channels if channels[b] == min(channels.values())], view)
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-from ..util.rounding import round_up
-
-if TYPE_CHECKING:
-    from ..blob import Shape
-    from ..overlay import Overlay
+from typing import NamedTuple
 
 
 class Window(NamedTuple):
@@ -27,11 +21,3 @@ class Window(NamedTuple):
         """Return a convolution's output height and width for an image (height, width), rounded down."""
         h, w = ((size[i] + 2 * self.pad[i] - self.extent(i)) // self.stride[i] + 1 for i in range(2))
         return h, w
-
-    def staged(self, source: Shape, overlay: Overlay) -> str | None:
-        """Return why the overlay cannot hold the rows of an input (N, C, H, W) that a window reads; None if it can."""
-        channels = round_up(source[1], overlay.array.inputs)
-        need = self.extent(0) * source[3] * channels
-        if need <= overlay.buffers.input.bytes:
-            return None
-        return f"{self.extent(0)} input rows take {need:,} bytes, the overlay stages {overlay.buffers.input.bytes:,}"

@@ -66,6 +66,11 @@ NETS = {
         el Eltwise a b -> el
         re ReLU el -> el : relu_param {{ negative_slope: 0.25 }}
         p1 Pooling b -> p1 : {AVE}""",
+    "pieces": f"""c1 Convolution data -> c1 : {DEEP}
+        c2 Convolution c1 -> c2 : convolution_param {{ num_output: 60 kernel_size: 3 pad: 1 }}
+        p1 Pooling c2 -> p1 : pooling_param {{ pool: MAX kernel_size: 3 stride: 1 }}
+        c3 Convolution p1 -> c3 : {DEEP}
+        p2 Pooling c3 -> p2 : {AVE}""",
     "flat": f"""c1 Convolution data -> c1 : {CONV}
         re Reshape c1 -> re : reshape_param {{ shape {{ dim: -1 }} }}""",
 }

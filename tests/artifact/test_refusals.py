@@ -20,6 +20,7 @@ from chai.artifact.reader import Reader
 from chai.errors import ChaiError, DeviceError, ParseError
 from chai.fixed import Format
 from chai.limits import limits
+from chai.overlay.records import pack, unpack
 
 from .common import PREFIX, assembled, data, load, made, parts
 
@@ -334,19 +335,27 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a place in the middle of a word": (lambda h, s: segment(h)["at"].update(c2=8), "at 8 do not lie in"),
     "a place that is text": (lambda h, s: segment(h)["at"].update(c2="0"), "expected int, found '0'"),
     "a segment without places": (lambda h, s: segment(h).pop("at"), "expected an object with"),
-    "a segment that is given nothing": (lambda h, s: segment(h).update(reads=[]), "before anything has written it"),
+    "a segment that is given nothing": (lambda h, s: segment(h).update(reads=[]), "no blob lies at"),
     "a segment of a flat blob": (lambda h, s: h["shapes"].update(c2=[2, 140]), "has not four axes|its tops would be"),
     "a part of itself": (change("places", "c2", to=["c2", 0]), "is a part of itself"),
     "a place in a blob that is too small": (change("places", "p1", to=["c2", 1]), "does not fit its place"),
     "a Task of nobody": (lambda h, s: task(h).update(output="none"), "blob 'none' of a segment has not four axes"),
+    "no images": (lambda h, s: segment(h).pop("pieces"), "expected an object with"),
+    "images that are numbers": (lambda h, s: segment(h).update(pieces=[0, 0, 2]), "steps: expected a list"),
+    "images of no Task": (lambda h, s: segment(h)["pieces"][0].__setitem__(0, 99), "expected a Task, its first image"),
+    "images without an end": (lambda h, s: segment(h)["pieces"][0].pop(), "expected a Task, its first image"),
+    "images twice": (lambda h, s: segment(h)["pieces"].append([0, 0, 2]), "task 0 has 2 images, found 2 from 0"),
+    "more images than there are": (lambda h, s: segment(h)["pieces"][0].__setitem__(2, 3), "found 3 from 0"),
+    "no image": (lambda h, s: segment(h)["pieces"][0].__setitem__(2, 0), "found 0 from 0"),
+    "fewer images than there are": (lambda h, s: segment(h)["pieces"].pop(), "some images of a task are missing"),
     "fewer descriptors": (descriptor(lambda d: d[:-128]), "another number of Tasks"),
     "more descriptors": (descriptor(lambda d: d + bytes(128)), "another number of Tasks"),
     "no descriptors": (lambda h, s: s.pop("descriptors.0"), "section 'descriptors.0' is missing"),
     "a descriptor of another version": (descriptor(lambda d: b"\x03" + d[1:]), "expected version 2, found 3"),
     "a descriptor of no kind": (descriptor(lambda d: b"\x02\x09" + d[2:]), "opcode = 9 is that of no Task"),
-    "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has another place in the chain"),
-    "a descriptor that waits for nobody": (field("wait", 1), "task 0: its descriptor has another place in the chain"),
-    "a token for nobody": (field("signal", 1), "task 0: its descriptor has another place in the chain"),
+    "a descriptor with another's tag": (field("tag", 5), "task 0: its descriptor has tag = 5, here it is 0"),
+    "a descriptor that waits for others": (field("after_array", 1), "task 0: its descriptor has after_array = 1"),
+    "a descriptor that waits for itself": (field("after_window", 1), "task 0: its descriptor has after_window = 1"),
     "weights among the descriptors": (field("weights", 1 << 40), "are outside the constants"),
     "no constants": (lambda h, s: s.update({"constants.0": b""}), "are outside the constants, 0 bytes"),
     "no section of weights": (lambda h, s: s.pop("weights"), "section 'weights' is missing"),
@@ -388,6 +397,29 @@ def test_a_format_that_the_overlay_does_not_have(file: Path) -> None:
         formats._format(reader, value, "a", replace(z2, unsigned=False))
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("batch", 2, "task 1: its descriptor is not that of the same Task for other images"),
+        ("low", -3, "task 1: its descriptor is not that of the same Task for other images"),
+        ("input", (2 << 40) + 64, "task 1: its descriptor is not that of the same Task for other images"),
+        ("tile_rows", 1, "task 1: its descriptor is not that of the same Task for other images"),
+    ],
+)
+def test_further_images_of_a_task(refused: Callable[..., ChaiError], name: str, value: int, words: str) -> None:
+    """The second descriptor of a network whose Tasks are cut: its constants are those of the first."""
+
+    def change(header: dict[str, Any], sections: dict[str, bytes]) -> None:
+        assert [piece[:2] for piece in segment(header)["pieces"][:2]] == [[0, 0], [0, 1]]
+        record = chai.overlay.load().descriptor
+        values = unpack(record, sections["descriptors.0"][128:256])
+        assert values[name] != value
+        changed = pack(record, values | {name: value})
+        sections["descriptors.0"] = sections["descriptors.0"][:128] + changed + sections["descriptors.0"][256:]
+
+    assert words in str(refused(change, name="pieces"))
+
+
 def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:
     """A Task that would write over what it reads."""
 
@@ -398,7 +430,7 @@ def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError
         ]
         at.update(dict.fromkeys(blobs, 0))
 
-    assert "written over what it is made of" in str(refused(together, name="parts"))
+    assert "more than one blob lies at" in str(refused(together, name="parts"))
 
 
 def test_blobs_elsewhere_than_the_descriptors_say(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:

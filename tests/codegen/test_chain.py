@@ -1,5 +1,5 @@
 """What a board is given for a segment: the layout of blobs to the byte, memory that two blobs never share in time,
-descriptors that say the Tasks at any address, and tokens that keep the two engines in order."""
+and descriptors that say the Tasks at any address."""
 
 from __future__ import annotations
 
@@ -187,14 +187,3 @@ def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
             bytes, whole = span(blob)
             assert (bytes == names[whole]).all()
         assert set(made.read) <= set(READ)
-
-
-def test_tokens_pass_where_the_engine_changes() -> None:
-    offload = network("googlenet")
-    for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
-        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.views, step.inputs, step.outputs)
-        values = [unpack(offload.overlay.descriptor, d) for d in made.descriptors]
-        array = [task.kind in ("conv", "affine") for task in step.tasks]
-        for i in range(len(values)):
-            before, behind = i > 0 and array[i - 1] != array[i], i + 1 < len(array) and array[i] != array[i + 1]
-            assert (values[i]["wait"], values[i]["signal"]) == (before, behind)

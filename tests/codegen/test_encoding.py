@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from chai import overlay as overlays
 from chai.blob import Shape
+from chai.codegen.dependencies import Finished
 from chai.codegen.encoding import decode, encode, equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
@@ -70,6 +71,9 @@ ZEROS = st.sampled_from([0, -128])
 FACTORS = st.integers(-(1 << 17) + 1, (1 << 17) - 1) | st.sampled_from([0, 1, -(1 << 17) + 1, (1 << 17) - 1])
 
 
+COUNTS = st.integers(0, 65535)
+
+
 def pairs(least: int, most: int) -> st.SearchStrategy[tuple[int, int]]:
     return st.tuples(st.integers(least, most), st.integers(least, most))
 
@@ -97,7 +101,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
     def place(blob: str, *shape: int) -> None:
         """A blob of its own, or a part of a larger one."""
         shapes[blob] = shape
-        offset = 64 * (8 * draw(st.integers(0, (1 << 55) - 1)) + len(shapes))  # no two at one place
+        offset = 64 * (8 * draw(st.integers(0, (1 << 54) - 1)) + len(shapes))  # no two at one place
         if draw(st.booleans()):
             first = 8 * draw(st.integers(0, 5))
             whole = f"around {blob}"
@@ -171,13 +175,11 @@ def test_decoding_gives_back_the_task(kind: str, data: st.DataObject) -> None:
 
 
 @RANDOM
-@given(case=cases(), tag=st.integers(0, 65535), wait=st.booleans(), signal=st.booleans())
-def test_a_descriptors_place_in_a_chain_does_not_change_the_task(
-    case: Case, tag: int, wait: bool, signal: bool
-) -> None:
-    descriptor, constants = case.encode(tag=tag, wait=wait, signal=signal)
+@given(case=cases(), tag=COUNTS, after=st.builds(Finished, COUNTS, COUNTS))
+def test_a_descriptors_place_in_a_chain_does_not_change_the_task(case: Case, tag: int, after: Finished) -> None:
+    descriptor, constants = case.encode(tag=tag, after=after)
     values = unpack(Z2.descriptor, descriptor)
-    assert (values["tag"], values["wait"], values["signal"]) == (tag, wait, signal)
+    assert (values["tag"], values["after_array"], values["after_window"]) == (tag, *after)
     assert equal(case.decode(descriptor, constants), case.task)
 
 
@@ -203,9 +205,9 @@ def test_whatever_is_accepted_is_what_encoding_writes(case: Case, data: st.DataO
         return
     values = unpack(Z2.descriptor, descriptor)
     changed = Case(task, case.address, case.shapes, case.codes)
-    chain = {name: values[name] for name in ("tag", "wait", "signal")}
     begin = values["weights"] or values["table"] or WHERE
-    again = changed.encode(where=begin, **chain)
+    after = Finished(values["after_array"], values["after_window"])
+    again = changed.encode(where=begin, tag=values["tag"], after=after)
     assert again[0] == descriptor
     assert again[1] == constants[begin - WHERE :][: len(again[1])]
 
@@ -299,11 +301,12 @@ def test_tasks_that_read_the_pieces_of_a_slice(tmp_path: Path) -> None:
         descriptor, constants = encoded(task, Z2, address, offload.shapes, 0)
         assert equal(decode(descriptor, constants, Z2, used, offload.shapes, 0), task)
         read[name] = unpack(Z2.descriptor, descriptor)
-    planes = {name: (v["input_plane"], v["input_planes"], v["input_channels"]) for name, v in read.items()}
-    assert planes["pool"] == (0, 9, 16)
-    assert planes["conv"] == (2, 9, 32)
-    assert (planes["sum"], read["sum"]["second_plane"]) == ((2, 9, 16), 0)
-    assert read["conv"]["input"] == read["pool"]["input"] == read["wide"]["output"]
+    whole, plane = read["wide"]["output"], 35 * 8
+    places = {name: (v["input"] - whole, v["input_pitch"], v["input_channels"]) for name, v in read.items()}
+    assert places["pool"] == (0, plane, 16)
+    assert places["conv"] == (2 * plane, plane, 32)
+    assert (places["sum"], read["sum"]["second"]) == ((2 * plane, plane, 16), whole)
+    assert {read[name]["input_image"] for name in ("pool", "conv", "sum")} == {-(-9 * plane // 64) * 64}
 
 
 # -- by hand
@@ -340,11 +343,13 @@ def average(**changes: Any) -> Case:
 
 
 def test_the_fields_of_a_convolution() -> None:
-    found = conv().values(tag=3, signal=True)
-    wanted = {"opcode": 1, "tag": 3, "signal": 1, "shift": 7, "low": -32, "high": 31, "batch": 2, "group": 1}
-    wanted |= {"input": 0x1000, "input_plane": 0, "input_planes": 1, "input_channels": 3}
+    found = conv().values(tag=3, after=Finished(2, 1))
+    wanted = {"opcode": 1, "tag": 3, "shift": 7, "low": -32, "high": 31, "batch": 2, "group": 1}
+    wanted |= {"after_array": 2, "after_window": 1}
+    wanted |= {"input": 0x1000, "input_pitch": 35 * 8, "input_image": 320, "input_channels": 3}
     wanted |= {"input_height": 5, "input_width": 7, "output_height": 4, "output_width": 4}
-    wanted |= {"output": 0x2000, "output_plane": 4, "output_planes": 5, "output_channels": 2}
+    wanted |= {"output": 0x2000 + 4 * 16 * 8, "output_pitch": 16 * 8, "output_image": 5 * 16 * 8, "output_channels": 2}
+    wanted |= {"tile_rows": 4, "tile_columns": 4, "tiles": 1, "stays": 2, "weights_block": 2 * 16 * 24}
     wanted |= {"kernel_h": 2, "kernel_w": 1, "stride_h": 1, "stride_w": 2}
     wanted |= {"pad_h": 1, "pad_w": 0, "dilation_h": 3, "dilation_w": 1}
     wanted |= {"weights": WHERE, "table": WHERE + 2 * 16 * 24}
@@ -356,7 +361,7 @@ def test_the_fields_of_the_other_kinds() -> None:
     assert (found["second"], found["factor"], found["second_factor"]) == (0x2000, 1 << 16, -3)
     assert (found["leaky"], found["negative"], found["second_negative"]) == (1, 4, -5)
     found = copy().values()
-    assert (found["input_channels"], found["output_channels"], found["output_plane"]) == (20, 20, 2)
+    assert (found["input_channels"], found["output_channels"], found["output"]) == (20, 20, 0x3000 + 2 * 48)
     assert (found["factor"], found["shift"], found["low"], found["high"]) == (1, 0, -128, 127)
     found = average().values()
     assert (found["average"], found["table"], found["weights"]) == (1, WHERE, 0)
@@ -562,8 +567,8 @@ def test_one_multiplier_stands_for_all_channels() -> None:
         (eltwise(negative=(0, -(1 << 17) - 1)), "second_negative = -131073 is outside"),
         (eltwise(inputs=("a", "b", "a"), factors=(1, 2, 3)), "second: expected 2 inputs"),
         (eltwise(requantization=Requantization(np.array(2), 0, 0, 1)), "factor: an eltwise has no multiplier"),
-        (copy(first=12), "output_plane: channel 12 is not the first of a plane of 8"),
-        (copy(first=32), "output_plane: 20 channels from 32 on, blob 'c' has 40"),
+        (copy(first=12), "output: channel 12 is not the first of a plane of 8"),
+        (copy(first=32), "output: 20 channels from 32 on, blob 'c' has 40"),
         (average(window=Window((256, 2), (2, 2), (0, 0))), "kernel_h = 256 is outside 0..255"),
         (average(window=Window((2, 2), (2, 2), (0, -1))), "pad_w = -1 is outside 0..255"),
         (average(out=(3, 3)), "output: expected (1, 20, 3, 3), blob 'c' is (1, 20, 2, 3)"),
@@ -580,7 +585,7 @@ def test_places_that_do_not_fit() -> None:
     case = conv()
     for address, message in [
         ({**case.address, "out": Placed(0x2000, 64, "concat", 12)}, "blob 'out' begins at channel 12"),
-        ({**case.address, "in": Placed(0x1001, 64)}, "input = 0x1001 is not a multiple of 64"),
+        ({**case.address, "in": Placed(0x1001, 64)}, "input = 0x1001 is not a multiple of 8"),
         ({**case.address, "in": Placed(1 << 64, 64)}, "input = 18446744073709551616 is outside"),
     ]:
         with pytest.raises(DeviceError, match=r"task conv1\+relu1 \(conv\): ") as error:
@@ -632,9 +637,9 @@ def test_every_field_has_a_use() -> None:
     unsigned = Requantization(np.array(1), 16, 0, 127, zero=-128)
     summed = eltwise(negative=(1, 2), zeros=(-128, -128), requantization=unsigned)
     for case in (conv(group=1), summed, copy(), average()):
-        filled |= {name for name, value in case.values(tag=1, wait=True, signal=True).items() if value}
+        filled |= {name for name, value in case.values(tag=1, after=Finished(1, 1)).items() if value}
     never = {f.name for f in Z2.descriptor.fields} - filled - {"version"}
-    assert never == {"input_plane", "second_plane", "pad_w"}  # these cases begin at channel 0 and have no such padding
+    assert never == {"pad_w"}  # these cases have no such padding
 
 
 def test_the_largest_weight_is_what_the_array_can_hold() -> None:

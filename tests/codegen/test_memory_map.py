@@ -14,15 +14,19 @@ from hypothesis import given, settings, strategies as st
 
 import chai
 from chai.blob import Shape, View
+from chai.codegen.chain import wanted
+from chai.codegen.dependencies import dependencies
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions, split
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Layout, load
 from chai.overlay.layout import Placed, blob_bytes
 from chai.runtime.execution import Execution
+from chai.tasks import Task
 from tests.conftest import examples, need_models, report
 
-LAYOUT = load("pynq-z2").layout
+Z2 = load("pynq-z2")
+LAYOUT = Z2.layout
 NETWORKS = [
     "digits",
     "googlenet",
@@ -59,7 +63,12 @@ class Segment:
     writes: list[str] = field(default_factory=list)
 
     def lay(self, offsets: Mapping[str, int] | None = None) -> Regions:
-        return regions(LAYOUT, self.shapes, self.views, self.moves, self.reads, self.writes, offsets)
+        """Offsets from elsewhere are checked as those of a file are."""
+        found = regions(LAYOUT, self.shapes, self.views, self.moves, self.reads, self.writes, offsets)
+        if offsets is not None:
+            tasks = [Task(sources, target, (target,)) for sources, target in self.moves]
+            dependencies(Z2, tasks, self.shapes, found, wanted(found, tasks, self.shapes))
+        return found
 
 
 def segments(offload: Execution) -> Iterator[Segment]:
@@ -223,7 +232,7 @@ def test_a_blob_that_is_given_and_asked_for() -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert Segment({}).lay() == Regions({}, [], [], [], {})
+    assert Segment({}).lay() == Regions({}, [], [], {})
 
 
 # -- offsets from elsewhere
@@ -360,17 +369,15 @@ def test_offsets_that_would_lose_a_blob_are_refused(segment: Segment, data: Any)
 
 
 def test_a_blob_between_two_parts_of_another_is_refused() -> None:
-    """b3 is written part by part; b7 over its second word, before the rest of b3 is written, would be read as b3."""
+    """whole is written part by part; other, over the first word of its second part, would be read as whole."""
     segment = Segment(
         shapes={"x": (1, 1, 1, 1), "whole": (1, 33, 1, 1), "second": (1, 17, 1, 1), "first": (1, 16, 1, 1)}
-        | {"other": (1, 1, 1, 2), "y": (1, 1, 1, 1)},
+        | {"other": (1, 1, 1, 3), "y": (1, 1, 1, 1)},
         views={"second": View("whole", 16), "first": View("whole", 0)},
         moves=[(("x",), "second"), (("x",), "other"), (("x",), "first"), (("whole",), "y")],
         reads=["x"],
         writes=[],
     )
     offsets = segment.lay().offsets
-    with pytest.raises(
-        DeviceError, match="another blob is written over 'whole', of which a part is still to be written"
-    ):
+    with pytest.raises(DeviceError, match="another blob is written over 'whole', which is still read"):
         segment.lay(offsets | {"other": 0})

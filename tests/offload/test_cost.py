@@ -49,11 +49,11 @@ def test_the_figures_of_each_segment(tmp_path: Path) -> None:
     first, second = costs(net.schedule, net.offload.overlay, net.offload.shapes)
     assert [[layer.name for layer in cost.layers] for cost in (first, second)] == [["small"], ["large", "pool"]]
     data, s, a, large, p = 2 * 3 * 35, 2 * 4 * 35, 2 * 4 * 35, 2 * 48 * 35, 2 * 48 * 24
-    summed = 9 * 70 + 8 + 64  # 9 taps of each of 70 pixels
-    assert first.fpga_ms * 1000 == pytest.approx(summed / 100 + 200 + 4 * (data + s) / 200)
+    small = 2 * (9 * 35 + 8) + 64  # two images of 35 pixels, 9 taps
+    assert first.fpga_ms * 1000 == pytest.approx(small / 100 + 200 + 4 * (data + s) / 200)
     assert first.host_ms * 1000 == pytest.approx(s * 27 + s / 0.5)  # its ReLU writes every element once more
-    computed = 2 * (25 * 70 + 8) + 64  # two blocks of 24 channels, 25 taps
-    pooled = large // 8 + 64
+    computed = 2 * (2 * (25 * 35 + 8) + 64)  # image by image: two blocks of 24 channels, 25 taps
+    pooled = large // 2 // 8 + 64  # of the second image; the first is pooled meanwhile
     assert second.fpga_ms * 1000 == pytest.approx((computed + pooled) / 100 + 200 + 4 * (a + p) / 200)
     assert second.host_ms * 1000 == pytest.approx(large * 100 + large / 0.5)
 

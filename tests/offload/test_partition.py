@@ -500,6 +500,21 @@ def test_one_layer_sent_to_the_host_costs_one_way_there_and_back(tmp_path: Path)
     assert conversions(net) == ["Pack data", "Unpack a", "Pack b", "Unpack c"]
 
 
+def test_a_pooling_of_more_columns_than_the_buffer_holds(tmp_path: Path) -> None:
+    """Three unfinished rows of 683 windows are 2,049 columns, one more than there are; 682 fit, and a global one always."""
+    reasons = []
+    sized = "kernel_size: 6 stride: 2"
+    for width, pooling in ((1370, sized), (1368, sized), (1370, "global_pooling: true")):
+        path = tmp_path / "net.prototxt"
+        path.write_text(
+            f'layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: [1, 3, 11, {width}] }} }} }}\n'
+            f'layer {{ name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param {{ pool: MAX {pooling} }} }}\n'
+        )
+        reasons.append(chai.Net(path, device="null", overlay="pynq-z2").offload.partition.reasons.get("p"))
+    assert reasons[:2] == ["its unfinished windows take 2,049 columns, the overlay holds 2,048", None]
+    assert "columns" not in str(reasons[2])
+
+
 def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
     """Eleven rows of 4,000 pixels of 16 channels are 704,000 bytes; an XC7Z020 stages 131,072."""
     path = tmp_path / "net.prototxt"

@@ -15,10 +15,11 @@ import threading
 import tty
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,10 @@ from chai.codegen.encoding import decode
 from chai.devices.base import Work
 from chai.errors import DeviceError
 from chai.overlay import Overlay
-from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
+from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
 from chai.tasks import Task
-from chai.tasks.conv import Affine, Conv
+from tests.reference import engines
 
 from .clock import Clock
 from .hardware_files import base, controller
@@ -111,6 +112,9 @@ class Accelerator:
         self.hangs_at: int | None = None  # a Task that never ends
         self.stop_at: tuple[int, int] | None = None  # (cause, Task) of an error
         self.corrupt: Callable[[Task, np.ndarray], None] | None = None
+        self.random = Random(0)
+        self.choose: engines.Choice = self.random.choice  # any order that the counts allow
+        self.at = 0  # the Task that did something last
         self.on_look: Callable[[], None] = lambda: None
 
     def power_on(self) -> None:
@@ -171,42 +175,50 @@ class Accelerator:
         )
 
     def _finish(self) -> None:
-        """Run the chain on both engines, either as far ahead of the other as its tokens let it."""
+        """Run the chain on both engines, as far ahead of each other as the counts let them."""
         address, count = self.values["CHAIN_LO"] | self.values["CHAIN_HI"] << 32, self.values["COUNT"]
         size = self.overlay.descriptor.bytes
-        tag = 0
+        self.at = 0
         try:
             chain = [bytes(self.memory.at(address + i * size, size)) for i in range(count)]
             values = []
-            for tag, descriptor in enumerate(chain):  # noqa: B007
+            for self.at, descriptor in enumerate(chain):
                 values.append(unpack(self.overlay.descriptor, descriptor))
-            array = {kind.limits(self.overlay).opcode for kind in (Conv, Affine)}  # type: ignore[union-attr]
-            queues = [[i for i in range(count) if (values[i]["opcode"] in array) is side] for side in (False, True)]
-            tokens = [0, 0]
-            while queues[0] or queues[1]:
-                side = next((s for s in (0, 1) if queues[s] and (tokens[s] or not values[queues[s][0]]["wait"])), None)
-                if side is None or queues[side][0] == self.hangs_at:
-                    self.ends = np.inf  # busy for ever
-                    return
-                tag = queues[side].pop(0)
-                if self.stop_at and self.stop_at[1] == tag:
-                    self._stop(self.overlay.registers.errors[self.stop_at[0]], tag)
-                    return
-                tokens[side] -= values[tag]["wait"]
-                self._run(chain[tag], values[tag])
-                tokens[1 - side] += values[tag]["signal"]
-                self.values["DONE"] += 1
+            kinds = [engines.engine(v, self.overlay) for v in values]
+            work = lambda i: self._run(i, chain[i], values[i])  # noqa: E731
+            done = self.overlay.registers["DONE"]
+            for i in engines.run(kinds, [engines.after(v) for v in values], work, self._choose):
+                self.values["DONE"] += done.mask(kinds[i]) & -done.mask(kinds[i])
+        except engines.Stuck:
+            self.ends = np.inf  # busy for ever
+            return
+        except Stopped as stop:
+            self._stop(self.overlay.registers.errors[stop.cause], self.at)
+            return
         except BusError:
-            self._stop("bus error while reading", tag)
+            self._stop("bus error while reading", self.at)
             return
         except DeviceError as error:
             version = "expected version" in error.message
-            self._stop("descriptor of another version" if version else "a value beyond the limits of its kind", tag)
+            self._stop("descriptor of another version" if version else "a value beyond the limits of its kind", self.at)
             return
         self.values["STATUS"] = self.overlay.registers["STATUS"].mask("done")
 
-    def _run(self, descriptor: bytes, values: dict[str, int]) -> None:
-        address, shapes = _blobs(values, self.overlay)
+    def _choose(self, moves: Sequence[engines.Move]) -> engines.Move:
+        moves = [move for move in moves if move != ("step", self.hangs_at)]
+        if not moves:
+            raise engines.Stuck
+        return self.choose(moves)
+
+    def _run(self, i: int, descriptor: bytes, values: dict[str, int]) -> Iterator[None]:
+        """Read and write blobs row by row, at any time between start and end; what is written depends on what was read.
+
+        ``early`` and ``late`` are the extremes: reads at the start and at once, or just before the writes at the end.
+        """
+        self.at = i
+        if self.stop_at and self.stop_at[1] == i:
+            raise Stopped(self.stop_at[0])
+        address, shapes = blobs_of(values, self.overlay)
         where = values["weights"] or values["table"]
         constants = self.memory.around(where) if where else None
         task = decode(
@@ -217,7 +229,17 @@ class Accelerator:
             shapes,
             constants.address if constants else 0,
         )
-        given = {blob: self._codes(blob, address, shapes) for blob in task.inputs}
+        late = self.random.random() < 0.5
+        if late:
+            yield
+        given = {}
+        for blob in task.inputs:
+            given[blob] = np.zeros(shapes[blob], np.int8)
+            for rows in self._rows(values, "second" if blob == "second" else "input", "input"):
+                rows.read(given[blob])
+                if late:
+                    self.at = i
+                    yield
         out = np.zeros(shapes[task.output], np.int8)
         if self.exact:
             out[...] = task.define(*(given[b] for b in task.inputs))
@@ -226,24 +248,63 @@ class Accelerator:
             devices.open("emulator").compile(Work(self.overlay, [task], shapes)).run(blobs)
         if self.corrupt:
             self.corrupt(task, out)
-        store(out, *self._memory(task.output, address, shapes))
+        for rows in self._rows(values, "output", "output"):
+            yield
+            self.at = i
+            rows.write(out)
         self.values["CYCLES"] += task.cycles(self.overlay, shapes)
 
-    def _codes(self, blob: str, address: dict[str, Placed], shapes: dict[str, Any]) -> np.ndarray:
-        codes = np.zeros(shapes[blob], np.int8)
-        memory, layout, first, channels = self._memory(blob, address, shapes)
-        fetch(memory, codes, layout, first, channels)
-        return codes
+    def _rows(self, values: dict[str, int], name: str, sizes: str) -> Iterator[Rows]:
+        """Some rows at a time, of all images and planes."""
+        n, c, h, w = (
+            values[key] for key in ("batch", *(f"{sizes}_{axis}" for axis in ("channels", "height", "width")))
+        )
+        word = self.overlay.layout.channels_per_word
+        planes = -(-c // word)
+        pitch, image = values[f"{sizes}_pitch"], values[f"{name}_image"]
+        step = -(-h // STEPS)
+        for top in range(0, h, step):
+            rows = slice(top, min(top + step, h))
+            found = Rows(rows, word, {})
+            for i, plane in np.ndindex(n, planes):
+                begin = values[name] + i * image + plane * pitch + rows.start * w * word
+                found.memory[i, plane] = self.memory.at(begin, (rows.stop - rows.start) * w * word).view(np.int8)
+            yield found
 
-    def _memory(self, blob: str, address: dict[str, Placed], shapes: dict[str, Any]) -> tuple[Any, Any, int, int]:
-        placed = address[blob]
-        whole = shapes[placed.parent or blob]
-        size = blob_bytes(whole, self.overlay.layout)
-        return self.memory.at(placed.offset, size), self.overlay.layout, placed.first_channel, whole[1]
+
+STEPS = 5  # in which a Task reads a blob or writes it
 
 
-def _blobs(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:
-    """The blobs that a descriptor speaks of, and the larger ones that they are parts of."""
+class Stopped(Exception):
+    """An error of the accelerator, as a test asked for."""
+
+    def __init__(self, cause: int) -> None:
+        self.cause = cause
+
+
+@dataclass
+class Rows:
+    """Rows of a blob in memory, for each image and plane: words of channels, pixel by pixel."""
+
+    rows: slice
+    word: int
+    memory: dict[tuple[int, int], np.ndarray]
+
+    def read(self, codes: np.ndarray) -> None:
+        for (i, plane), words in self.memory.items():
+            out = codes[i, plane * self.word : (plane + 1) * self.word, self.rows]
+            out[...] = words.reshape(*out.shape[1:], self.word).transpose(2, 0, 1)[: len(out)]
+
+    def write(self, codes: np.ndarray) -> None:
+        for (i, plane), words in self.memory.items():
+            given = codes[i, plane * self.word : (plane + 1) * self.word, self.rows]
+            into = words.reshape(*given.shape[1:], self.word)
+            into[...] = 0
+            into[..., : len(given)] = given.transpose(1, 2, 0)
+
+
+def blobs_of(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed], dict[str, Any]]:
+    """The blobs that a descriptor speaks of, and larger ones that their images are apart like parts of."""
     layout = overlay.layout
     address: dict[str, Placed] = {}
     shapes: dict[str, Any] = {}
@@ -252,15 +313,16 @@ def _blobs(values: dict[str, int], overlay: Overlay) -> tuple[dict[str, Placed],
         if not values[name]:
             continue
         shape = values["batch"], *(values[f"{sizes}_{axis}"] for axis in ("channels", "height", "width"))
-        plane, whole = values[f"{name}_plane"], values[f"{name}_planes"]
-        if (values[name], plane, whole, shape) in seen:
+        image = values[f"{name}_image"]
+        if (values[name], image, shape) in seen:
             continue  # an eltwise of a blob and itself
-        seen.add((values[name], plane, whole, shape))
+        seen.add((values[name], image, shape))
         shapes[name] = shape
-        parent = None if (plane, whole) == (0, planes(shape[1], layout)) else f"around {name}"
-        address[name] = Placed(values[name], blob_bytes(shape, layout), parent, plane * layout.channels_per_word)
+        parent = None if image == image_bytes(shape, layout) else f"around {name}"
+        address[name] = Placed(values[name], blob_bytes(shape, layout), parent)
         if parent:
-            shapes[parent] = shape[0], whole * layout.channels_per_word, *shape[2:]
+            planes = image // max(1, values[f"{sizes}_pitch"])
+            shapes[parent] = shape[0], planes * layout.channels_per_word, *shape[2:]
             address[parent] = Placed(values[name], blob_bytes(shapes[parent], layout))
     return address, shapes
 

@@ -12,6 +12,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
+from chai.codegen.chain import chain
 from chai.devices.pynq import program
 from chai.env import env
 from chai.evaluate import Output
@@ -127,7 +128,11 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     net.forward(data())
     (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    counted = sum(task.cycles(board.overlay, net.offload.shapes) for task in step.tasks)
+    views = net.schedule.views
+    made = chain(board.overlay, step.tasks, net.offload.plan.device_shapes, views, step.inputs, step.outputs)
+    counted = sum(
+        task.cycles(board.overlay, net.offload.plan.device_shapes) for task in made.tasks
+    )  # one after the other here
     assert segment.type == "segment"
     assert segment.device_ms == pytest.approx(counted / (board.overlay.clock_mhz * 1000), rel=0.01)
 

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from ...codegen.dependencies import Finished
 from ...env import env
 from ...errors import DeviceError
 from ...util.log import logger
@@ -155,7 +156,7 @@ class Board:
             if self.bits("STATUS", "error", status):
                 raise self._failed(tasks)
             if self.bits("STATUS", "done", status):
-                if self.read("DONE") != len(tasks):  # it was another chain, or these are another's registers
+                if sum(self._done().values()) != len(tasks):  # it was another chain, or these are another's registers
                     raise self._late(tasks, None)
                 return
             if late or not self.bits("STATUS", "busy", status):
@@ -168,11 +169,25 @@ class Board:
         words = known[cause] if cause < len(known) else f"cause {cause}"
         return _named(tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own")
 
+    def _done(self) -> dict[str, int]:
+        """Return the Tasks that each engine has finished."""
+        value = self.read("DONE")
+        return {engine: self.bits("DONE", engine, value) for engine in Finished._fields}
+
     def _late(self, tasks: Sequence[Task], seconds: float | None) -> DeviceError:
-        done = self.read("DONE")
+        done = self._done()
+        finished = sum(done.values())
+        # the oldest unfinished Task waits for no other, so it is the one that does not end
+        oldest = len(tasks)
+        for engine, count in done.items():
+            mine = [i for i, task in enumerate(tasks) if task.engine == engine]
+            oldest = min([oldest, *mine[count : count + 1]])
         what = f"not done after {seconds:.1f} s" if seconds is not None else "the accelerator stopped without a word"
         return _named(
-            tasks, done, f"{what}, {done} of {len(tasks)} Tasks completed", "it was reset; if it stays so, power cycle"
+            tasks,
+            oldest,
+            f"{what}, {finished} of {len(tasks)} Tasks completed",
+            "it was reset; if it stays so, power cycle",
         )
 
 

@@ -31,7 +31,7 @@ class PynqProgram(Program):
         self.device = device
         self.chain = made
         self.views = views
-        expected = sum(task.cycles(made.overlay, made.shapes) for task in made.tasks) / (made.overlay.clock_mhz * 1e6)
+        expected = made.cycles / (made.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
         self._busy = threading.RLock()

@@ -1,0 +1,147 @@
+"""Dependencies: how many Tasks of each engine must have finished before a Task may read or write its blobs.
+
+They follow from the bytes that Tasks access, not from names: blobs share bytes, and two engines run apart. A Task waits
+for those that wrote what it reads, and for those that wrote or read what it overwrites. An engine starts and finishes its
+Tasks in order, so the last one of each engine is enough. It may start one before the one before it has finished, so
+dependencies on its own engine count too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import DeviceError
+from ..overlay.layout import spans
+
+if TYPE_CHECKING:
+    from ..blob import Shape
+    from ..overlay import Overlay
+    from ..tasks import Task
+    from .memory_map import Regions
+
+
+class Finished(NamedTuple):
+    """Tasks of each engine, counted from the first of the chain."""
+
+    array: int = 0
+    window: int = 0
+
+    def __or__(self, other: tuple[int, ...]) -> Finished:
+        """Return the larger count of each engine."""
+        return Finished(*map(max, self, other))
+
+
+NONE = Finished()
+
+
+class Access(NamedTuple):
+    """Channels of a blob that are read or written, from channel ``first``, for ``images`` (first, count)."""
+
+    blob: str
+    first: int
+    channels: int
+    images: tuple[int, int]
+
+
+def dependencies(
+    overlay: Overlay,
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    laid: Regions,
+    wanted: Iterable[tuple[str, int, int]],
+) -> list[Finished]:
+    """Return, for each Task, the Tasks that must have finished before it accesses a blob; ``wanted`` as in Chain.
+
+    Raises DeviceError if a Task or the host would read bytes that hold another blob, or nothing: so offsets from a file
+    are checked here.
+    """
+    memory, done, found = _Memory(), dict.fromkeys(Finished._fields, 0), []
+
+    def bytes_of(access: Access) -> Iterator[tuple[int, int]]:
+        placed = laid.blobs[access.blob]
+        whole = shapes[placed.parent or access.blob]
+        first = placed.first_channel + access.first
+        return spans(placed.offset, whole, first, access.channels, access.images, overlay.layout)
+
+    for blob in laid.given:
+        for begin, end in bytes_of(_all(blob, shapes)):
+            memory.write(begin, end, _Bytes(laid.whole(blob)[0]))
+    for task in tasks:
+        if shapes[task.output][0] > overlay.batch_max:
+            raise DeviceError(
+                f"{shapes[task.output][0]} images: overlay {overlay.name} runs {overlay.batch_max} at a time"
+            )
+        done[task.engine] += 1
+        me = NONE._replace(**{task.engine: done[task.engine]})
+        images = task.images or (0, shapes[task.output][0])
+        after = NONE
+        for blob in dict.fromkeys(task.inputs):
+            for begin, end in bytes_of(Access(blob, 0, shapes[blob][1], images)):
+                after |= memory.read(begin, end, blob, laid.whole(blob)[0], me)
+        whole = laid.whole(task.output)[0]
+        for begin, end in bytes_of(Access(task.output, *task.channels(shapes), images)):
+            before = memory.write(begin, end, _Bytes(whole, me))
+            if before.array >= me.array > 0 or before.window >= me.window > 0:
+                raise DeviceError(f"blob {whole!r} is written over what it is made of")
+            after |= before
+        found.append(after)
+    for blob, first, channels in wanted:
+        for begin, end in bytes_of(Access(blob, first, channels, (0, shapes[blob][0]))):
+            memory.read(begin, end, blob, laid.whole(blob)[0], NONE)
+    return found
+
+
+def _all(blob: str, shapes: Mapping[str, Shape]) -> Access:
+    return Access(blob, 0, shapes[blob][1], (0, shapes[blob][0]))
+
+
+class _Bytes(NamedTuple):
+    """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it."""
+
+    blob: str | None = None
+    written: Finished = NONE
+    read: Finished = NONE
+
+
+class _Memory:
+    """The history of every byte: ``history[i]`` is that of the bytes from ``begins[i]`` to the next begin."""
+
+    def __init__(self) -> None:
+        self.begins = [0]
+        self.history = [_Bytes()]
+
+    def read(self, begin: int, end: int, blob: str, whole: str, reader: Finished) -> Finished:
+        """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
+        after = NONE
+        for i in self._pieces(begin, end):
+            piece = self.history[i]
+            if piece.blob is None:
+                raise DeviceError(f"blob {blob!r} is read before anything has written it")
+            if piece.blob != whole:
+                raise DeviceError(f"another blob is written over {blob!r}, which is still read")
+            after |= piece.written
+            self.history[i] = piece._replace(read=piece.read | reader)
+        return after
+
+    def write(self, begin: int, end: int, now: _Bytes) -> Finished:
+        """Record a write; return the Tasks that wrote or read these bytes before."""
+        pieces = self._pieces(begin, end)
+        after = NONE
+        for piece in self.history[pieces.start : pieces.stop]:
+            after |= piece.written | piece.read
+        self.begins[pieces.start : pieces.stop] = [begin]
+        self.history[pieces.start : pieces.stop] = [now]
+        return after
+
+    def _pieces(self, begin: int, end: int) -> range:
+        """Return the indices of the bytes from ``begin`` to ``end``, cut there."""
+        return range(self._cut(begin), self._cut(end))
+
+    def _cut(self, at: int) -> int:
+        i = bisect_left(self.begins, at)
+        if i == len(self.begins) or self.begins[i] != at:
+            self.begins.insert(i, at)
+            self.history.insert(i, self.history[i - 1])
+        return i

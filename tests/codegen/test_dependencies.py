@@ -1,0 +1,220 @@
+"""What Tasks wait for: enough for every interleaving of two engines, no more than needed, and derived from bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import chai
+from chai import overlay as overlays
+from chai.blob import Shape, View
+from chai.codegen.chain import Chain, chain
+from chai.codegen.dependencies import Finished
+from chai.errors import DeviceError
+from chai.offload.schedule import DeviceStep
+from chai.overlay.records import unpack
+from chai.tasks import Task
+from chai.tasks.conv import Affine
+from chai.tasks.copy import Copy
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from chai.zoo import networks
+from tests.conftest import examples
+from tests.reference.engines import ENGINES, Traffic, delaying, shuffled
+from tests.tasks.common import factors
+
+Z2 = overlays.load("pynq-z2")
+RANDOM = settings(max_examples=examples(60), derandomize=True, deadline=None)
+ONE = Window((1, 1), (1, 1), (0, 0))
+
+
+def traffic(made: Chain) -> Traffic:
+    return Traffic(made.overlay, [unpack(made.overlay.descriptor, d) for d in made.descriptors])
+
+
+@cache
+def chains(name: str, batch: int) -> list[Chain]:
+    """The chains of a shipped network."""
+    net = chai.Net(name, device="null", overlay="pynq-z2", batch=batch)
+    net.plan()
+    steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
+    views, shapes = net.schedule.views, net.offload.plan.device_shapes
+    return [chain(Z2, step.tasks, shapes, views, step.inputs, step.outputs) for step in steps]
+
+
+def lowered(counts: Sequence[dict[str, int]], i: int, name: str, to: int) -> list[dict[str, int]]:
+    return [{**count, name: to} if k == i else count for k, count in enumerate(counts)]
+
+
+# -- every network
+
+
+@pytest.mark.parametrize("name", ["digits", "lenet"])
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_no_interleaving_of_a_small_network_reads_other_bytes(name: str, batch: int) -> None:
+    for made in chains(name, batch):
+        found = traffic(made)
+        assert found.races() == []
+        assert [found.replay(shuffled(seed)) for seed in range(200)] == [None] * 200
+        assert [found.replay(delaying(i)) for i in range(len(made.tasks))] == [None] * len(made.tasks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", networks.names())
+def test_no_interleaving_of_a_network_reads_other_bytes(name: str) -> None:
+    for batch in (1, 2, 3):
+        for made in chains(name, batch):
+            found = traffic(made)
+            assert found.races() == []
+            assert [found.replay(shuffled(seed)) for seed in range(200)] == [None] * 200
+            assert [found.replay(delaying(i)) for i in range(len(made.tasks))] == [None] * len(made.tasks)
+
+
+def line() -> Chain:
+    """Each Task reads what the one before it wrote; all of them are the window engine's."""
+    return chain(Z2, [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")], SHAPES, {}, ["a"], ["e"])
+
+
+@pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1", "line"])
+def test_without_a_needed_dependency_some_interleaving_fails(name: str) -> None:
+    """Each count, lowered by one: either the Task that is no longer waited for is still known to have finished through
+    another, or the adversary finds it. The counts of the Task's own engine are among them."""
+    needed = dict.fromkeys([(mine, name) for mine in ENGINES for name in ENGINES], 0)
+    for made in [line()] if name == "line" else chains(name, 2):
+        found = traffic(made)
+        for i, counts in enumerate(found.counts):
+            for engine in (e for e in ENGINES if counts[e]):
+                changed = lowered(found.counts, i, engine, counts[engine] - 1)
+                races = found.races(changed)
+                caught = [pair for pair in races if found.replay(delaying(pair[0]), changed)]
+                assert bool(caught) == bool(races)
+                needed[found.engines[i], engine] += bool(races)
+    if name == "line":
+        assert needed["window", "window"] == 3
+    else:
+        assert needed["array", "array"] and needed["array", "window"] and needed["window", "array"], needed
+
+
+def test_without_the_counts_of_its_own_engine_an_adversary_gets_between() -> None:
+    (made,) = chains("digits", 2)
+    found = traffic(made)
+    none = [{**counts, engine: 0} for counts, engine in zip(found.counts, found.engines)]
+    races = found.races(none)
+    assert races and all(found.replay(delaying(i), none) for i, _ in races[:5])
+
+
+# -- random chains
+
+
+@st.composite
+def random_chains(draw: st.DrawFn) -> Chain:
+    """Tasks of both engines over few blobs of few bytes, into concats and from slices."""
+    batch = draw(st.integers(1, 3))
+    size = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    shapes: dict[str, Shape] = {"x": (batch, 16, *size)}
+    views: dict[str, View] = {}
+    made, tasks = ["x"], list[Task]()
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    for i in range(draw(st.integers(2, 9))):
+        source = draw(st.sampled_from(made))
+        channels = shapes[source][1]
+        name = f"b{i}"
+        shapes[name] = (batch, channels, *size)
+        kind = draw(st.integers(0, 3))
+        if kind == 0 and f"whole{i}" not in shapes:  # two Tasks write a concat
+            whole = f"whole{i}"
+            shapes[whole] = (batch, channels + 16, *size)
+            shapes[f"{name}.rest"] = (batch, 16, *size)
+            views[name], views[f"{name}.rest"] = View(whole, 0), View(whole, channels // 8 * 8)
+            if channels % 8 == 0 and channels + 16 < 80:
+                tasks += [task(random, source, name, shapes), task(random, "x", f"{name}.rest", shapes)]
+                made.append(whole)
+                continue
+            del views[name], views[f"{name}.rest"]
+        tasks.append(task(random, source, name, shapes))
+        made.append(name)
+    asked = draw(st.lists(st.sampled_from(made[1:] or made), min_size=1, max_size=2, unique=True))
+    return chain(Z2, tasks, shapes, views, ["x"], asked)
+
+
+def task(random: np.random.Generator, source: str, target: str, shapes: dict[str, Shape]) -> Task:
+    """A Task of either engine that keeps the shape."""
+    channels = shapes[source][1]
+    if random.integers(2):
+        return Pool((source,), target, (target,), ONE, shapes[source][2:], None)  # type: ignore[arg-type]
+    r = chai.fixed.Requantization(factors(random, (channels, 1, 1), 9), 9, -128, 127)
+    weights = np.ones((channels, 1, 1, 1), np.int8)
+    return Affine((source,), target, (target,), weights, np.zeros(channels, np.int64), ONE, channels, r)
+
+
+@RANDOM
+@given(made=random_chains(), seed=st.integers(0, 99))
+def test_no_interleaving_of_a_random_chain_reads_other_bytes(made: Chain, seed: int) -> None:
+    found = traffic(made)
+    assert found.races() == []
+    assert found.replay(shuffled(seed)) is None
+
+
+@RANDOM
+@given(made=random_chains())
+def test_counts_are_the_least(made: Chain) -> None:
+    """The last Task of each engine that a Task conflicts with, by comparing every pair; tags and counts as in README."""
+    found = traffic(made)
+    for j, counts in enumerate(found.counts):
+        for engine in ENGINES:
+            mates = [i for i in range(j) if found.engines[i] == engine]
+            last = max((n for n, i in enumerate(mates, 1) if found.conflicts(i, j)), default=0)
+            assert counts[engine] <= last  # a Task that wrote after it stands for an earlier one
+            assert made.after[j]._asdict()[engine] == counts[engine]
+
+
+# -- by hand
+
+
+def pool(source: str, target: str) -> Pool:
+    return Pool((source,), target, (target,), ONE, (5, 7), None)
+
+
+SHAPES: dict[str, Shape] = dict.fromkeys("abcdef", (2, 16, 5, 7)) | {"whole": (2, 32, 5, 7)}
+
+
+def test_a_reader_waits_for_its_writers_and_a_writer_for_the_readers_of_what_it_overwrites() -> None:
+    made = chain(Z2, [pool("a", "b"), pool("a", "c"), pool("c", "d"), pool("b", "e")], SHAPES, {}, ["a"], ["e", "d"])
+    assert made.after == [Finished(), Finished(), Finished(0, 2), Finished(0, 1)]
+    made = line()
+    assert made.regions.offsets["d"] == made.regions.offsets["b"]
+    assert made.after == [Finished(), Finished(0, 1), Finished(0, 2), Finished(0, 3)]
+
+
+def test_the_branches_of_a_concat_do_not_wait_for_each_other() -> None:
+    views = {"b": View("whole", 0), "c": View("whole", 16)}
+    tasks = [pool("a", "b"), pool("a", "c"), Pool(("whole",), "f", ("f",), ONE, (5, 7), None)]
+    made = chain(Z2, tasks, {**SHAPES, "f": (2, 32, 5, 7)}, views, ["a"], ["f"])
+    assert made.after == [Finished(), Finished(), Finished(0, 2)]
+
+
+def test_the_engines_are_counted_apart() -> None:
+    weights, bias = np.ones((16, 1, 1, 1), np.int8), np.zeros(16, np.int64)
+    r = chai.fixed.Requantization(np.ones((16, 1, 1), np.int64), 1, -128, 127)
+    array = Affine(("b",), "c", ("c",), weights, bias, ONE, 16, r)
+    made = chain(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], SHAPES, {}, ["a"], ["d", "e"])
+    assert made.after == [Finished(), Finished(0, 1), Finished(), Finished(1, 0)]
+
+
+def test_more_images_than_the_overlay_runs_are_refused() -> None:
+    shapes = dict.fromkeys("ab", (257, 1, 5, 7))
+    with pytest.raises(DeviceError, match="257 images: overlay pynq-z2 runs 256 at a time"):
+        chain(Z2, [pool("a", "b")], shapes, {}, ["a"], ["b"])
+
+
+def test_a_copy_waits_for_nobody_beside_it() -> None:
+    """Into the second half of a blob, while a pool of its first half runs."""
+    views = {"b": View("whole", 0)}
+    tasks: list[Any] = [pool("a", "b"), Copy(("a",), "whole", ("copy",), 16, None), pool("b", "c")]
+    made = chain(Z2, tasks, SHAPES, views, ["a"], ["whole", "c"])
+    assert made.after == [Finished(), Finished(), Finished(0, 1)]

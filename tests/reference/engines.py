@@ -1,0 +1,174 @@
+"""Two engines that really run apart, and what their descriptors mean for the bytes in memory.
+
+Nothing here knows how dependencies are derived: accesses are read from the fields of descriptors, by the words of
+hw_overlays/README.md, and only the counts in them keep the engines in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from random import Random
+from typing import Any, NamedTuple
+
+from chai.overlay import Overlay
+
+ENGINES = "array", "window"
+Values = Mapping[str, int]  # the fields of a descriptor
+Move = tuple[str, int]  # "start" or "step", and the Task
+Choice = Callable[[Sequence[Move]], Move]
+
+
+class Stuck(Exception):
+    """Tasks remain, and none of them can move."""
+
+
+def engine(values: Values, overlay: Overlay) -> str:
+    sections = {dict(section.limits)["opcode"]: section.kind for section in overlay.tasks}
+    return "array" if sections[values["opcode"]] in ("conv", "affine") else "window"
+
+
+def after(values: Values) -> dict[str, int]:
+    return {name: values[f"after_{name}"] for name in ENGINES}
+
+
+def run(
+    engines: Sequence[str], counts: Sequence[Mapping[str, int]], work: Callable[[int], Iterator[Any]], choose: Choice
+) -> Iterator[int]:
+    """Run Tasks; yield each when it has finished.
+
+    An engine starts its Tasks in order, each as soon as its counts are reached, even before the one before it has
+    finished; it finishes them in order. ``work`` is what a Task does between its start and its end, step by step.
+    """
+    queues = {name: [i for i, e in enumerate(engines) if e == name] for name in ENGINES}
+    started: dict[str, list[int]] = {name: [] for name in ENGINES}
+    finished = dict.fromkeys(ENGINES, 0)
+    flying: dict[int, Iterator[Any]] = {}
+    while any(queues.values()) or flying:
+        heads = [queue[0] for queue in queues.values() if queue]
+        moves = [("start", i) for i in heads if all(finished[e] >= counts[i][e] for e in ENGINES)]
+        moves += [("step", i) for i in flying]
+        if not moves:
+            raise Stuck
+        what, i = choose(moves)
+        if what == "start":
+            queues[engines[i]].remove(i)
+            started[engines[i]].append(i)
+            flying[i] = work(i)
+        elif next(flying[i], StopIteration) is StopIteration:
+            del flying[i]
+            line = started[engines[i]]
+            while line and line[0] not in flying:
+                finished[engines[i]] += 1
+                yield line.pop(0)
+
+
+def shuffled(seed: int) -> Choice:
+    """Any order that the counts allow."""
+    return Random(seed).choice
+
+
+def delaying(victim: int) -> Choice:
+    """The adversary: all that can happen without one Task happens before it does anything; later Tasks go first."""
+    return lambda moves: max(moves, key=lambda move: (move != ("step", victim), move[0] == "start", move[1]))
+
+
+# -- bytes
+
+
+class Accesses(NamedTuple):
+    """(begin, end) of the bytes that a Task reads and writes."""
+
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+
+
+def accesses(values: Values, overlay: Overlay) -> Accesses:
+    """The planes of each image, from the first to the last, padding channels included."""
+
+    def of(name: str, sizes: str) -> list[tuple[int, int]]:
+        planes = -(-values[f"{sizes}_channels"] // overlay.layout.channels_per_word)
+        begins = [values[name] + i * values[f"{name}_image"] for i in range(values["batch"])]
+        return [(begin, begin + planes * values[f"{sizes}_pitch"]) for begin in begins]
+
+    second = of("second", "input") if values["second"] else []
+    return Accesses(of("input", "input") + second, of("output", "output"))
+
+
+class Traffic:
+    """The accesses of a chain as sets of cells (bit masks): bytes that no access tells apart are one cell."""
+
+    def __init__(self, overlay: Overlay, chain: Sequence[Values]) -> None:
+        listed = [accesses(values, overlay) for values in chain]
+        ends = sorted({at for found in listed for span in (*found.reads, *found.writes) for at in span})
+        cell = {at: i for i, at in enumerate(ends)}
+
+        def mask(spans: Sequence[tuple[int, int]]) -> int:
+            return reduce(or_, ((1 << cell[end]) - (1 << cell[begin]) for begin, end in spans), 0)
+
+        self.engines = [engine(values, overlay) for values in chain]
+        self.counts = [after(values) for values in chain]
+        self.reads = [mask(found.reads) for found in listed]
+        self.writes = [mask(found.writes) for found in listed]
+        self.cells = len(ends)
+
+    def conflicts(self, i: int, j: int) -> bool:
+        """Whether two Tasks must keep their order."""
+        return bool(self.writes[i] & (self.reads[j] | self.writes[j]) or self.reads[i] & self.writes[j])
+
+    def races(self, counts: Sequence[Mapping[str, int]] | None = None) -> list[tuple[int, int]]:
+        """Pairs of Tasks that some interleaving runs in the wrong order: a proof over all interleavings.
+
+        ``ended[i]`` are the Tasks that have finished whenever Task i runs: those it counts, whatever these count, and,
+        as an engine starts in order, whatever the one before it on its engine counts.
+        """
+        counts = self.counts if counts is None else counts
+        of = {name: [i for i, e in enumerate(self.engines) if e == name] for name in ENGINES}
+        ended: list[int] = []
+        last: dict[str, int] = dict.fromkeys(ENGINES, 0)
+        for i, name in enumerate(self.engines):
+            sure = last[name]
+            for e in ENGINES:
+                for k in of[e][: counts[i][e]]:
+                    sure |= ended[k] | 1 << k
+            ended.append(sure)
+            last[name] = sure
+        pairs = ((i, j) for j in range(len(ended)) for i in range(j) if not ended[j] >> i & 1)
+        return [(i, j) for i, j in pairs if self.conflicts(i, j)]
+
+    def replay(self, choose: Choice, counts: Sequence[Mapping[str, int]] | None = None) -> str | None:
+        """Run the chain on cells that remember who wrote them; return the first read of other bytes than in order."""
+        owner = [-1] * self.cells
+        wanted: list[list[int]] = []
+        for i in range(len(self.engines)):
+            wanted.append([owner[cell] for cell in _cells(self.reads[i])])
+            for cell in _cells(self.writes[i]):
+                owner[cell] = i
+        memory = [-1] * self.cells
+        wrong: list[str] = []
+
+        def work(i: int) -> Iterator[None]:
+            reads, writes = list(zip(_cells(self.reads[i]), wanted[i])), _cells(self.writes[i])
+            for part in range(2):  # reads and writes at any time
+                for cell, writer in reads[part::2]:
+                    if memory[cell] != writer:
+                        wrong.append(f"Task {i} reads bytes of {memory[cell]} instead of {writer}")
+                yield
+                for cell in writes[part::2]:
+                    memory[cell] = i
+                yield
+
+        for _ in run(self.engines, self.counts if counts is None else counts, work, choose):
+            if wrong:
+                return wrong[0]
+        return wrong[0] if wrong else None if memory == owner else "other bytes remain"
+
+
+def _cells(mask: int) -> list[int]:
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return found

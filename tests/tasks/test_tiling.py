@@ -1,0 +1,90 @@
+"""Tiles of a convolution: what they must cover, and what of them must fit the overlay's memories."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from chai import overlay as overlays
+from chai.overlay.weights import pack_weights, weight_bytes
+from chai.tasks.tiling import IMAGE, IMAGES, NOTHING, WEIGHTS, array_cycles, beyond_ring, tiling, weight_traffic
+from chai.tasks.window import Window
+from chai.util.lazy_numpy import np
+
+Z2 = overlays.load("pynq-z2")
+sizes = st.integers(1, 9)
+
+
+def plain(kernel: int, stride: int = 1, pad: int = 0) -> Window:
+    return Window((kernel, kernel), (stride, stride), (pad, pad))
+
+
+@given(
+    st.sampled_from(overlays.names()),
+    st.tuples(st.integers(1, 3), st.integers(1, 700), st.integers(1, 120), st.integers(1, 1500)),
+    st.tuples(sizes, sizes, st.integers(1, 3), st.integers(1, 3)),
+)
+def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], numbers: tuple[int, ...]) -> None:
+    """By the words of hw_overlays/README.md, tile by tile."""
+    overlay = overlays.load(name)
+    kh, kw, stride, dilation = numbers
+    window = Window((kh, kw), (stride, stride), (kh - 1, kw - 1), (dilation, 1))
+    _, c, height, width = source
+    oh, ow = window.sizes((height, width))
+    if oh < 1 or ow < 1:
+        return
+    found = tiling(overlay, window, (10, c, kh, kw), 1, source)
+    tiles = [(top, left) for top in range(0, oh, found.rows) for left in range(0, ow, found.columns)]
+    assert found.tiles == len(tiles)
+    lanes = overlay.array.lanes
+    assert found.rows * found.columns <= overlay.buffers.accumulators.depth * lanes
+    assert found.columns == ow or found.rows == 1
+    row = width * -(-c // overlay.array.inputs)
+    ring = overlay.buffers.input.depth * lanes
+    two_tiles = min(height, (2 * found.rows - 1) * stride + (kh - 1) * dilation + 1) * row
+    assert two_tiles <= ring or (found.waits and found.rows == 1)
+    reason = beyond_ring(overlay, window, (10, c, kh, kw), 1, source)
+    assert (reason is None) == (min(height, (kh - 1) * dilation + 1) * row <= ring)
+
+
+@pytest.mark.parametrize(
+    ("source", "weights", "stays", "times"),
+    [
+        ((2, 32, 14, 14), (48, 32, 3, 3), IMAGES, 1),  # 2 * 14 * 28 words of 8192
+        ((2, 256, 28, 28), (96, 256, 1, 1), WEIGHTS, 1),  # 24,576 bytes of 98,304
+        ((3, 160, 28, 28), (384, 160, 3, 3), IMAGE, 3),  # 7,840 words
+        ((2, 128, 56, 56), (128, 128, 3, 3), NOTHING, 14),  # tiles of 8 rows, by the ring: (2 * 8 - 1 + 3) * 448
+    ],
+)
+def test_weights_are_fetched_again_where_nothing_stays(
+    source: tuple[int, ...], weights: tuple[int, ...], stays: int, times: int
+) -> None:
+    window = plain(weights[2], 1, weights[2] // 2)
+    assert tiling(Z2, window, weights, 1, source).stays == stays
+    assert weight_traffic(Z2, window, weights, 1, source) == times * weight_bytes(weights, 1, Z2.array)
+
+
+def test_rows_are_as_many_as_the_ring_holds() -> None:
+    """28 x 28 x 512: a row takes 896 of 8,192 words, so 7 rows of output need 16 of input; 4 need 10, and fit not either."""
+    found = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 28))
+    assert (found.rows, found.tiles, found.waits) == (3, 10, False)  # (2 * 3 - 1 + 3) * 896 = 7,168
+    long = tiling(Z2, plain(3, 1, 1), (512, 512, 3, 3), 1, (1, 512, 28, 68))
+    assert (long.rows, long.waits) == (1, True)  # three rows of 2,176 fit, four do not
+
+
+def test_a_tile_by_hand() -> None:
+    """4 rows of 112 pixels, 28 tiles, 12 passes, 3 blocks; the last of 5 rows in tiles of 2 has one."""
+    window = Window((4, 1), (1, 1), (0, 0))
+    assert array_cycles(Z2, window, (64, 42, 4, 1), 1, (2, 42, 115, 112)) == 2 * 3 * 28 * (12 * 448 + 8)
+    wide = array_cycles(Z2, plain(1), (24, 16, 1, 1), 1, (1, 16, 5, 250))  # draining takes 3 cycles a pixel
+    assert wide == 2 * (1500 + 8) + 750 + 8
+
+
+def test_groups_begin_in_words_of_their_own() -> None:
+    """Two groups of 24 channels take two words each; 48 channels of a depthwise convolution take three."""
+    weights = np.ones((48, 24, 1, 1), np.int8)
+    room = 8192 // 4
+    assert beyond_ring(Z2, plain(1), weights.shape, 2, (1, 48, 3, room)) is None
+    assert beyond_ring(Z2, plain(1), weights.shape, 2, (1, 48, 3, room + 1)) is not None
+    assert beyond_ring(Z2, plain(1), (48, 1, 1, 1), 48, (1, 48, 3, 8192 // 3)) is None
+    assert len(pack_weights(weights, 2, Z2.array)) == weight_bytes(weights.shape, 2, Z2.array)
