@@ -130,7 +130,9 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     views = net.schedule.views
     made = chain(board.overlay, step.tasks, net.offload.plan.device_shapes, views, step.inputs, step.outputs)
-    counted = sum(task.cycles(board.overlay, net.offload.plan.device_shapes) for task in made.tasks)  # one after the other here
+    counted = sum(
+        task.cycles(board.overlay, net.offload.plan.device_shapes) for task in made.tasks
+    )  # one after the other here
     assert segment.type == "segment"
     assert segment.device_ms == pytest.approx(counted / (board.overlay.clock_mhz * 1000), rel=0.01)
 
