@@ -631,7 +631,8 @@ def test_descriptors_that_lead_elsewhere() -> None:
         case.decode(pack(Z2.descriptor, {**values, "factor": 1}), constants)
 
 
-GEOMETRY = "tile_rows tile_columns tiles stays weights_block input_pitch input_image output_pitch output_image".split()
+GEOMETRY = [f"{blob}_{step}" for blob in ("input", "output") for step in ("pitch", "image")]
+GEOMETRY += ["tile_rows", "tile_columns", "tiles", "stays", "weights_block"]
 
 
 @pytest.mark.parametrize("name", GEOMETRY)
