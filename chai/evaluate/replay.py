@@ -34,9 +34,8 @@ def run_layer(
     try:
         layer = net.graph.layer(name)
     except KeyError:
-        raise UsageError(
-            f"there is no layer {name!r}", hint="layers: " + ", ".join(known.name for known in net.graph.layers[:12])
-        ) from None
+        known = "layers: " + ", ".join(layer.name for layer in net.graph.layers[:12])
+        raise UsageError(f"there is no layer {name!r}", hint=net.graph.parts_hint(name) or known) from None
     bottoms = [np.asarray(b, np.float32, order="C") for b in _bottoms(net, layer, inputs)]
     if len(bottoms) != len(layer.bottoms):
         raise UsageError(f"layer {name!r} has {len(layer.bottoms)} bottoms, found {len(bottoms)} arrays")

@@ -78,6 +78,11 @@ class Graph:
                 return layer
         raise KeyError(name)
 
+    def parts_hint(self, name: str) -> str | None:
+        """Return a hint with the parts of a composed layer, which the graph does not have; None for another name."""
+        composed = self.composed.get(name)
+        return None if composed is None else f"it is composed of {', '.join(composed.parts[:12])}: name one of these"
+
     def caffe_name(self, blob: str) -> str:
         """Return the prototxt's name of a blob id."""
         return self._names.get(blob, blob)

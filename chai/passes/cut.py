@@ -24,7 +24,9 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     known = [layer.name for layer in graph.layers]
     for name in filter(None, (start, end)):
         if name not in known:
-            raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
+            raise UsageError(
+                f"there is no layer {name!r} in {graph.path}", hint=graph.parts_hint(name) or did_you_mean(name, known)
+            )
     kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _after(graph, start)]
     if not kept:
         raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")

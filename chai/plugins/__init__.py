@@ -10,6 +10,7 @@ fields       the fields of x
 frame        calls on inputs of one set of sizes
 layer        the Layer in a Graph
 failure      errors for users when custom code fails
+opencl       layers whose kernels are in OpenCL, in a process of their own
 """
 
 from __future__ import annotations

@@ -483,6 +483,18 @@ def test_too_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "too many parts" in str(_error(tmp_path, lambda g, x: g.hundred(x)))
 
 
+def test_where_one_layer_is_wanted_the_parts_are_named(tmp_path: Path) -> None:
+    chai.custom.compose("mine")(lambda g, x: g.tanh(g.relu(x)))
+    for cut in ({"end_layer": "mine"}, {"start_layer": "mine"}):
+        with pytest.raises(chai.UsageError, match=r"composed of mine/relu, mine/tanh: name one of these"):
+            untrained(tmp_path, composed("mine"), **cut)
+    net = untrained(tmp_path, composed("mine"), keep="all")
+    out = net.forward(drawn(2, 3, 5, 7))["y"]
+    with pytest.raises(chai.UsageError, match=r"composed of mine/relu, mine/tanh"):
+        chai.run_layer(net, "mine")
+    assert np.array_equal(chai.run_layer(net, "mine/tanh")["y"], out)
+
+
 def test_a_circle_is_an_error(tmp_path: Path) -> None:
     chai.custom.compose("other")(lambda g, x: g.mine(x))
     error = _error(tmp_path, lambda g, x: g.relu(g.other(x)))
