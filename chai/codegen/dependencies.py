@@ -71,7 +71,8 @@ def dependencies(
     for task in tasks:
         if shapes[task.output][0] > overlay.batch_max:
             raise DeviceError(
-                f"{shapes[task.output][0]} images: overlay {overlay.name} runs {overlay.batch_max} at a time"
+                f"{shapes[task.output][0]} images: overlay {overlay.name} runs {overlay.batch_max} at a time",
+                hint=f"a batch of {overlay.batch_max} or fewer",
             )
         done[task.engine] += 1
         me = NONE._replace(**{task.engine: done[task.engine]})

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 class Work:
     """The input of a device: Tasks in order, and the blobs they use.
 
+    ``tasks``   for all images of their blobs; only a Chain cuts them
     ``shapes``  of every blob of the Tasks, and of the parents of views
     ``views``   blobs that are views of another
     ``reads``   the inputs, which exist before a run

@@ -89,6 +89,20 @@ def test_six_bits_leave_nothing_open(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "0 host; no weights\n" in out and "fpga?" not in out
 
 
+def test_speed_is_that_of_one_image_and_of_the_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both are cycles of whole chains, and a batch is no slower: weights are fetched once."""
+    content = {n: json.loads(shown(capsys, "digits", "--overlay", "pynq-z2", "--batch", n, "--json")) for n in "13"}
+    one, three = content["1"], content["3"]
+    assert one["modelled_fps"] == one["modelled_fps_batch_1"] == three["modelled_fps_batch_1"] < three["modelled_fps"]
+    assert one["modelled_fps"] == pytest.approx(1e8 / one["cycles"])
+    assert three["modelled_fps"] == pytest.approx(3e8 / three["cycles"])
+    assert one["cycles"] <= sum(layer["cycles"] or 0 for layer in one["layers"])
+    lines = shown(capsys, "digits", "--overlay", "pynq-z2", "--batch", "3").splitlines()
+    (speed,) = (line for line in lines if line.startswith("speed"))
+    first, second = one["modelled_fps"], three["modelled_fps"]
+    assert f"{first:.1f} images/second at batch 1, {second:.1f} at batch 3, on the overlay alone, modelled" in speed
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["vgg16", "alexnet", "yolov2_tiny", "resnet50", "vgg_ssd300"])
 def test_large_networks_are_planned_without_their_weights(name: str, capsys: pytest.CaptureFixture[str]) -> None:

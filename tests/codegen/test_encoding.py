@@ -631,6 +631,22 @@ def test_descriptors_that_lead_elsewhere() -> None:
         case.decode(pack(Z2.descriptor, {**values, "factor": 1}), constants)
 
 
+GEOMETRY = [f"{blob}_{step}" for blob in ("input", "output") for step in ("pitch", "image")]
+GEOMETRY += ["tile_rows", "tile_columns", "tiles", "stays", "weights_block"]
+
+
+@pytest.mark.parametrize("name", GEOMETRY)
+def test_geometry_is_recomputed(name: str) -> None:
+    """The host computes it, so an accelerator would believe whatever a file says."""
+    case = conv()
+    descriptor, constants = case.encode()
+    values = unpack(Z2.descriptor, descriptor)
+    assert values[name]
+    for other in (values[name] - 1, values[name] + 1, 0):
+        with pytest.raises(DeviceError, match=rf"descriptor: ({name} = \d+, a conv like this has|no blob lies at)"):
+            case.decode(pack(Z2.descriptor, {**values, name: other}), constants)
+
+
 def test_every_field_has_a_use() -> None:
     """A field that no Task ever fills would be one that the encoding forgot."""
     filled: set[str] = set()
