@@ -36,6 +36,7 @@ class Held:
     """A Source in memory."""
 
     def __init__(self, data: Buffer) -> None:
+        self.mapped = memoryview(data)
         self.data: Array = np.frombuffer(data, np.uint8)
 
     def __len__(self) -> int:
@@ -71,6 +72,12 @@ class Packed:
     def size(self) -> int:
         """Return the number of weights, without padding."""
         return prod(self.shape)
+
+    @property
+    def mapped(self) -> Array | None:
+        """All bytes, with padding, where they are stored (int8, one axis); None if their source is not in memory."""
+        data = getattr(self._source, "mapped", None)
+        return None if data is None else np.frombuffer(data, np.int8, self.bytes, self._offset)
 
     def read(self, out: Array) -> None:
         """Read all bytes, with padding, into ``out`` (int8 or uint8, one axis)."""

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from chai import overlay
 from chai.blob import View
 from chai.fixed import Requantization
-from chai.kernels.native import library, table
+from chai.kernels.native import library, program as programs, table
 from chai.kernels.native.build import FOLDER, machine
 from chai.kernels.native.program import Native
 from chai.layers.lrn import LRN, LRNParams
+from chai.overlay.weights import Held, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
@@ -45,9 +47,9 @@ def test_python_and_c_agree_on_the_table() -> None:
     header = (FOLDER / "chai.h").read_text()
     kinds = re.search(r"enum kind \{(.*?)\};", header, re.S)
     assert kinds is not None
-    assert re.findall(r"^ +([A-Z]+)\b", kinds[1], re.M) == [kind.name for kind in table.Kind]
+    assert re.findall(r"^ +([A-Z_]+)\b", kinds[1], re.M) == [kind.name for kind in table.Kind]
     assert [int(kind) for kind in table.Kind] == [*range(1, len(table.Kind) + 1)]
-    for name in ("AT", "SPARE"):
+    for name in ("AT", "SPARE", "BLOCK_OUTPUTS"):
         assert f"enum {{ {name} = {getattr(table, name)} }}" in header
 
 
@@ -154,6 +156,50 @@ def test_depthwise(
     weights = codes(rng, channels, 1, *kernel, low=-127)
     task = Conv(("x",), "y", ("c",), weights, rng.integers(-999, 999, channels), window, channels, r, zeros[0])
     same(variant, task, codes(rng, 2, channels, h, w))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    name=st.sampled_from(["pynq-z2", "zcu104"]),  # blocks of different sizes
+    inputs=st.sampled_from([2, 15, 16, 33, 70]),
+    outputs=st.sampled_from([1, 23, 24, 25, 70]),
+    kernel=st.sampled_from([(1, 1), (3, 2), (4, 4)]),
+    pad=st.sampled_from([(0, 0), (1, 2)]),
+    batch=st.integers(1, 3),
+    shift=st.integers(0, 40),
+    zeros=st.tuples(st.sampled_from([0, -128]), st.sampled_from([0, -128])),
+    leaky=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_few_pixels_read_weights_where_they_are(
+    variant: str,
+    name: str,
+    inputs: int,
+    outputs: int,
+    kernel: tuple[int, int],
+    pad: tuple[int, int],
+    batch: int,
+    shift: int,
+    zeros: tuple[int, int],
+    leaky: bool,
+    seed: int,
+) -> None:
+    """As a fully connected layer does, whose kernel is the whole map: nothing of them is packed anew."""
+    rng = np.random.default_rng(seed)
+    array = overlay.load(name).array
+    weights = codes(rng, outputs, inputs, *kernel, low=-127)
+    packed = Packed(Held(b"?" * 24 + pack_weights(weights, 1, array)), 24, weights.shape, 1, array)
+    r = requantization(rng, (outputs, 1, 1), shift, zeros[1], leaky)
+    bias = rng.integers(-(1 << 16), 1 << 16, outputs)
+    task = Conv(("x",), "y", ("c",), packed, bias, Window(kernel, (4, 4), pad), 1, r, zeros[0])
+    x = codes(rng, batch, inputs, *kernel)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "FEW", 99)
+        patch.setattr(programs, "LARGE", 1)
+        patch.setattr(Packed, "blocks", lambda *_: pytest.fail("the weights were read"))
+        patch.setattr(Packed, "__array__", lambda *_, **__: weights)
+        same(variant, task, x)
 
 
 # -- everything else

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from chai import overlay
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs
 from chai.kernels.native.program import Native
 from chai.kernels.native.table import FIELDS, Operation
+from chai.overlay.weights import Held, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
@@ -41,7 +43,7 @@ def conv(inputs: int, outputs: int, size: int, group: int = 1) -> Conv:
 
 def tables() -> list[Native]:
     """A program of every kind of operation."""
-    x = np.zeros((2, 6, 7, 18), np.int8)
+    rng, x = np.random.default_rng(0), np.zeros((2, 6, 7, 18), np.int8)
     r = Requantization(np.array(5), 3, -128, 127)
     window = Window((3, 3), (2, 2), (1, 1))
     tasks = [
@@ -53,7 +55,13 @@ def tables() -> list[Native]:
         (Copy(("x",), "y", ("r",), 0, r), x.shape),
         (Copy(("x",), "y", ("r",), 0, None), x.shape),
     ]
-    with used(NAMES[0]):
+    array, weights = overlay.load().array, rng.integers(-127, 128, (30, 6, 7, 18)).astype(np.int8)
+    packed = Packed(Held(pack_weights(weights, 1, array)), 0, weights.shape, 1, array)
+    many = Requantization(np.full((30, 1, 1), 300), 20, -128, 127)
+    whole = Window((7, 18), (1, 1), (0, 0))
+    tasks.append((Conv(("x",), "y", ("f",), packed, np.zeros(30, np.int64), whole, 1, many), (2, 30, 1, 1)))
+    with used(NAMES[0]), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "LARGE", 1)
         parts = [program([task], {"x": x}, {"y": shape}, None, ("y",)).parts[0] for task, shape in tasks]
     assert all(isinstance(part, Native) for part in parts)
     return [part for part in parts if isinstance(part, Native)]
@@ -93,7 +101,8 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
         return
     if sum(o.images * o.out_height * o.out_width * o.channels for o in operations) > 1 << 22:
         return  # allowed, and would take long
-    lent[programs.CONSTANTS][EDGE:-EDGE] = native._memory
+    for i, content in [(programs.CONSTANTS, native._memory), *enumerate(native._files, len(lent) - len(native._files))]:
+        lent[i][EDGE:-EDGE] = content.view(np.uint8)
     buffers = (ctypes.c_void_p * len(lent))(*(memory.ctypes.data + EDGE for memory in lent))
     ms, at = (ctypes.c_double * 1)(), (ctypes.c_int64 * 2)()
     assert calls.chai_run(number, operations, count, buffers, ms, at) == 1

@@ -15,7 +15,8 @@ enum kind {
     COPY,            /* codes as they are */
     BORDER,          /* the border of a blob: pad_h rows and pad_w pixels of the code of 0 on each side */
     LOAD,            /* int8 of any order to codes */
-    STORE            /* codes to int8 of any order */
+    STORE,           /* codes to int8 of any order */
+    IN_PLACE         /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -30,6 +31,7 @@ enum kind {
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1 */ \
+    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE: buffer of its weights, channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
     F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */
@@ -42,6 +44,7 @@ typedef struct {
 
 enum { AT = 128 };   /* a stored code of 0, as a byte */
 enum { TAPS = 1024 }; /* of a kernel, at most */
+enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
 
 /* Size of a buffer in bytes, and how many of them may be written. */

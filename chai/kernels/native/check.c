@@ -71,6 +71,20 @@ static int convolves(const table *t, const variant *v) {
            entries(t, op->bias, op->outputs + SPARE, 4) && entries(t, op->weights, v->packed(op), 1);
 }
 
+static int in_place(const table *t) {
+    const operation *op = t->op;
+    if (!between(1, op->block_outputs, BLOCK_OUTPUTS) || !between(1, op->block_inputs, 1 << 16) || op->group != 1) return 0;
+    if (!between(0, op->file, t->count - 1) || !between(0, op->weights, INT64_MAX / 2)) return 0;
+    area a = {-op->pad_h, (op->out_height - 1) * op->stride_h - op->pad_h + (op->kernel_h - 1) * op->dilation_h,
+              -op->pad_w, (op->out_width - 1) * op->stride_w - op->pad_w + (op->kernel_w - 1) * op->dilation_w, op->channels};
+    total block = {0, 0}, end = {op->weights, 0};
+    add(&block, op->kernel_h * op->kernel_w, op->block_outputs * op->block_inputs);
+    int64_t blocks = ceil_div(op->outputs, op->block_outputs) * ceil_div(op->channels, op->block_inputs);
+    add(&end, block.value, blocks);
+    return !block.wrong && !end.wrong && end.value <= t->buffers[op->file].size && inside(t, PLACE_OF(op, input), a, 0) &&
+           tables(t, op->outputs + SPARE) && entries(t, op->bias, op->outputs + SPARE, 4);
+}
+
 /* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
 static int valid(const table *t, const variant *v) {
     const operation *op = t->op;
@@ -90,6 +104,9 @@ static int valid(const table *t, const variant *v) {
     case DEPTHWISE:
         all.bytes = op->outputs;
         return inside(t, output, all, 1) && convolves(t, v);
+    case IN_PLACE:
+        all.bytes = op->outputs;
+        return inside(t, output, all, 1) && in_place(t);
     case MAXIMUM:
     case AVERAGE: {
         area in = {0, op->height - 1, 0, op->width - 1, op->channels};

@@ -240,3 +240,42 @@ static void depthwise_run(const operation *op, uint8_t *const *buffers, int64_t 
         }
     }
 }
+
+/* In place: weights in blocks of outputs, in each all blocks of inputs, rows and columns of the kernel, and per input one row
+   of weights, as chai/overlay/weights.py packs them. Each weight is read once per pixel: memory is what takes the time. */
+static int64_t in_place_items(const operation *op) { return ceil_div(op->outputs, op->block_outputs); }
+
+static inline __attribute__((always_inline)) void add_rows(const uint8_t *in, const int8_t *w, int64_t count, int64_t outputs,
+                                                           int32_t *sums) {
+    for (int64_t i = 0; i < count; i++) {
+        int32_t x = in[i] - AT;
+        for (int64_t o = 0; o < outputs; o++) sums[o] += x * w[i * outputs + o];
+    }
+}
+
+static void in_place_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t wide = op->block_outputs, deep = op->block_inputs, first = item * wide, taps = op->kernel_h * op->kernel_w;
+    int64_t count = least(wide, op->outputs - first), deeps = ceil_div(op->channels, deep);
+    const int8_t *weights = (const int8_t *)buffers[op->file] + op->weights + item * deeps * taps * deep * wide;
+    finish f = finish_of(op, buffers[op->constants], first, count);
+    const uint8_t *input = buffers[op->input_buffer] + op->input_offset;
+    uint8_t *output = buffers[op->output_buffer] + op->output_offset + first;
+    cursor at = cursor_at(op, 0, input, output);
+    for (int64_t pixel = 0; pixel < pixels_of(op); pixel++, next(&at, op, input, output)) {
+        int32_t sums[BLOCK_OUTPUTS] = {0};
+        const int8_t *w = weights;
+        for (int64_t c = 0; c < op->channels; c += deep)
+            for (int64_t t = 0; t < taps; t++, w += deep * wide) {
+                const uint8_t *in = at.input + t / op->kernel_w * op->dilation_h * op->input_row +
+                                    t % op->kernel_w * op->dilation_w * op->input_pixel + c;
+                int64_t rows = least(deep, op->channels - c);
+                if (wide == 24) /* a constant, so that the sums stay in registers */
+                    add_rows(in, w, rows, 24, sums);
+                else if (wide == 16)
+                    add_rows(in, w, rows, 16, sums);
+                else
+                    add_rows(in, w, rows, wide, sums);
+            }
+        store_pixel(&f, sums, count, at.output);
+    }
+}

@@ -20,7 +20,7 @@ from ...overlay.layout import share
 from ...overlay.weights import Packed
 from ...util.lazy_numpy import np
 from .library import Library, pointer
-from .table import Constants, Extent, Form, Kind, Operation, Place, plain_strides
+from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
 ALIGNMENT = 64
+FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are not packed
 
 
 class Part(NamedTuple):
@@ -91,6 +92,7 @@ class Native:
         self._views = views
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
+        self._files: list[Array] = []  # weights that are read where they are stored
         for task, form in tasks:
             for blob in (*task.inputs, task.output):
                 self._blobs.setdefault(self._whole(blob).base, _Blob(shapes[self._whole(blob).base]))
@@ -102,7 +104,9 @@ class Native:
         self._count = len(tasks)
         self._table = (Operation * len(steps))(*map(self._operation, steps))
         self._weights = [
-            (o, step.form) for o, step in zip(self._table, steps) if step.form and step.form.bias is not None
+            (operation, step.form)
+            for operation, step in zip(self._table, steps)
+            if step.form is not None and operation.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._arenas: list[Array] = []
         self._size = size
@@ -136,10 +140,18 @@ class Native:
         for i, (task, form) in enumerate(tasks):
             whole = self._whole(task.output).base
             yield from border(i, whole)
-            yield _Step(i, form.kind, task, form)
+            yield _Step(i, self._kind(task, form), task, form)
             if last[whole] == i:
                 stored = (part for part in self._stores if self._whole(part.blob).base == whole)
                 yield from (_Step(i, Kind.STORE, part) for part in stored)
+
+    def _kind(self, task: Task, form: Form) -> Kind:
+        """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
+        weights, (n, _, h, w) = form.weights, self._shapes[task.output]
+        if form.kind != Kind.CONVOLUTION or form.group != 1 or not isinstance(weights, Packed):
+            return form.kind
+        few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= BLOCK_OUTPUTS
+        return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
 
     def _lay_out(self, steps: Sequence[_Step]) -> int:
         """Give each blob an offset, shared by blobs that are never used at the same time; return the size of all."""
@@ -174,7 +186,16 @@ class Native:
             if r.negative is not None:
                 values["negative"] = self._constants.table(r.negative * 2.0**-r.shift, entries)
         operation = Operation(**values)
-        if form.weights is not None:
+        if kind == Kind.IN_PLACE:
+            assert isinstance(form.weights, Packed)
+            assert form.weights.mapped is not None
+            assert form.bias is not None
+            operation.kind, (*_, inputs, wide) = kind, form.weights.axes
+            operation.block_inputs, operation.block_outputs = inputs, wide
+            operation.file = HOST + len(self._loads) + len(self._stores) + len(self._files)
+            operation.bias = self._constants.table(form.bias.astype(np.int32), outputs)
+            self._files.append(form.weights.mapped)
+        elif form.weights is not None:
             size = self._library.calls.chai_packed(self._library.number, ctypes.byref(operation))
             operation.weights = self._constants.reserve(size)
             operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
@@ -228,6 +249,7 @@ class Native:
         hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
         writable = [0] * len(self._loads) + hosts[len(self._loads) :]
         pairs = [(self._size, self._size), (self._constants.size, 0), *zip(hosts, writable)]
+        pairs += [(file.nbytes, 0) for file in self._files]
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
     def _check(self) -> None:
@@ -254,9 +276,8 @@ class Native:
         given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
-        buffers = (ctypes.c_void_p * (HOST + len(given) + len(made)))(
-            arena.ctypes.data, memory.ctypes.data, *(array.ctypes.data for array in (*given, *made))
-        )
+        arrays = [arena, memory, *given, *made, *self._files]
+        buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
         ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int64 * 2)()
         calls, number, count = self._library.calls, self._library.number, ctypes.c_int64(len(self._table))
         while not calls.chai_run(number, self._table, count, buffers, ms, at):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...overlay.weights import Packed
 
 AT = 128  # a stored code of 0, as a byte
+BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
 _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
@@ -24,7 +25,7 @@ FIELDS = (
     *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
     *("images", "channels", "height", "width", "outputs", "out_height", "out_width"),
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
-    *("group", "constants", "weights", "bias", "scale", "negative"),
+    *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
     *("low", "high", "zero_in", "zero_second", "zero_out"),
 )
@@ -42,6 +43,7 @@ class Kind(IntEnum):
     BORDER = 7
     LOAD = 8
     STORE = 9
+    IN_PLACE = 10
 
 
 class Operation(ctypes.Structure):

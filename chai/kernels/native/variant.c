@@ -37,6 +37,7 @@ static const kernel kernels[] = {
     [BORDER] = {images, border_run},
     [LOAD] = {rows, load_run},
     [STORE] = {rows, store_run},
+    [IN_PLACE] = {in_place_items, in_place_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
