@@ -1,6 +1,7 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first two.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first three.
 
 tests    this Python, with the newest dependencies
+extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
 driver   this Python, and the pynq library on a simulated board
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
@@ -27,6 +28,13 @@ def tests(session: nox.Session) -> None:
     """Run the suite."""
     session.install("-e", ".[dev,bench]")
     session.run("python", "-m", "pytest", "-q", *TWO, *session.posargs)
+
+
+@nox.session(tags=["ci"])
+def extras(session: nox.Session) -> None:
+    """Run the tests that need the libraries of optional extras."""
+    session.install("-e", ".[dev,opencl,hdf5]")
+    session.run("python", "-m", "pytest", "-q", "-m", "extras", "tests/opencl", "tests/pycaffe", *TWO, *session.posargs)
 
 
 @nox.session(tags=["ci"])

@@ -12,7 +12,7 @@ import pytest
 
 from .conftest import ROOT, report
 
-SMALL = ["upgrade", "npy", "card", "mean", "journal", "list", "overlay"]
+SMALL = ["upgrade", "npy", "card", "mean", "journal", "list", "overlay", "kernels"]
 
 
 def fuzz(folder: Path, cases: int, *kinds: str, seed: int = 0) -> str:

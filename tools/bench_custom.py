@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -29,6 +30,7 @@ import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
 from chai.blob import Shape  # noqa: E402
+from chai.env import env  # noqa: E402
 from chai.plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped  # noqa: E402
 from chai.plugins.frame import Frame  # noqa: E402
 from chai.util.paths import resource  # noqa: E402
@@ -53,13 +55,18 @@ def say(what: str, found: float, unit: str, goal: float) -> None:
 
 def turns(rounds: int, *runs: Callable[[], Any]) -> list[float]:
     """Return the median microseconds of each run; runs are interleaved."""
+    return [median(times) for times in measured(rounds, *runs)]
+
+
+def measured(rounds: int, *runs: Callable[[], Any]) -> list[list[float]]:
+    """Return the microseconds of each round of each run; runs are interleaved."""
     times: list[list[float]] = [[] for _ in runs]
     for _ in range(rounds):
         for kept, run in zip(times, runs):
             begin = perf_counter()
             run()
             kept.append((perf_counter() - begin) * 1e6)
-    return [median(t) for t in times]
+    return times
 
 
 def layer_of(type: str, floats: Sequence[float] = (), blobs: Sequence[Any] = (), top_dim: Shape = ()) -> CustomLayer:
@@ -188,6 +195,36 @@ def fresh(*arguments: Any) -> list[str]:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
 
+def opencl() -> None:
+    """Compare a kernel in a process of its own, in this process, and numpy."""
+    kernel = """
+__kernel void relu(__global const float* x, __global float* y) { size_t i = get_global_id(0); y[i] = fmax(x[i], 0.0f); }
+"""
+    made = chai.custom.opencl("relu_opencl", kernel)
+
+    def relu(x: Any) -> None:
+        np.maximum(x.in_ptrs[0], 0, out=x.out_ptrs[0])
+
+    plain = CustomType("relu_numpy", relu, False, replace(made.options))
+    for shape in ((1, 96, 55, 55), (1, 16, 7, 7), (8, 96, 55, 55)):
+        blob = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        frames = []
+        for custom, inside in ((made, "0"), (made, "1"), (plain, "0")):
+            os.environ["CHAI_OPENCL_INPROCESS"] = inside
+            env.cache_clear()
+            layer = CustomLayer(custom, name="relu", type="ReLU", bottoms=("x",), tops=("y",))
+            layer.forward(blob)  # chooses the process, compiles
+            frames.append((layer, layer.frame((shape,))))
+        times = measured(300, *(partial(frame.run, [blob]) for _, frame in frames))
+        words = ", ".join(
+            f"{name} {median(us) / 1000:.3f} ({min(us) / 1000:.3f})"
+            for name, us in zip(("own process", "this process", "numpy"), times)
+        )
+        print(f"ReLU {'x'.join(map(str, shape)):14s} ms, median (least): {words}", flush=True)
+        for layer, _ in frames:
+            layer.close()
+
+
 def main() -> None:
     """Print one line per figure."""
     if sys.argv[1:2] == ["once"]:
@@ -196,8 +233,9 @@ def main() -> None:
         prepare()
     else:
         parts = {"overhead": overhead, "gemm": gemm, "bounds": bounds, "first": first, "start": start}
+        parts |= {"opencl": opencl} if find_spec("pyopencl") else {}
         parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-        parser.add_argument("--only", choices=parts, help="one of the five")
+        parser.add_argument("--only", choices=parts, help="one of these (opencl if it is installed)")
         only = parser.parse_args().only
         for name, part in parts.items():
             if only in (None, name):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import chai
-from chai.evaluate import Evaluation, evaluate
+from chai.evaluate import Evaluation, evaluate, output
 from chai.images import files as images
 from chai.images.preprocess import Preprocess
 from chai.quantizer import PLAIN, quantize
@@ -46,7 +46,12 @@ def batches(data: Array) -> list[Array]:
 
 def measure(source: tuple[Path, Path], files: tuple[Path, Path], photos: Array) -> list[Evaluation]:
     """Return an evaluation of the written files against float for each photo."""
-    with chai.Net(*source, "float", batch=1) as exact, chai.Net(*files, "emulator", batch=1) as fixed:
+    with chai.Net(*source, "float", batch=1) as probe:
+        keep = [str(output(probe).logits)]
+    with (
+        chai.Net(*source, "float", batch=1, keep=keep) as exact,
+        chai.Net(*files, "emulator", batch=1, keep=keep) as fixed,
+    ):
         return [evaluate(exact, fixed, [({"data": photo[None]}, [None])])[1] for photo in photos]
 
 

@@ -3,11 +3,11 @@
     python tools/fuzz.py [--minutes 10] [--cases N] [--seed 0] [--kind KIND ...] [--found FOLDER] [FILE|FOLDER ...]
 
 Kinds are prototxt, upgrade (V0 and V1 networks), caffemodel, npy, card (.toml), mean (.binaryproto), journal, list (CSV of
-chai estimate) and overlay. Seeds are the shipped files, those of tools/fuzz_seeds.py and the files named. Each case has a
-number: with the same seeds and kinds, the same number gives the same file (--only NUMBER). A worker process reads the
-file, infers a network's shapes, and runs small networks once with random weights. A case fails on any exception but a
-ChaiError, when reading takes more than 2 s or 300 MB above the file's size, or when the worker dies or hangs; its file is
-kept in --found. Exit code 1 if any case failed.
+chai estimate), overlay and kernels (.xml). Seeds are the shipped files, those of tools/fuzz_seeds.py and the files named.
+Each case has a number: with the same seeds and kinds, the same number gives the same file (--only NUMBER). A worker
+process reads the file, infers a network's shapes, and runs small networks once with random weights. A case fails on any
+exception but a ChaiError, when reading takes more than 2 s or 300 MB above the file's size, or when the worker dies or
+hangs; its file is kept in --found. Exit code 1 if any case failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from fuzz_seeds import ENDINGS, RUN, seeds  # noqa: E402
+from fuzz_seeds import ENDINGS, RUN, SOURCE, seeds  # noqa: E402
 
 from tests.parser.mutate import BINARY, TEXT, extreme, mutants, quoted  # noqa: E402 - from the checkout
 
@@ -174,6 +174,7 @@ def other(path: Path) -> None:
     from chai.chaidnn import estimate
     from chai.images import files as images
     from chai.parser.caffemodel import Weights
+    from chai.plugins.opencl import reading
     from chai.util.data import journal
     from chai.zoo.card import read_card
 
@@ -188,6 +189,9 @@ def other(path: Path) -> None:
     elif path.suffix == ".jsonl":
         with journal.Journal(path, RUN):
             pass
+    elif path.suffix == ".xml":
+        (path.parent / "a.cl").write_text(SOURCE)
+        reading.read(path)
     elif path.suffix == ".csv":
         estimate.estimate(path, overlay.load())
     else:

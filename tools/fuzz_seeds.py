@@ -26,6 +26,7 @@ ENDINGS = {
     "journal": ".jsonl",
     "list": ".csv",
     "overlay": ".json",
+    "kernels": ".xml",
 }
 RUN = {"network": "net", "images": "0" * 64}  # identity of the journals
 LARGEST = 2 << 20  # most bytes of a seed
@@ -77,6 +78,33 @@ ELTWISE,56,56,64
 "AVEPOOL", 7,7,64,7,7,1,1,0,0,1,1,64
 SOFTMAX
 """
+KERNELS = b"""<?xml version="1.0"?>
+<CustomLayer name="A" type="SimpleGPU" version="1">
+  <Kernel entry="a">
+    <Source filename="a.cl"/>
+    <Define name="SLOPE" type="float" param="negative_slope" default="0.5"/><Define name="S" type="int[]" default="1,2"/>
+  </Kernel>
+  <Buffers>
+    <Tensor arg-index="0" type="input" port-index="0" format="BFYX"/><Data name="weights" arg-index="1"/>
+    <Tensor arg-index="2" type="output" port-index="0" format="byxf"/>
+  </Buffers>
+  <CompilerOptions options="-cl-mad-enable"/>
+  <WorkSizes global="(X+7)/8*8,Y,B*F" local="8,1,1" dim="input,0"/>
+</CustomLayer>
+<!-- and another -->
+<CustomLayer name="caf\xc3\xa9" type="MVCL" version="1" max-shaves="2" stage="0">
+  <Kernel entry="b"><Source filename="a.bin"/></Kernel>
+  <Parameters>
+    <Tensor arg-name="x" type="input" port-index="0"/><Tensor arg-name="y" type="output" port-index="0"/>
+    <Tensor arg-name="s" type="output_buffer" port-index="0" dim="output,0" size="Y*F*4"/>
+    <Scalar arg-name="n" type="int" port-index="0" source="I.X"/><Scalar arg-name="k" type="float" source="scale"/>
+  </Parameters>
+</CustomLayer>
+"""
+SOURCE = """// of KERNELS, as a.cl beside it
+__kernel void a(__global const float* x, __global const float* w, __global float* y) {}
+__kernel void b(__global const half* x, __global half* y, __global float* s, int n, float k) {}
+"""
 
 
 def seeds(given: list[Path]) -> dict[str, list[bytes]]:
@@ -93,6 +121,7 @@ def seeds(given: list[Path]) -> dict[str, list[bytes]]:
     found["upgrade"] += [V0, V1]
     found["card"].append(CARD)
     found["list"].append(LIST)
+    found["kernels"].append(KERNELS)
     found["npy"] += arrays()
     found["mean"] += means()
     found["journal"] += journals()

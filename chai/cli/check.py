@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.network(
         parser,
         compiled=False,
-        custom="load custom layers from a file or folder and run its code; or name a custom TYPE to check; repeatable",
+        custom="load custom layers from a file (.py, .xml) or folder and run its code; or name a TYPE to check; repeatable",
         custom_metavar="PATH|TYPE",
     )
     options.images(parser, "-i", default=[])

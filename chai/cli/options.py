@@ -25,7 +25,7 @@ def network(
     parser: argparse.ArgumentParser,
     default: str | None = None,
     compiled: bool = True,
-    custom: str = "load custom layers from a file or folder and run its code; repeatable",
+    custom: str = "load custom layers from a file (.py, .xml) or folder and run its code; repeatable",
     custom_metavar: str = "PATH",
 ) -> None:
     """Add NET [WEIGHTS] and the options that say how to read them.

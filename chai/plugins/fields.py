@@ -49,6 +49,8 @@ class Called(Protocol):
     @property
     def params(self) -> CustomParams: ...
     @property
+    def in_place(self) -> tuple[tuple[int, int], ...]: ...
+    @property
     def clamps(self) -> bool: ...
     @property
     def where(self) -> Where: ...
@@ -112,6 +114,7 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
         "startclk": 0.0,
         "endclk": 0.0,
         "layer_done": 0,
+        "in_place": layer.in_place,
         "previous": layer.bottoms,
         "next": layer.tops,
         "xtra_ptrs": (),

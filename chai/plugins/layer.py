@@ -97,6 +97,17 @@ class CustomLayer(Layer):
     def needs_signed(self) -> bool:
         return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
 
+    @property
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Return the indices of bottom and top of each pair that is one blob in the prototxt."""
+        pairs = []
+        for j, top in enumerate(self.tops):
+            at = max(top.rfind(f"@{layer}") for layer in (self.name, *self.origin))  # as in Graph.caffe_name
+            if at > 0:
+                name = top[:at]
+                pairs += [(i, j) for i, b in enumerate(self.bottoms) if b == name or b.startswith(f"{name}@")]
+        return tuple(pairs)
+
     # -- shapes
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -151,8 +162,7 @@ class CustomLayer(Layer):
     def _check_strict(self) -> None:
         if len(self.tops) > 1:
             raise self.wrong(f"EP075: {len(self.tops)} tops, CHaiDNN takes one", hint="leave strict out")
-        names = {b.partition("@")[0] for b in self.bottoms}
-        if any(t.partition("@")[0] in names for t in self.tops):
+        if self.in_place:
             raise self.wrong("EP073: it works in place, which CHaiDNN does not take", hint="leave strict out")
 
     # -- running

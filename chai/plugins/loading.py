@@ -155,8 +155,8 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
 
     a path        of a .py file, or of a folder of them, which is run; it registers types for this network alone
     sys.modules   every imported module: Python layers may be of its classes of caffe.Layer
-    a module      that was imported: every type that it, or a module of its package, defines
-    a class       with decorated methods
+    a module      that was imported: every type that it, or a module of its package, defines, and its Python layers
+    a class       with decorated methods, or of a Python layer
     a function    decorated or not; the type of one that is not decorated is the function's name
     a mapping     {type: function}
 
@@ -194,10 +194,12 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
         return _types_in(_existing(source))
     if isinstance(source, ModuleType):
         return _types_of_module(source)
+    if caffe.is_layer(source):
+        return {made.type: made for made in [caffe.type_of(source, f"{source.__module__}.{source.__name__}")]}
     if isinstance(source, type):
         return _types_of_class(source)
     if isinstance(source, Mapping):
-        return {_type_name(type): plain_type(type, function) for type, function in source.items()}
+        return {_type_name(type): _definition(type, function) for type, function in source.items()}
     if isinstance(source, Definition):
         return {source.type: source}
     if callable(source):
@@ -206,6 +208,10 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
         f"custom={source!r}: expected a .py file, a folder, a module, a function, or {{type: function}}",
         hint='custom="my_layers.py", or custom={"gemm": function}',
     )
+
+
+def _definition(type: str, function: Any) -> Definition:
+    return caffe.type_of(function, type) if caffe.is_layer(function) else plain_type(type, function)
 
 
 def _type_name(type: Any) -> str:
@@ -232,12 +238,21 @@ def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
         return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
 
     registered = {t: c for t, c in registry.REGISTRY.types.items() if inside(getattr(c.function, "__module__", ""))}
-    types = {**registered, **{custom.type: custom for custom in _members(module)}}
+    types = {**registered, **{custom.type: custom for custom in (*_members(module), *_python_layers(module))}}
     if not types:
         raise PluginError(
             f"custom: module {module.__name__!r} defines no custom layer", hint='@chai.custom("gemm") before a function'
         )
     return types
+
+
+def _python_layers(module: ModuleType) -> Iterator[Definition]:
+    """Yield the types of a module's classes of Python layers."""
+    version = getattr(module, "__version__", "")
+    for name, cls in caffe.classes_of(module).items():
+        yield caffe.type_of(
+            cls, f"{modules.dotted(module.__name__)}.{name}", version if isinstance(version, str) else ""
+        )
 
 
 def _types_of_class(owner: type) -> Mapping[str, Definition]:
@@ -313,10 +328,7 @@ def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
     name = modules.name_of(file, root)
     with registry.registering(name, into):
         module = modules.run(file, root)
-    dotted = modules.dotted(name)
-    version = getattr(module, "__version__", "")
-    for cls in caffe.classes_of(module):
-        made = caffe.type_of(vars(module)[cls], f"{dotted}.{cls}", version if isinstance(version, str) else "")
+    for made in _python_layers(module):
         into.register(made)
 
 

@@ -49,7 +49,18 @@ COMPILED = (
     "zero_points",
     "code_ranges",
 )
-HOST_ONLY = ("data", "startclk", "endclk", "layer_done", "previous", "next", "xtra_ptrs", "ref_path", "out_path")
+HOST_ONLY = (
+    "data",
+    "in_place",
+    "startclk",
+    "endclk",
+    "layer_done",
+    "previous",
+    "next",
+    "xtra_ptrs",
+    "ref_path",
+    "out_path",
+)
 FIELDS = (*COMPILED, *HOST_ONLY)
 
 # CHaiDNN's qf_format: bits and fraction bits of input, output, weights and bias.
@@ -81,7 +92,8 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     ``zero_points[i]``, ``code_ranges[i]``   int64, of codes: the code of value 0, and the lowest and highest code of bottom
                        i, after the last bottom of the tops; 0 for float32
 
-    Plain Python also has: ``data`` (results of setup), ``param(i)`` (trained parameter i, shaped), ``startclk``
+    Plain Python also has: ``data`` (results of setup), ``in_place`` (bottom and top of each pair that is one blob in the
+    prototxt), ``param(i)`` (trained parameter i, shaped), ``startclk``
     and ``endclk`` (seconds, of the last call), ``layer_done``, ``previous`` and ``next`` (neighbours' names),
     ``xtra_ptrs``, ``ref_path`` and ``out_path`` (empty).
 

@@ -84,14 +84,13 @@ class Observed:
 
 
 def observe(
-    graph: Graph, batches: Iterable[Batch], seed: int = 0, kept: int | None = None, read: int | None = None
+    graph: Graph, batches: Iterable[Batch], seed: int = 0, kept: int = KEPT, read: int = READ_IMAGES
 ) -> Observed:
     """Run a rewritten graph in float on all batches. Raises ModelError for a value that is not finite.
 
-    ``kept``  number of images that are kept, by default KEPT
-    ``read``  number of images for which the inputs of convolutions are kept, by default READ_IMAGES
+    ``kept``  images that are kept for judging recipes and fitting weights
+    ``read``  images for which the inputs of convolutions are kept
     """
-    kept, read = KEPT if kept is None else kept, READ_IMAGES if read is None else read
     observed = Observed(measured(graph))
     for feeds in batches:
         size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)

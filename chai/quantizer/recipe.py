@@ -58,7 +58,7 @@ class Stage:
     evidence: float = 1.0
 
 
-START = Stage(({"ranges": "behind", "weights": "mse"},))
+START = Stage(({"ranges": "behind", "weights": "mse"},), evidence=0.0)
 RANGES = Stage(({"ranges": "kl"},))
 MAXIMA = Stage(({"weights": "max"},))
 TOGETHER = Stage(({"rounding": "compensated"},), evidence=-1.0)

@@ -21,7 +21,7 @@ FACTORS = {"Xilinx": [2 ** (j / 16) for j in range(1, 49)], "DynamicFixed": [2.0
 
 
 class Coarser(NamedTuple):
-    """How many channels of a layer have coarser steps, and the dB that this costs the layer's weights in SQNR."""
+    """The channels of a layer that have coarser steps, and the dB that this costs its weights in SQNR."""
 
     channels: int
     decibels: float

@@ -354,6 +354,14 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda h, s: s.update({"constants.0": b"\x80" + s["constants.0"][1:]}),
         "is outside -127..127",
     ),
+    "a composed layer of a number": (
+        lambda h, s: h.update(composed={"x": 3}),
+        "composed: expected an object with type",
+    ),
+    "a composed layer of no list": (
+        lambda h, s: h.update(composed={"x": {"type": "T", "parts": 3}}),
+        "composed: expected a list",
+    ),
     "labels are numbers": (change("card", "labels", to=[1]), "expected str, found 1"),
     "a mean of text": (change("card", "preprocess", to={"mean": "x"}), "mean: expected float"),
     "a mean of nothing": (change("card", "preprocess", to={"mean": [None]}), "mean: expected float"),

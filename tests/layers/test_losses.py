@@ -235,6 +235,25 @@ def test_refusals_name_the_layer(tmp_path: Path, what: str) -> None:
     assert caught.value.layer == "loss"
 
 
+FIELDS = {
+    "SoftmaxWithLoss": ("softmax_param { axis: V }", "loss_param { ignore_label: V }"),
+    "Accuracy": ("accuracy_param { axis: V }", "accuracy_param { top_k: V }", "accuracy_param { ignore_label: V }"),
+    "InfogainLoss": ("infogain_loss_param { axis: V }",),
+}
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize(("type", "fields"), [(t, f) for t, texts in FIELDS.items() for f in texts])
+def test_extreme_numbers_are_taken_or_refused(tmp_path: Path, type: str, fields: str, value: int) -> None:
+    bottoms = [LOGITS, FIVE, *[drawn(5, 5)] * (type == "InfogainLoss")]
+    try:
+        (found,) = layer(type, bottoms, fields.replace("V", str(value)), 1, tmp_path)
+    except chai.ChaiError as error:
+        assert "'loss'" in str(error)
+    else:
+        assert np.isfinite(found)
+
+
 def test_every_refusal_is_met(tmp_path: Path) -> None:
     met: set[tuple[str, int]] = set()
     for type, bottoms, fields, _ in REFUSED.values():

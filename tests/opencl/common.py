@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -13,8 +14,12 @@ import chai
 from tests.conftest import MODELS
 from tests.passes.common import prototxt
 
+T = TypeVar("T")
 Array = np.ndarray
-runs = pytest.mark.skipif(find_spec("pyopencl") is None, reason='no OpenCL: pip install -e ".[opencl]"')
+RUNS = [
+    pytest.mark.extras,
+    pytest.mark.skipif(find_spec("pyopencl") is None, reason='no OpenCL: pip install -e ".[opencl]"'),
+]
 PAGES = MODELS.parent / "seeds"  # the pages of OpenVINO and TIM-VX that this follows
 GPU_PAGE = "openvino_gpu_custom_operations_ja.txt"
 VPU_PAGE = "openvino_ie_kernels_extensibility.txt"
@@ -61,6 +66,13 @@ __kernel void shift(const __global half* restrict from, __global half* restrict 
 """
 
 
+def runs(test: T) -> T:
+    """Mark a test that runs kernels."""
+    for mark in RUNS:
+        test = mark(test)
+    return test
+
+
 def write(folder: Path, xml: str = XML, **sources: str) -> Path:
     """An XML file with its sources beside it; without any, those of XML and MVCL."""
     folder.mkdir(exist_ok=True)
@@ -73,7 +85,8 @@ def write(folder: Path, xml: str = XML, **sources: str) -> Path:
 def cut(page: str, start: str, end: str) -> str:
     """The text of a page from ``start`` to the first ``end`` after it; skips the test without the pages."""
     if not PAGES.is_dir():
-        pytest.skip(f"no data: {PAGES} does not exist (set CHAI_TEST_DATA)")
+        stop = pytest.fail if os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1" else pytest.skip
+        stop(f"no data: {PAGES} does not exist (set CHAI_TEST_DATA)")
     text = (PAGES / page).read_text()
     first = text.index(start)
     return text[first : text.index(end, first) + len(end)]

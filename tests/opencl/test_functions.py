@@ -14,6 +14,7 @@ from chai import plugins
 from chai.errors import PluginError
 from chai.evaluate.check_custom import check_layer
 from chai.plugins import CustomLayer
+from tests.conftest import ROOT
 
 from .common import network, noise, runs
 
@@ -128,6 +129,15 @@ def test_trained_parameters_a_file_and_an_error_in_it(tmp_path: Path) -> None:
         with pytest.raises(PluginError, match=place + ".*error: use of undeclared identifier 'z'"):
             layer.forward(x)
         layer.close()
+
+
+@runs
+def test_the_example_of_the_page(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n# hswish\.py\n(.*?)```", (ROOT / "docs" / "from_timvx.md").read_text(), re.DOTALL)
+    (tmp_path / "hswish.py").write_text(code)
+    with network(tmp_path, "h hswish data -> y", SHAPE, tmp_path / "hswish.py") as net:
+        np.testing.assert_allclose(net.forward(X)["y"], hswish(X), rtol=1e-5, atol=1e-5)
+        assert all(row.ok for row in check_layer(net.graph.layer("h"), [SHAPE]))
 
 
 def layer_of(source: str = SCALE, **options: Any) -> CustomLayer:

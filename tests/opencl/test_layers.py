@@ -14,9 +14,9 @@ from chai.cli import main
 from chai.evaluate.check_custom import check_layer
 from chai.parser.caffemodel import write_caffemodel
 
-from .common import KERNEL, MVCL, SHIFT, XML, network, noise, runs, write
+from .common import KERNEL, MVCL, RUNS, SHIFT, XML, network, noise, write
 
-pytestmark = runs
+pytestmark = RUNS
 SHAPE = (2, 3, 5, 7)
 X = noise(SHAPE)
 NUMBERS = [

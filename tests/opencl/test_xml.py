@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 import chai
+from chai.cli import main
 from chai.errors import ParseError
 from chai.plugins.opencl.description import Buffer, Given, Port, Size, Tensor, Trained
 from chai.plugins.opencl.reading import read
+from tests.conftest import ROOT
 
 from .common import KERNEL, MVCL, SHIFT, XML, write
 
@@ -82,6 +85,13 @@ def test_stages_and_buffers(tmp_path: Path) -> None:
     assert isinstance(first, Buffer) and isinstance(second, Buffer)
     assert (first.number, first.size.text, first.port) == (1, "Y*F*4", Port("output", 0))
     assert first.number == second.number
+
+
+def test_trained_parameters_by_name(tmp_path: Path) -> None:
+    text = MVCL.replace("<Scalar", '<Tensor arg-name="w" type="data" source="weights" format="BFYX"/><Scalar', 1)
+    kernel = SHIFT.replace("float by", "float by, __global const half* w")
+    (layer,) = read(write(tmp_path, text, shift=kernel))
+    assert layer.stages[0].bindings[-1] == Trained(0, "weights")
 
 
 def test_the_binary_of_another_processor(tmp_path: Path) -> None:
@@ -156,6 +166,17 @@ def test_malformed(name: str, tmp_path: Path) -> None:
     assert reason in error.message
     assert (error.line is None and place == "1:1") or f"{error.line}:{error.column}" == place
     assert "layers.xml" in str(error)
+
+
+def test_the_error_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "from_openvino.md").read_text()
+    (shown,) = re.findall(r"```\n(error: .*?)```", page, re.DOTALL)
+    write(tmp_path, XML.replace("X,Y,B*F", "X,Y,B*(F"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["layers", "--custom", "layers.xml"]) == 65
+    assert capsys.readouterr().err.replace(f"{tmp_path}/", "").strip() == shown.strip()
 
 
 def test_a_file_of_another_encoding(tmp_path: Path) -> None:

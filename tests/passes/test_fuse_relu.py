@@ -111,7 +111,7 @@ NEVER = {
     "behind a max pooling": f"pool Pooling data -> p : {MAX}\nrelu ReLU p -> p",
     "behind an average": f"pool Pooling data -> p : {AVE}\nrelu ReLU p -> r",
     "behind a concat": "both Concat data data -> c\nrelu ReLU c -> c",
-    "behind an inner product": "fc InnerProduct data -> f : inner_product_param { num_output: 4 }\nrelu ReLU f -> f",
+    "behind another activation": "t TanH data -> f\nrelu ReLU f -> f",
     "behind an input": "relu ReLU data -> r",
     "behind a convolution of two blobs": f"""
         conv Convolution data data -> c d : {CONV}

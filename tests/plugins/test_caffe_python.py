@@ -17,6 +17,7 @@ import chai
 import chai.pycaffe as caffe
 from chai import plugins
 from chai.cli import main
+from chai.env import env
 from chai.plugins.loading import registry_of
 from tests.conftest import HANG
 from tests.passes.common import CONV, prototxt
@@ -195,6 +196,22 @@ def test_a_top_in_place_shares_its_bottoms_memory(tmp_path: Path) -> None:
     assert np.array_equal(given, DATA)
 
 
+def test_in_place_between_layers_that_are_fused(tmp_path: Path) -> None:
+    """A ReLU in place after it becomes a part of it, on a host that is beside an overlay."""
+    code = HEAD + (
+        "class Halve(caffe.Layer):\n"
+        "    def setup(self, bottom, top): pass\n"
+        "    def reshape(self, bottom, top): pass\n"
+        "    def forward(self, bottom, top): top[0].data[..., 1:] *= 0.5\n"
+    )
+    lines = f"c Convolution data -> c : {CONV}\n{layer('Halve', wires='c -> c')}\nr ReLU c -> c"
+    made = net(tmp_path, lines, code, device="emulator")
+    exact = chai.Net(tmp_path / "net.prototxt", device="float", custom=tmp_path / "mine.py").forward(DATA)["c"]
+    assert np.abs(made.forward(DATA)["c"] - exact).max() < 0.05 * exact.max()
+    assert {s.name: s.engine for s in made.perf.steps if s.engine != "host"} == {"c": "fpga", "p": "custom"}
+    assert (exact[..., 0] > 0).any()
+
+
 def test_tops_whose_sizes_depend_on_data(tmp_path: Path) -> None:
     """As of a proposal layer: setup sizes the top, reshape does nothing, forward reshapes it."""
     code = HEAD + (
@@ -329,7 +346,9 @@ def test_pycaffe_takes_classes_of_imported_modules_and_chai_does_when_told(
     path = tmp_path / "net.prototxt"
     path.write_text(prototxt(layer(module="imported_layers"), SHAPE))
     assert np.array_equal(caffe.Net(str(path), caffe.TEST).forward(data=DATA)["y"], 2 * DATA)
-    assert np.array_equal(chai.Net(path, device="float", custom=sys.modules).forward(DATA)["y"], 2 * DATA)
+    own = {"imported_layers.Double": imported.Double}
+    for custom in (sys.modules, [sys.modules], imported, imported.Double, own):
+        assert np.array_equal(chai.Net(path, device="float", custom=custom).forward(DATA)["y"], 2 * DATA)
     with pytest.raises(chai.UnknownLayer):
         chai.Net(path, device="float")
     path.write_text(prototxt(layer("Popen", module="subprocess"), SHAPE))
@@ -402,6 +421,13 @@ def test_a_python_layer_that_runs_a_network_with_python_layers(tmp_path: Path) -
         ("self.factor =", "raise KeyError('x') #", 7, "KeyError: 'x'", ""),
         ("self.calls.append", "self.calls.push", 10, "'list' object has no attribute 'push'", ""),
         ("*bottom[0].data.shape)\n\n    def forward", "2, 2.5)\n\n    def forward", 11, "expected sizes", ""),
+        (
+            "self.factor =",
+            "raise TypeError(\"load() missing 1 required positional argument: 'Loader'\") #",
+            7,
+            "Load",
+            "safe_load",
+        ),
         ("self.factor * ", "xrange(3) * ", 14, "name 'xrange' is not defined", "code for Python 2"),
         ("self.factor * ", "np.float(3) * ", 14, "has no attribute 'float'", "write float"),
         ("top[0].data[...] =", "bottom[0].data[...] =", 14, "read-only", ""),
@@ -469,7 +495,22 @@ def trap(tmp_path: Path) -> Callable[[Path], Path]:
 
 
 @pytest.mark.parametrize(
-    "module", ["antigravity", "os", "../x", "..x", "a/b", "", "outside", "beside", "here", "x\x00y", "sub.deep"]
+    "module",
+    [
+        "antigravity",
+        "os",
+        "../x",
+        "..x",
+        "a/b",
+        "",
+        "outside",
+        "beside",
+        "here",
+        "x\x00y",
+        "sub.deep",
+        "x" * 300,
+        "x." * 3000 + "x",
+    ],
 )
 def test_a_prototxt_chooses_no_module_of_its_own(
     tmp_path: Path, trap: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, module: str
@@ -516,6 +557,24 @@ def test_of_a_folder_only_the_module_that_is_named_runs(tmp_path: Path, trap: Ca
     assert np.array_equal(double.forward(DATA)["y"], 2 * DATA)
     assert not {"rpn", "config", "caffe"} & set(sys.modules)
     assert str(folder) not in sys.path
+
+
+def test_packages_and_files_called_init(tmp_path: Path) -> None:
+    folder = tmp_path / "lib" / "rpn"
+    folder.mkdir(parents=True)
+    (folder / "factors.py").write_text("TWO = 2\n")
+    (folder / "__init__.py").write_text("from .factors import TWO\n" + DOUBLE.replace("self.factor *", "TWO *"))
+    for module, custom in (("rpn", folder.parent), ("__init__", folder / "__init__.py")):
+        double = net(tmp_path, layer(module=module, text="9"), custom=custom)
+        assert np.array_equal(double.forward(DATA)["y"], 2 * DATA)
+
+
+@pytest.mark.parametrize("place", ["mine.py", "."])
+def test_files_and_folders_of_chai_custom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    net(tmp_path, layer())
+    monkeypatch.setenv("CHAI_CUSTOM", str(tmp_path / place))
+    env.cache_clear()
+    assert np.array_equal(chai.Net(tmp_path / "net.prototxt", device="float").forward(DATA)["y"], 2 * DATA)
 
 
 def test_two_folders_may_have_modules_of_one_name(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import chai
 from chai import cv, plugins
 from chai.parser.caffemodel import write_caffemodel
+from tests.conftest import HANG
 from tests.passes.common import CONV, prototxt
 
 from .common import DATA, SHAPE, python
@@ -153,6 +155,40 @@ def test_one_object_while_the_parameters_stay_and_another_after_surgery(folder: 
     net.params["w"][0][...] *= 2
     assert not np.allclose(net.forward(image)["y"], before)
     assert np.allclose(net.forward(image)["y"] - 3, 2 * (before - 3), rtol=1e-5)
+
+
+def test_sizes_of_another_thread_wait_for_a_forward(folder: Path, classes: dict[str, Any]) -> None:
+    """What getMemoryShapes keeps on self belongs to the forward that follows."""
+    inside, asked = threading.Event(), threading.Event()
+
+    class Slow(classes["CropLayer"]):
+        def getMemoryShapes(self, inputs: Any) -> Any:  # noqa: N802
+            if inside.is_set():
+                asked.set()
+            return super().getMemoryShapes(inputs)
+
+        def forward(self, inputs: Any) -> Any:
+            if not inside.is_set():
+                inside.set()
+                asked.wait(0.2)  # in vain, if the other thread's sizes wait
+            return super().forward(inputs)
+
+    cv.dnn_registerLayer("Crop", classes["CropLayer"])
+    cv.dnn_registerLayer("Weighted", classes["Weighted"])
+    files = folder / "net.prototxt", folder / "net.caffemodel"
+    first, second = images()[:2]
+    net = chai.Net(*files, device="float")
+    wanted = [net.forward(image)["y"] for image in (first, second)]
+    cv.dnn_registerLayer("Crop", Slow)
+    net = chai.Net(*files, device="float")
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(net.forward(first)["y"]), daemon=True)
+    thread.start()
+    assert inside.wait(HANG)
+    found.append(net.forward(second)["y"])
+    thread.join(HANG)
+    assert sorted(f.shape for f in found) == sorted(w.shape for w in wanted)
+    assert all(any(np.array_equal(f, w) for w in wanted if w.shape == f.shape) for f in found)
 
 
 def test_on_an_overlay_and_compiled(tmp_path: Path, classes: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import pytest
 import chai
 import chai.pycaffe as caffe
 
+pytestmark = pytest.mark.extras
 NET = """
 layer { name: "in" type: "Input" top: "data" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 7 } } }
 layer { name: "block/conv" type: "Convolution" bottom: "data" top: "conv"
@@ -19,6 +20,8 @@ layer { name: "block/conv" type: "Convolution" bottom: "data" top: "conv"
 layer { name: "fc" type: "InnerProduct" bottom: "conv" top: "fc"
   inner_product_param { num_output: 6 weight_filler { type: "xavier" } } }
 """
+
+pytestmark = pytest.mark.extras
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from ...util.source import Source
 
 DEPTH = 8  # nested elements; OpenVINO's format has 3
 ELEMENTS = 10_000
-_DECLARATION = re.compile(rb"\s*<\?xml[^>]*\?>")
+_DECLARATION = re.compile(rb"\A\s*<\?xml[^>]*\?>")
 _ATTRIBUTE = re.compile(r"\s*([^\s=<>/]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _ROOT = b"<files>"  # encloses the file's elements: several may follow each other without an own root
 

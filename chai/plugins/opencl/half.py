@@ -15,11 +15,16 @@ ROUNDINGS = ("", "_rte", "_rtz", "_rtp", "_rtn")
 _PRAGMA = re.compile(r"^(\s*)(#\s*pragma\s+OPENCL\s+EXTENSION\s+cl_khr_fp16\b)", re.MULTILINE)
 _WORD = re.compile(r"\b(?:half(?:2|3|4|8|16)?|convert_half\w*)\b")
 _LITERAL = re.compile(r"(?<![\w.])((?:\d+\.\d*|\.\d+|\d+(?=[eEhH]))(?:[eE][+-]?\d+)?)[hH]\b")
+_DECLARED = re.compile(r"\bhalf\d*[\s*][\s*\w]{0,80}?\b(\w{1,80})\s{0,80}[;,)=\[]")
 _BITS = (
     (r"\bv(?:load|store)a?_half\w*", "reads or writes 16-bit numbers", "read and write halfs by index"),
     (r"\bas_half\w*", "takes bits for a half", "convert_half takes the value"),
     (r"\bsizeof\s*\(\s*half\w*\s*\)", "is 2 in OpenVINO, 4 here", "count in elements"),
-    (r"\b(?:struct|union)\b[^;{]*\{[^}]*\bhalf\d*\b", "puts a half into a struct or union", "use float there"),
+    (
+        r"\b(?:struct|union)\b[^;{}]{0,200}\{[^{}]{0,2000}?\bhalf\d*\b",
+        "puts a half into a struct or union",
+        "use float there",
+    ),
     (
         r"\(\s*(?:(?:__)?(?:global|local|private|const|constant)\s+)*"
         r"(?:(?:u?(?:char|short|int|long))(?:2|3|4|8|16)?)\s*(?:const\s*)?\*\s*\)\s*&?\s*(?:HALVES)\b",
@@ -65,7 +70,7 @@ def check(texts: Iterable[tuple[str, str]], wrong: Callable[[str, str], Exceptio
 def _bits(text: str) -> tuple[int, str, str] | None:
     """Return the line, words and a hint of the first use of half that float cannot stand in for; None if all can."""
     bare = uncommented(text)
-    declared = "|".join(map(re.escape, dict.fromkeys(re.findall(r"\bhalf\d*\b[\s*\w]*?[\s*](\w+)\s*[;,)=\[]", bare))))
+    declared = "|".join(dict.fromkeys(_DECLARED.findall(bare)))
     first: tuple[int, str, str] | None = None
     for pattern, reason, hint in _BITS:
         if "HALVES" in pattern and not declared:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from ...util.suggest import did_you_mean
 
+LONGEST = 1000  # characters of one parameter
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _KERNEL = re.compile(r"\b(?:__)?kernel\b")
+_BRACKET = re.compile(r"[()]")
 _OPENED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 
 
@@ -54,43 +56,41 @@ def parameters(text: str, entry: str) -> tuple[Parameter, ...] | str:
 def kernels(text: str) -> dict[str, tuple[Parameter, ...]]:
     """Return the kernels in a source, each with its parameters."""
     text = uncommented(text)
-    found = (_signature(text, kernel.end()) for kernel in _KERNEL.finditer(text))
-    return {name: tuple(map(_parameter, _split(inside))) for name, inside in filter(None, found)}
-
-
-def _signature(text: str, at: int) -> tuple[str, str] | None:
-    """Return name and parameter list of the function declared from here on, past its attributes."""
-    while opened := _OPENED.search(text, at):
-        end = _closed(text, opened.end())
-        if not opened[1].startswith("__attribute__"):
-            return opened[1], text[opened.end() : end - 1]
-        at = end
-    return None
+    found, at = {}, 0
+    while (kernel := _KERNEL.search(text, at)) and (opened := _OPENED.search(text, kernel.end())):
+        at = _closed(text, opened.end())
+        while opened and opened[1].startswith("__attribute__"):
+            opened = _OPENED.search(text, at)
+            at = _closed(text, opened.end()) if opened else at
+        if opened:
+            found[opened[1]] = tuple(map(_parameter, _split(text[opened.end() : at - 1])))
+    return found
 
 
 def _closed(text: str, at: int) -> int:
     """Return the index after the bracket that closes the one before ``at``."""
     depth = 1
-    while depth and at < len(text):
-        depth += (text[at] == "(") - (text[at] == ")")
-        at += 1
-    return at
+    for bracket in _BRACKET.finditer(text, at):
+        depth += 1 if bracket[0] == "(" else -1
+        if not depth:
+            return bracket.end()
+    return len(text)
 
 
 def _split(text: str) -> list[str]:
     """Return the parts between the commas that are not inside brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    parts = [" ".join(part.split()) for part in parts]
+    ends, depth = [-1], 0
+    for mark in re.finditer(r"[(\[\])]|,", text):
+        depth += (mark[0] in "([") - (mark[0] in ")]")
+        if mark[0] == "," and not depth:
+            ends.append(mark.start())
+    parts = [" ".join(text[a + 1 : b].split()) for a, b in zip(ends, (*ends[1:], len(text)))]
     return [] if parts in ([""], ["void"]) else parts
 
 
 def _parameter(text: str) -> Parameter:
+    if len(text) > LONGEST:
+        return Parameter("", "")
     head = re.sub(r"__attribute__\s*\(\(.*?\)\)", "", text)
     declared = re.match(r"(.*?)([A-Za-z_]\w*)\s*((?:\[[^]]*\]\s*)*)$", head)
     if declared is None:

@@ -6,7 +6,7 @@ in Caffe, before each forward. Source: caffe/python_layer.hpp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -111,7 +111,7 @@ class _Object:
         if self._params is not x.custom_float_params:
             self._take(x)
         bottoms, tops = [Blob(bottom) for bottom in x.bottom], [Blob(top) for top in x.top]
-        for bottom, top in _in_place(x):
+        for bottom, top in x.in_place:
             tops[top].data[...] = bottoms[bottom].data
         bottoms, tops = _aliased(x, bottoms, tops)
         self.layer.reshape(bottoms, tops)
@@ -163,20 +163,12 @@ def _empty(shapes: Any) -> list[Blob]:
 
 def _aliased(x: Any, bottoms: list[Blob], tops: list[Blob]) -> tuple[list[Blob], list[Blob]]:
     """Return bottoms and tops with one Blob for a top that is in place."""
-    for bottom, top in _in_place(x):
+    for bottom, top in x.in_place:
         if tops[top].shape != bottoms[bottom].shape:
             tops[top] = bottoms[bottom]
         else:
             bottoms[bottom] = tops[top]
     return bottoms, tops
-
-
-def _in_place(x: Any) -> Iterator[tuple[int, int]]:
-    """Yield bottom and top of every pair that is one blob in the prototxt; the parser numbers its versions name@layer."""
-    for j, top in enumerate(x.next):
-        name = top.rstrip("@").removesuffix(f"@{x.layername}")
-        if name != top:
-            yield from ((i, j) for i, b in enumerate(x.previous) if b == name or b.startswith(f"{name}@"))
 
 
 def _reshapes_tops(cls: type) -> bool:

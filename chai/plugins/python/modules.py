@@ -13,6 +13,7 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -22,6 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ...errors import ChaiError, PluginError
+from ...limits import limits
 from ...util.files import content
 from ...util.log import logger
 from ..failure import dated, frames
@@ -35,22 +37,24 @@ _roots: dict[str, Path] = {}  # by the name of their package
 
 def name_of(file: Path, root: Path) -> str:
     """Return the name that a file of a root folder is run by."""
-    inside = file.relative_to(root).with_suffix("")
-    parts = inside.parts[:-1] if inside.name == "__init__" else inside.parts
+    parts = file.relative_to(root).with_suffix("").parts
+    parts = parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts
     return ".".join((_package(root), *(part.replace(".", "_") for part in parts)))
 
 
 def dotted(name: str) -> str:
-    """Return the name of a module as an import in its root folder has it."""
-    return name.split(".", 2)[2]
+    """Return the name of a module as an import has it: in its root folder, for one that was run from here."""
+    return name.split(".", 2)[2] if name.startswith(f"{PACKAGE}.") else name
 
 
 def find(root: Path, name: str) -> Path | None:
     """Return the file of a module under a root folder, for a dotted name like that of an import; None if there is none."""
-    if _DOTTED.fullmatch(name) is None:
+    if len(name) > limits().name_length or _DOTTED.fullmatch(name) is None:
         return None
     stem = root.joinpath(*name.split("."))
-    return next((f for f in (stem.with_suffix(".py"), stem / "__init__.py") if f.is_file()), None)
+    with suppress(OSError):  # a name that is too long for the file system
+        return next((f for f in (stem.with_suffix(".py"), stem / "__init__.py") if f.is_file()), None)
+    return None
 
 
 def run(file: Path, root: Path) -> ModuleType:

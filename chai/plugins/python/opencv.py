@@ -8,6 +8,7 @@ modules/dnn/misc/python/pyopencv_dnn.hpp.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import RLock
 from typing import Any, TypeVar
 
 from ..definition import Options
@@ -47,7 +48,7 @@ def _enter(type: str, cls: type, version: str, replace: bool) -> None:
         return _object(x, cls, params).forward(x)
 
     def shape(x: Any, params: Mapping[str, Any]) -> Any:
-        return _object(x, cls, params).shapes([[int(d) for d in dims] for dims in x.input_dims])
+        return _object(x, cls, params).shapes(x)
 
     options = Options({"params": dict}, override=True, version=version)
     enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
@@ -62,18 +63,20 @@ class _Object:
         self.params: Any = None  # custom_float_params of the first forward; replaced when they may have changed
         self.layer: Any = cls(given, [x.param(i) for i in range(x.n_params)])
         self._sizes: list[list[int]] | None = None
+        self._lock = RLock()  # forward may use what getMemoryShapes has kept of the sizes
 
-    def shapes(self, sizes: list[list[int]]) -> Any:
-        """Return the shapes of the tops; forward may use what getMemoryShapes has kept of the sizes."""
-        self._sizes = [list(size) for size in sizes]
-        return self.layer.getMemoryShapes(sizes)
+    def shapes(self, x: Any) -> Any:
+        """Return the shapes of the tops of x."""
+        with self._lock:
+            self._sizes = _sizes(x)
+            return self.layer.getMemoryShapes(_sizes(x))
 
     def forward(self, x: Any) -> Any:
         """Return the tops of x."""
-        sizes = [[int(d) for d in dims] for dims in x.input_dims]
-        if sizes != self._sizes:
-            self.shapes(sizes)
-        tops = self.layer.forward(list(x.bottom))
+        with self._lock:
+            if self._sizes != _sizes(x):
+                self.shapes(x)
+            tops = self.layer.forward(list(x.bottom))
         return list(tops) if isinstance(tops, (list, tuple)) else tops
 
 
@@ -88,6 +91,10 @@ def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _Object:
         made = x.data["opencv"] = _Object(cls, params, x)
         made.params = x.custom_float_params if running else None
     return made
+
+
+def _sizes(x: Any) -> list[list[int]]:
+    return [[int(d) for d in dims] for dims in x.input_dims]
 
 
 def _memory(x: Any) -> list[tuple[int, int]]:
