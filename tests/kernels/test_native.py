@@ -195,6 +195,7 @@ def test_few_pixels_read_weights_where_they_are(
     task = Conv(("x",), "y", ("c",), packed, bias, Window(kernel, (4, 4), pad), 1, r, zeros[0])
     x = codes(rng, batch, inputs, *kernel)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "FEW", 99)
         patch.setattr(programs, "LARGE", 1)
         patch.setattr(Packed, "blocks", lambda *_: pytest.fail("the weights were read"))
         patch.setattr(Packed, "__array__", lambda *_, **__: weights)
