@@ -145,7 +145,7 @@ class CheckCustom(Schema):
 class Quantize(Compared):
     """A quantised network: its recipe, and its error against float."""
 
-    schema = "chai.quantize/1"
+    schema = "chai.quantize/2"
     bits: int | list[int] | str
     budget: float | None
     scheme: str

@@ -60,7 +60,7 @@ def test_json_and_the_same_again(chai_command, tmp_path: Path) -> None:  # type:
     second = chai_command("quantize", "digits", *options, "-o", "b.prototxt", "--layer-bits", "inception_a/3x3=8")
     assert first.returncode == second.returncode == 0, first.stderr
     content = json.loads(first.stdout)
-    assert (content["schema"], content["bits"], content["scheme"]) == ("chai.quantize/1", 6, "DynamicFixed")
+    assert (content["schema"], content["bits"], content["scheme"]) == ("chai.quantize/2", 6, "DynamicFixed")
     assert content["calibrated"] == content["judged"] == 16
     chosen = next(t for t in content["tried"] if t["recipe"] == content["recipe"])
     assert content["cost"] == chosen["cost"] < content["cost_of_plain_maxima"]

@@ -49,7 +49,7 @@ COMMANDS = [
     ("chai.run/2", "run digits -i broken --json", 65),
     ("chai.check/1", "check digits -i few --json", 0),
     ("chai.check.custom/1", "check digits --custom gemm --json", 0),
-    ("chai.quantize/1", "quantize digits --calibration few --effort fast -o q.prototxt --json", 0),
+    ("chai.quantize/2", "quantize digits --calibration few --effort fast -o q.prototxt --json", 0),
     ("chai.evaluate/3", "evaluate digits --images few --jobs 1 --json", 0),
     ("chai.estimate/1", "estimate layers.csv --json", 0),
     ("chai.demo/1", "demo --json", 0),

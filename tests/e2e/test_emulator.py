@@ -16,8 +16,8 @@ def test_eight_bits_stay_close_to_float(name: str) -> None:
     folder = need_models() / name
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"
     data = np.load(cases(name)[0] / "input.npy")
-    exact = chai.Net(*files, device="float").forward(data)
-    net = chai.Net(*files, device="emulator")
+    exact = chai.Net(*files, device="float", custom=folder).forward(data)
+    net = chai.Net(*files, device="emulator", custom=folder)  # one has Python layers
     fixed = net.forward(data)
     assert "fpga:Convolution" in net.schedule.engines()
     reasons = net.offload.partition.reasons
