@@ -87,6 +87,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _no_modules_of_files_that_are_gone() -> Iterator[None]:
+    """Forget the modules of custom layers in temporary folders: hypothesis reads the files of all modules."""
+    yield
+    for name, module in list(sys.modules.items()):
+        if (
+            name.startswith("chai_custom.")
+            and ROOT not in Path(getattr(module, "__file__", None) or ROOT / "x").parents
+        ):
+            del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide the user's CHAI_ variables and fetched weights from tests; keep CHAI_TEST_ variables."""
     from chai.env import env

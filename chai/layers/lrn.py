@@ -10,7 +10,6 @@ from ..blob import Shape
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..kernels import pooling
-from ..kernels.native.library import library
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 
@@ -64,6 +63,8 @@ class LRN(Layer):
                 window, size, (-half, -half), (size[0] + half, size[1] + half)
             )
             return (x * _negative_power(1 + p.alpha * mean, p.beta),)
+        from ..kernels.native.library import library  # a machine's, which a list of layers does not need
+
         y = np.empty_like(x, order="C")
         used = library()
         if used is not None and p.beta == 0.75 and x.size and x.flags.c_contiguous:  # the same numbers, faster

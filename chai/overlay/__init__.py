@@ -1,19 +1,28 @@
-"""Description of an accelerator: manifest, memory layout of blobs and weights, and records of bit fields."""
+"""Description of an accelerator: manifest, memory layout of blobs and weights, and records of bit fields.
 
-from .manifest import (
-    Buffer,
-    Field,
-    Host,
-    Layout,
-    Limits,
-    Overlay,
-    Record,
-    Register,
-    Section,
-    default,
-    load,
-    names,
-)
+Names are loaded when they are first used: a Task needs the layout, but no manifest before a network is planned.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .manifest import (
+        Buffer as Buffer,
+        Field as Field,
+        Host as Host,
+        Layout as Layout,
+        Limits as Limits,
+        Overlay as Overlay,
+        Record as Record,
+        Register as Register,
+        Section as Section,
+        default as default,
+        load as load,
+        names as names,
+    )
 
 __all__ = [
     "Buffer",
@@ -29,3 +38,10 @@ __all__ = [
     "load",
     "names",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'chai.overlay' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(".manifest", __name__), name)
+    return value
