@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
 
 
 class Failure(TypedDict):
@@ -18,6 +19,13 @@ class Spread(TypedDict):
     median: float
     min: float
     p90: float
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Base of the objects that ``output.as_json`` prints."""
+
+    schema: ClassVar[str]
 
 
 class SegmentCost(TypedDict):

@@ -1,4 +1,6 @@
-"""Schemas of ``--json``: a dataclass for each object that a command prints. Types of its parts are in ``schema_parts``.
+"""Schemas of ``--json``: a dataclass for each object that a command prints.
+
+Types of its parts are in ``schema_parts``; ``schema_show`` is apart, so that ``chai show`` starts without the others.
 
 ``schema`` is name and version. Removing or renaming a key, or changing its meaning, needs a new version; adding one does
 not. Every key is always present; its value is null if it is unknown or does not apply.
@@ -7,10 +9,8 @@ not. Every key is always present; its value is null if it is unknown or does not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 from .schema_parts import (
-    Activations,
     CheckedLayer,
     CheckedWay,
     CoarserSteps,
@@ -25,63 +25,13 @@ from .schema_parts import (
     ListedOverlay,
     Perf,
     Recipe,
-    SegmentCost,
+    Schema,
     SelftestResult,
     Side,
     Spread,
     TopAgreement,
     Tried,
 )
-
-if TYPE_CHECKING:
-    from ..report.layer_rows import LayerRow
-
-
-@dataclass(frozen=True)
-class Schema:
-    """Base of the objects that ``output.as_json`` prints."""
-
-    schema: ClassVar[str]
-
-
-# -- show
-
-
-@dataclass(frozen=True)
-class Show(Schema):
-    """A prototxt, a prototxt planned for an overlay, or a compiled network.
-
-    ``overlay`` and all keys after it are null without an overlay; ``batch`` is the plan's batch.
-    """
-
-    schema = "chai.show/2"
-    network: str
-    file: str
-    compiled: bool
-    weights: bool
-    inputs: dict[str, list[int] | None]
-    outputs: list[str]
-    notes: list[str]
-    layers: list[LayerRow]
-    preprocess: str | None = None
-    labels: int | None = None
-    overlay: str | None = None
-    build: str | None = None
-    batch: int | None = None
-    formats: str | None = None
-    open_sums: list[str] | None = None
-    coarser: dict[str, CoarserSteps] | None = None
-    conversions: list[str] | None = None
-    merged: list[list[str]] | None = None
-    tasks: int | None = None
-    segments: int | None = None
-    cycles: int | None = None
-    modelled_fps: float | None = None
-    modelled_fps_batch_1: float | None = None
-    costs: list[SegmentCost] | None = None
-    activation_bytes: Activations | None = None
-    constant_bytes: int | None = None
-
 
 # -- run
 

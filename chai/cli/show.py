@@ -20,8 +20,9 @@ from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo.locate import is_compiled, locate, read_graph
-from . import options, output, schemas
+from . import options, output
 from .parsing import refuse, section
+from .schema_show import Show
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +41,7 @@ OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # column
 class View:
     """Data of a network for all output forms. ``shapes`` has the known output shapes; ``net`` is None without a plan."""
 
-    content: schemas.Show
+    content: Show
     graph: Graph
     shapes: Mapping[str, Shape]
     net: Net | None = None
@@ -108,7 +109,7 @@ def _unplanned(args: argparse.Namespace) -> View:
     graph, weights, shapes = _sized(args)
     if weights is not None:
         check_fit(graph, shapes, Weights(weights))
-    content = schemas.Show(
+    content = Show(
         network=graph.name,
         file=graph.path,
         compiled=False,
@@ -195,7 +196,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
-    content = schemas.Show(
+    content = Show(
         network=net.name,
         file=file,
         compiled=formats is None,
@@ -320,7 +321,7 @@ def _lines(view: View) -> Iterator[Line]:
         yield "note", note, []
 
 
-def _totals(content: schemas.Show) -> Iterator[Line]:
+def _totals(content: Show) -> Iterator[Line]:
     macs, parameters = total(r.macs for r in content.layers), total(r.parameters for r in content.layers)
     custom = sum(row.engine == "custom" for row in content.layers)
     words = f"{len(content.layers)} layers, {macs} MACs, {parameters} parameters"

@@ -23,9 +23,8 @@ from ..errors import PluginError
 from ..util.files import content
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
-from . import registry
+from . import python, registry
 from .definition import Definition, plain_type
-from .python import caffe, modules
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -117,10 +116,10 @@ def _class(types: registry.Registry, key: str) -> Definition | None:
     """Return the type of a Python layer's class; its module is run if that is new or changed."""
     module, _, name = key.rpartition(".")
     imported: Any = getattr(types.modules.get(module), name, None)
-    if caffe.is_layer(imported):
-        return caffe.type_of(imported, key)
+    if python.caffe.is_layer(imported):
+        return python.caffe.type_of(imported, key)
     for folder in types.folders:
-        file = modules.find(folder, module)
+        file = python.modules.find(folder, module)
         if file is not None:
             into = registry.REGISTRY if types is registry.REGISTRY else _own_types[folder]
             _load_file(file, into, folder)
@@ -194,8 +193,8 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
         return _types_in(_existing(source))
     if isinstance(source, ModuleType):
         return _types_of_module(source)
-    if caffe.is_layer(source):
-        return {made.type: made for made in [caffe.type_of(source, f"{source.__module__}.{source.__name__}")]}
+    if python.caffe.is_layer(source):
+        return {made.type: made for made in [python.caffe.type_of(source, f"{source.__module__}.{source.__name__}")]}
     if isinstance(source, type):
         return _types_of_class(source)
     if isinstance(source, Mapping):
@@ -211,7 +210,7 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
 
 
 def _definition(type: str, function: Any) -> Definition:
-    return caffe.type_of(function, type) if caffe.is_layer(function) else plain_type(type, function)
+    return python.caffe.type_of(function, type) if python.caffe.is_layer(function) else plain_type(type, function)
 
 
 def _type_name(type: Any) -> str:
@@ -249,9 +248,9 @@ def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
 def _python_layers(module: ModuleType) -> Iterator[Definition]:
     """Yield the types of a module's classes of Python layers."""
     version = getattr(module, "__version__", "")
-    for name, cls in caffe.classes_of(module).items():
-        yield caffe.type_of(
-            cls, f"{modules.dotted(module.__name__)}.{name}", version if isinstance(version, str) else ""
+    for name, cls in python.caffe.classes_of(module).items():
+        yield python.caffe.type_of(
+            cls, f"{python.modules.dotted(module.__name__)}.{name}", version if isinstance(version, str) else ""
         )
 
 
@@ -325,9 +324,9 @@ def _stamp(file: Path, types: registry.Registry) -> int:
 def _run(file: Path, into: registry.Registry, root: Path | None = None) -> None:
     """Run a Python file: what it decorates registers itself in ``into``, and its classes of Python layers are added."""
     root = root or file.parent
-    name = modules.name_of(file, root)
+    name = python.modules.name_of(file, root)
     with registry.registering(name, into):
-        module = modules.run(file, root)
+        module = python.modules.run(file, root)
     for made in _python_layers(module):
         into.register(made)
 

@@ -6,10 +6,10 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from chai.cli import schemas
+from chai.cli import schema_show, schemas
 from chai.report.layer_rows import LayerRow
 
-NAMES = {**vars(schemas), "LayerRow": LayerRow, "Shape": tuple[int, ...]}
+NAMES = {**vars(schemas), **vars(schema_show), "LayerRow": LayerRow, "Shape": tuple[int, ...]}
 
 
 def subclasses(of: type[schemas.Schema]) -> list[type[schemas.Schema]]:
