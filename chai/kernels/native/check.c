@@ -111,7 +111,7 @@ static int valid(const table *t, const variant *v) {
     case AVERAGE: {
         area in = {0, op->height - 1, 0, op->width - 1, op->channels};
         if (op->kind == AVERAGE && (!tables(t, op->out_height * op->out_width) || !entries(t, op->bias, 0, 4) ||
-                                    op->height * op->width > 1 << 22))
+                                    least(op->kernel_h, op->height) * least(op->kernel_w, op->width) > 1 << 22))
             return 0;
         return inside(t, output, all, 1) && inside(t, input, in, 0);
     }
