@@ -96,11 +96,11 @@ class Pool(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
         source, target = view(values, "input"), view(values, "output")
         inputs, output = (memory.find(source),), memory.find(target)
-        out = target.height, target.width
+        out, window = (target.height, target.width), window_of(values, cls.limits(memory.overlay))
         if not values["average"]:
-            return cls(inputs, output, (), window_of(values), out, None)
+            return cls(inputs, output, (), window, out, None)
         bias, r = from_table(values, memory, out)
-        task = cls(inputs, output, (), window_of(values), out, r, zero_point(values, "input"))
+        task = cls(inputs, output, (), window, out, r, zero_point(values, "input"))
         if not np.array_equal(bias, task._bias((source.height, source.width))):
             raise DeviceError("table: the bias of an average is - zero point * pixels of the window inside the image")
         return task
