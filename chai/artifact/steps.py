@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
@@ -216,7 +217,23 @@ class Steps:
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
                 raise self.reader.error(f"task {tag}: it does not read blob {blob!r} as it is unfolded")
+        zeros = [self._zero(blob) for blob in (*task.inputs, task.output)]
+        own = task.zero_points()
+        if len(set(zeros)) > 1 if own is None else zeros != list(own):
+            raise self.reader.error(f"task {tag}: its zero points are not those of its blobs' formats")
         return task
+
+    def _zero(self, blob: str) -> int:
+        """Return the zero point of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
+        found = self.formats.get(self._format_of.get(blob, blob))
+        if found is None:
+            raise self.reader.error(f"header: the format of blob {blob!r} is missing")
+        return found.zero
+
+    @cached_property
+    def _format_of(self) -> dict[str, str]:
+        parts = {view.base: part for part, view in self.views.items() if view.base not in self.formats}
+        return {**parts, **{unfolded_name(blob): blob for blob in self.unfolds}}
 
     def _same(self, laid: Regions, blob: str, name: str) -> bool:
         """Return whether two names refer to the same memory, as a Concat and its only bottom do."""

@@ -280,6 +280,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a format with 7 bits": (change("formats", "c2", "bits", to=7), "does not exist"),
     "a format of another scheme": (change("formats", "c2", "scheme", to="Float"), "does not exist"),
+    "a format with another zero point": (
+        change("formats", "c2", "unsigned", to=True),
+        "its zero points are not those of its blobs' formats",
+    ),
+    "a blob of a Task without a format": (change("formats", "c2", drop=True), "c2"),
     "a format with an infinite step": (change("formats", "c2", "value", to=1e300), "does not exist"),
     "a format with an unknown key": (change("formats", "c2", "more", to=1), "'c2'.more: unknown key"),
     "a type that is not there": (
