@@ -15,7 +15,7 @@ import pytest
 
 import chai
 from chai import overlay as overlays
-from chai.artifact import container, load as formats
+from chai.artifact import container, load as formats, steps
 from chai.artifact.reader import Reader
 from chai.errors import ChaiError, DeviceError, ParseError
 from chai.fixed import Format
@@ -423,6 +423,23 @@ def test_further_images_of_a_task(refused: Callable[..., ChaiError], name: str, 
         sections["descriptors.0"] = sections["descriptors.0"][:128] + changed + sections["descriptors.0"][256:]
 
     assert words in str(refused(change, name="pieces"))
+
+
+def test_blobs_in_one_another_without_end(file: Path) -> None:
+    """They are refused at once: each of them is looked up through all that it lies in."""
+    most = limits().views
+    reader = Reader(container.read(file))
+    for count in (most, 30_000):
+        reader.header["places"] = {f"b{i}": [f"b{i + 1}", 0] for i in range(count)}
+        shapes = {f"b{i}": (1, 8, 1, 1) for i in range(count + 1)}
+        if count == most:
+            assert len(steps.views(reader, shapes)) == most
+            reader.header["places"][f"b{most}"] = ["b7", 0]
+            with pytest.raises(ParseError, match="is a part of itself"):
+                steps.views(reader, shapes)
+        else:
+            with pytest.raises(ParseError, match=f"lies too deep: 30,000 exceeds the limit views={most}"):
+                steps.views(reader, shapes)
 
 
 def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:
