@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,13 +40,13 @@ def outermost(blob: str, views: Mapping[str, View], among: Collection[str] | Non
 
 def codes_of(blob: str, blobs: dict[str, Array], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Array:
     """Return the codes of a blob, created if missing; a view's are a numpy view of its parent's."""
-    if blob not in blobs:
-        view, shape = views.get(blob), shapes[blob]
+    missing = list(takewhile(lambda part: part not in blobs, (view.base for view in bases(blob, views))))
+    for part in reversed(missing):
+        view, shape = views.get(part), shapes[part]
         if view is None:
-            blobs[blob] = np.empty(shape, np.int8)
+            blobs[part] = np.empty(shape, np.int8)
         else:
-            base = codes_of(view.base, blobs, shapes, views)
-            blobs[blob] = base[:, view.first_channel : view.first_channel + shape[1]]
+            blobs[part] = blobs[view.base][:, view.first_channel : view.first_channel + shape[1]]
     return blobs[blob]
 
 

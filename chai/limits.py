@@ -25,6 +25,8 @@ class Limits:
         2 << 20
     )  # of a compiled network; GoogLeNet's has 62 KB, and JSON becomes up to 25 times its text
     layers: int = 20_000
+    views: int = 500  # blobs that a blob of a compiled network lies in, one in another
+    accesses: int = 5_000_000  # runs of bytes that the Tasks of a network access in a device's memory, about 2 us each
     ports: int = 4_096  # bottoms or tops of one layer
     name_length: int = 1_024  # characters of a layer or blob name
     weight_bytes: int = (2 << 30) - 1  # caffemodel; protobuf's own bound

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
 from ..codegen.arrange import Piece, arranged
 from ..codegen.chain import Chain, head_bytes, wanted
-from ..codegen.dependencies import dependencies
+from ..codegen.dependencies import Budget, dependencies
 from ..codegen.encoding import decode, encode, waiting
 from ..codegen.memory_map import FIXED, REGION, Regions, regions
 from ..fixed import Format
 from ..graph import Layer
+from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
@@ -42,13 +44,18 @@ def views(reader: Reader, shapes: Mapping[str, Shape]) -> dict[str, View]:
         if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
             raise reader.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
         found[blob] = View(whole, first)
+    depths: dict[str, int] = {}  # the blobs that each one lies in, one in another
     for blob in found:
-        seen, inside = set(), blob
-        while inside in found:
-            seen.add(inside)
+        path, inside = dict.fromkeys([blob]), blob
+        while inside in found and inside not in depths:
             inside = found[inside].base
-            if inside in seen:
+            if inside in path:
                 raise reader.error(f"header: blob {blob!r} is a part of itself")
+            path[inside] = None
+        for part in reversed(path):
+            depths.setdefault(part, 1 + depths[found[part].base] if part in found else 0)
+        if depths[blob] > limits().views:
+            raise reader.error(f"header: blob {blob!r} lies too deep: " + limits().exceeded("views", depths[blob]))
     return found
 
 
@@ -92,6 +99,7 @@ class Steps:
     formats: Mapping[str, Format]
     views: Mapping[str, View]
     unfolds: Mapping[str, Unfold]
+    budget: Budget = field(default_factory=Budget)
 
     def all(self) -> Iterator[Step]:
         """Yield the steps in order."""
@@ -178,7 +186,7 @@ class Steps:
         whole = [task for _, task in sorted(tasks.items())]
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
-        after = dependencies(overlay, work, shapes, laid, outputs)
+        after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
         for tag, (task, piece, descriptor, finished) in enumerate(zip(work, pieces, descriptors, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
                 found = value(overlay.descriptor, descriptor, name)
@@ -216,7 +224,23 @@ class Steps:
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
                 raise self.reader.error(f"task {tag}: it does not read blob {blob!r} as it is unfolded")
+        zeros = [self._zero(blob) for blob in (*task.inputs, task.output)]
+        own = task.zero_points()
+        if len(set(zeros)) > 1 if own is None else zeros != list(own):
+            raise self.reader.error(f"task {tag}: its zero points are not those of its blobs' formats")
         return task
+
+    def _zero(self, blob: str) -> int:
+        """Return the zero point of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
+        found = self.formats.get(self._format_of.get(blob, blob))
+        if found is None:
+            raise self.reader.error(f"header: the format of blob {blob!r} is missing")
+        return found.zero
+
+    @cached_property
+    def _format_of(self) -> dict[str, str]:
+        parts = {view.base: part for part, view in self.views.items() if view.base not in self.formats}
+        return {**parts, **{unfolded_name(blob): blob for blob in self.unfolds}}
 
     def _same(self, laid: Regions, blob: str, name: str) -> bool:
         """Return whether two names refer to the same memory, as a Concat and its only bottom do."""

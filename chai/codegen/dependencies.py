@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
+from ..limits import limits
 from ..overlay.layout import spans
 
 if TYPE_CHECKING:
@@ -36,6 +37,21 @@ class Finished(NamedTuple):
 NONE = Finished()
 
 
+class Budget:
+    """The accesses to memory that may still be examined: ``limits().accesses`` at first."""
+
+    def __init__(self) -> None:
+        self.spent = 0
+
+    def spend(self, count: int) -> None:
+        """Count accesses. Raises DeviceError if they are too many."""
+        self.spent += count
+        if self.spent > limits().accesses:
+            raise DeviceError(
+                "the Tasks access too many pieces of memory: " + limits().exceeded("accesses", self.spent)
+            )
+
+
 class Access(NamedTuple):
     """Channels of a blob that are read or written, from channel ``first``, for ``images`` (first, count)."""
 
@@ -51,13 +67,14 @@ def dependencies(
     shapes: Mapping[str, Shape],
     laid: Regions,
     wanted: Iterable[tuple[str, int, int]],
+    budget: Budget | None = None,
 ) -> list[Finished]:
     """Return, for each Task, the Tasks that must have finished before it accesses a blob; ``wanted`` as in Chain.
 
-    Raises DeviceError if a Task or the host would read bytes that hold another blob, or nothing: so offsets from a file
-    are checked here.
+    The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
+    bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
-    memory, done, found = _Memory(), dict.fromkeys(Finished._fields, 0), []
+    memory, done, found = _Memory(budget or Budget()), dict.fromkeys(Finished._fields, 0), []
 
     def bytes_of(access: Access) -> Iterator[tuple[int, int]]:
         placed = laid.blobs[access.blob]
@@ -109,7 +126,8 @@ class _Bytes(NamedTuple):
 class _Memory:
     """The history of every byte: ``history[i]`` is that of the bytes from ``begins[i]`` to the next begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self.begins = [0]
         self.history = [_Bytes()]
 
@@ -138,7 +156,10 @@ class _Memory:
 
     def _pieces(self, begin: int, end: int) -> range:
         """Return the indices of the bytes from ``begin`` to ``end``, cut there."""
-        return range(self._cut(begin), self._cut(end))
+        pieces = range(self._cut(begin), self._cut(end))
+        # inserting moves what is behind, some thousand entries in the time of one access
+        self.budget.spend(len(pieces) + len(self.begins) // 2000)
+        return pieces
 
     def _cut(self, at: int) -> int:
         i = bisect_left(self.begins, at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
@@ -80,6 +81,7 @@ def regions(
     and not before ``apart`` further moves: a Task that overwrites a blob waits for its last reader.
     """
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
+    blobs.update(dict.fromkeys(_in_common(blobs, shapes, views)))
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
     given = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
     regions = _regions(wholes, given, writes)
@@ -99,6 +101,17 @@ def regions(
             (regions[whole] << REGION) + found[whole], blob_bytes(shapes[blob], layout), parent, first
         )
     return Regions(placed, given, list(writes), sizes)
+
+
+def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> list[str]:
+    """Return blobs that nobody uses but of which parts in use overlap: a Concat of which only slices are read."""
+    parts: dict[str, list[tuple[int, int]]] = {}
+    for blob in blobs:
+        whole, first = outermost(blob, views)
+        if whole not in blobs and outermost(blob, views, blobs).base == blob:
+            parts.setdefault(whole, []).append((first, first + shapes[blob][1]))
+    runs = {whole: sorted(found) for whole, found in parts.items()}
+    return [whole for whole, found in runs.items() if any(b[0] < a[1] for a, b in pairwise(found))]
 
 
 def _regions(wholes: Mapping[str, View], given: Iterable[str], writes: Iterable[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..blob import codes_of, on_device
+from ..blob import bases, codes_of, on_device
 from ..devices.base import Device, Program, Work
 from ..env import env
 from ..errors import DeviceError, ModelError
@@ -304,8 +304,7 @@ class Execution:
         read = {*step.outputs, *kept}
         for layer in step.layers:
             for top in layer.tops if env().dump else read.intersection(layer.tops):
-                base = self.schedule.views[top].base if top in self.schedule.views else top
-                if top in codes or base in codes:  # a device that hides its memory has neither
+                if any(view.base in codes for view in bases(top, self.schedule.views)):  # hidden memory has none
                     dump(top, layer.origin[0], self._as_layer(top, self._codes(top, codes)))
 
     @cached_property

@@ -76,6 +76,10 @@ class Task:
         """Return the Task in its canonical form."""
         return self
 
+    def zero_points(self) -> tuple[int, ...] | None:
+        """Return the zero points of its inputs and of its output; None if it works on codes whatever their zero point."""
+        return None
+
     # -- on an overlay
 
     @classmethod

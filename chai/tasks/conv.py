@@ -95,6 +95,9 @@ class Conv(Task):
         accumulator = accumulator.reshape(n, m, oh, ow) + self.bias.reshape(-1, 1, 1)
         return requantize(accumulator, self.requantization)
 
+    def zero_points(self) -> tuple[int, ...]:
+        return self.zero, self.requantization.zero
+
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
         images = self.images[1] if self.images else shapes[0][0]

@@ -61,6 +61,9 @@ class Copy(Task):
         unchanged = self.requantization is None or (not self.zero and same(self.requantization, as_it_is()))
         return replace(self, requantization=None, zero=0) if unchanged else self
 
+    def zero_points(self) -> tuple[int, ...] | None:
+        return None if self.requantization is None else (self.zero, self.requantization.zero)
+
     @classmethod
     def limits(cls, overlay: Overlay) -> CopyLimits | None:
         return overlay.limits(cls.kind, CopyLimits)

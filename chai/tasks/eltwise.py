@@ -58,6 +58,9 @@ class Eltwise(Task):
     def plain(self) -> Self:
         return replace(self, zeros=self.zeros or (0,) * len(self.inputs))
 
+    def zero_points(self) -> tuple[int, ...]:
+        return *self.plain().zeros, self.requantization.zero
+
     @classmethod
     def limits(cls, overlay: Overlay) -> EltwiseLimits | None:
         return overlay.limits(cls.kind, EltwiseLimits)

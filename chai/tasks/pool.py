@@ -69,6 +69,9 @@ class Pool(Task):
     def plain(self) -> Self:
         return replace(self, zero=0) if self.requantization is None else self
 
+    def zero_points(self) -> tuple[int, ...] | None:
+        return None if self.requantization is None else (self.zero, self.requantization.zero)
+
     @classmethod
     def limits(cls, overlay: Overlay) -> PoolLimits | None:
         return overlay.limits(cls.kind, PoolLimits)

@@ -66,6 +66,12 @@ NETS = {
         el Eltwise a b -> el
         re ReLU el -> el : relu_param {{ negative_slope: 0.25 }}
         p1 Pooling b -> p1 : {AVE}""",
+    "slices of concats": f"""c1 Convolution data -> c1 : {DEEP}
+        c2 Convolution data -> c2 : {DEEP}
+        cc Concat c1 c2 -> cc
+        sl Slice cc -> a b : slice_param {{ slice_point: 8 }}
+        p1 Pooling b -> p1 : {MAX}
+        c3 Convolution a -> c3 : {CONV}""",
     "pieces": f"""c1 Convolution data -> c1 : {DEEP}
         c2 Convolution c1 -> c2 : convolution_param {{ num_output: 60 kernel_size: 3 pad: 1 }}
         p1 Pooling c2 -> p1 : pooling_param {{ pool: MAX kernel_size: 3 stride: 1 }}

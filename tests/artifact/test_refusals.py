@@ -15,7 +15,7 @@ import pytest
 
 import chai
 from chai import overlay as overlays
-from chai.artifact import container, load as formats
+from chai.artifact import container, load as formats, steps
 from chai.artifact.reader import Reader
 from chai.errors import ChaiError, DeviceError, ParseError
 from chai.fixed import Format
@@ -280,6 +280,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "a format with 7 bits": (change("formats", "c2", "bits", to=7), "does not exist"),
     "a format of another scheme": (change("formats", "c2", "scheme", to="Float"), "does not exist"),
+    "a format with another zero point": (
+        change("formats", "c2", "unsigned", to=True),
+        "its zero points are not those of its blobs' formats",
+    ),
+    "a blob of a Task without a format": (change("formats", "c2", drop=True), "c2"),
     "a format with an infinite step": (change("formats", "c2", "value", to=1e300), "does not exist"),
     "a format with an unknown key": (change("formats", "c2", "more", to=1), "'c2'.more: unknown key"),
     "a type that is not there": (
@@ -418,6 +423,23 @@ def test_further_images_of_a_task(refused: Callable[..., ChaiError], name: str, 
         sections["descriptors.0"] = sections["descriptors.0"][:128] + changed + sections["descriptors.0"][256:]
 
     assert words in str(refused(change, name="pieces"))
+
+
+def test_blobs_in_one_another_without_end(file: Path) -> None:
+    """They are refused at once: each of them is looked up through all that it lies in."""
+    most = limits().views
+    reader = Reader(container.read(file))
+    for count in (most, 30_000):
+        reader.header["places"] = {f"b{i}": [f"b{i + 1}", 0] for i in range(count)}
+        shapes = {f"b{i}": (1, 8, 1, 1) for i in range(count + 1)}
+        if count == most:
+            assert len(steps.views(reader, shapes)) == most
+            reader.header["places"][f"b{most}"] = ["b7", 0]
+            with pytest.raises(ParseError, match="is a part of itself"):
+                steps.views(reader, shapes)
+        else:
+            with pytest.raises(ParseError, match=f"lies too deep: 30,000 exceeds the limit views={most}"):
+                steps.views(reader, shapes)
 
 
 def test_two_blobs_at_one_place(tmp_path: Path, refused: Callable[..., ChaiError]) -> None:

@@ -14,8 +14,10 @@ import chai
 from chai import overlay as overlays
 from chai.blob import Shape, View
 from chai.codegen.chain import Chain, chain
-from chai.codegen.dependencies import Finished
+from chai.codegen.dependencies import Budget, Finished, dependencies
+from chai.codegen.memory_map import regions
 from chai.errors import DeviceError
+from chai.limits import limits
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
 from chai.tasks import Task
@@ -210,6 +212,19 @@ def test_more_images_than_the_overlay_runs_are_refused() -> None:
     shapes = dict.fromkeys("ab", (257, 1, 5, 7))
     with pytest.raises(DeviceError, match="257 images: overlay pynq-z2 runs 256 at a time"):
         chain(Z2, [pool("a", "b")], shapes, {}, ["a"], ["b"])
+
+
+def test_work_without_end_is_refused() -> None:
+    """Many Copies into one blob of many images: each read of the blob examines all of their pieces."""
+    shapes: dict[str, Shape] = {"a": (64, 8, 1, 1), **dict.fromkeys(("whole", "b"), (64, 64, 1, 1))}
+    tasks = [Copy(("a",), "whole", ("copy",), 8 * i, None) for i in range(8)] + [pool("whole", "b")] * 3
+    laid = regions(Z2.layout, shapes, {}, [(t.inputs, t.output) for t in tasks], ["a"], ["b"])
+    budget = Budget()
+    dependencies(Z2, tasks, shapes, laid, [], budget)
+    assert budget.spent >= 8 * 64 + 3 * 8 * 64
+    budget.spent = limits().accesses - 1000
+    with pytest.raises(DeviceError, match=r"too many pieces of memory: .* exceeds the limit accesses=5,000,000"):
+        dependencies(Z2, tasks, shapes, laid, [], budget)
 
 
 def test_a_copy_waits_for_nobody_beside_it() -> None:

@@ -15,6 +15,7 @@ import chai
 from chai import overlay
 from chai.blob import Shape
 from chai.codegen.encoding import decode, equal
+from chai.env import env
 from chai.fixed import Requantization
 from chai.offload import schedule
 from chai.offload.merge_parallel import Merged, merge_parallel
@@ -232,3 +233,20 @@ def test_googlenet() -> None:
     assert after < before
     parts = ("3x3_reduce", "relu_3x3_reduce", "5x5_reduce", "relu_5x5_reduce")
     assert merged == [tuple(f"inception_{b}/{part}" for part in parts) for b in ("3b", "4b", "4c", "4d", "4e")]
+
+
+def test_a_slice_of_a_merged_convolution_is_an_output_of_checked_tasks_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = """c1 Convolution data -> c1 : convolution_param { num_output: 24 kernel_size: 1 }
+        c2 Convolution data -> c2 : convolution_param { num_output: 16 kernel_size: 1 }
+        sl Slice c2 -> a b : slice_param { slice_point: 8 }"""
+    data = np.random.default_rng(3).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    wanted = network(tmp_path, lines, device="emulator").forward(data)
+    monkeypatch.setenv("CHAI_CHECK", "1")
+    env.cache_clear()
+    net = network(tmp_path, lines, device="emulator")
+    found = net.forward(data)
+    assert any(isinstance(step, DeviceStep) and step.tasks[0].output == "c1 & c2" for step in net.schedule.steps)
+    assert found.keys() == wanted.keys() == {"c1", "a", "b"}
+    assert all(np.array_equal(found[blob], wanted[blob]) for blob in wanted)
