@@ -82,6 +82,23 @@ def test_memory_has_guards_around_every_buffer() -> None:
             assert memory.broken() is None  # and is restored
 
 
+def test_memory_that_there_is_no_room_for_closes_its_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second time would close a file that was opened since."""
+    closed: list[int] = []
+    monkeypatch.setattr(os, "close", lambda file: closed.append(file))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        Memory(*regions([5]))
+    gc.collect()
+    monkeypatch.undo()
+    assert len(closed) == 1
+    os.close(closed[0])
+
+
 def test_words_for_an_end() -> None:
     assert ending(-signal.SIGSEGV) == "by SIGSEGV" and ending(3) == "with exit code 3"
 
