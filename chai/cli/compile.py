@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..images import files as images
-from ..offload.schedule import DeviceStep
 from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
@@ -65,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
         job.net.plan()
     card = Card(job.net.name, tuple(job.labels), job.preprocess)
     save(job.net, args.output, card)
-    segments = [step for step in job.net.schedule.steps if isinstance(step, DeviceStep)]
+    segments = job.net.schedule.segments
     overlay = job.net.overlay
     assert overlay is not None
     output.result(

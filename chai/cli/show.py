@@ -180,12 +180,11 @@ def _compiled(args: argparse.Namespace) -> View:
 def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
     """Return the View of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
     from ..codegen.chain import chain, footprint
-    from ..offload.schedule import DeviceStep
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
     layers = placed(net)
-    steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
+    steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
     chains = [s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
     memory = footprint(chains)
@@ -229,10 +228,8 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
 
 def _merged(net: Net) -> list[list[str]]:
     """Return groups of layers that run as one Task without being fused; the first of each has the cycles."""
-    from ..offload.schedule import DeviceStep
-
     names = {layer.name for layer in net.offload.graph.layers}
-    tasks = (task for step in net.schedule.steps if isinstance(step, DeviceStep) for task in step.tasks)
+    tasks = (task for segment in net.schedule.segments for task in segment.tasks)
     return [[n for n in task.origin if n in names] for task in tasks if task.output in net.schedule.shapes]
 
 

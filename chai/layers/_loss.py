@@ -27,6 +27,8 @@ class Loss(Layer):
         """Return one scalar. Raises ShapeError unless the first two bottoms have the same number of items."""
         if self.loss.weight_by_label_freqs:
             raise self.wrong("weight_by_label_freqs is not supported", hint="leave it out, or do not feed the labels")
+        if not bottoms[0]:
+            raise self.wrong("its first bottom is a scalar, expected an axis of items")
         if bottoms[0][:1] != bottoms[1][:1]:
             raise self.wrong(f"data {show(bottoms[0])} and labels {show(bottoms[1])} have different numbers of items")
         return ((),) * len(self.tops)

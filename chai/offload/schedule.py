@@ -146,6 +146,11 @@ class Schedule:
         return [step for step in self.steps if isinstance(step, (Pack, Unpack))]
 
     @property
+    def segments(self) -> list[DeviceStep]:
+        """The steps on the overlay, in order."""
+        return [step for step in self.steps if isinstance(step, DeviceStep)]
+
+    @property
     def from_host(self) -> dict[str, Format]:
         """Blobs that the host writes and the device reads, with the format of their codes."""
         return {step.blob: step.format for step in self.steps if isinstance(step, Pack)}

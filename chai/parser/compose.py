@@ -106,27 +106,35 @@ def _shares(layer: str, part: Part, around: tuple[Share, ...]) -> tuple[Share, .
 
 def _message(part: Part, type: Definition | None) -> Message:
     """Return a part as a message whose positions are the line of the call that made it."""
-    given, source = dict(part.fields), _Call(part)
+    given, source, later = dict(part.fields), _Call(part), ""
     try:
         if part.flagged:
-            given = {"user_defined_layer": True, **_arguments(part, type)}
+            fields, later = _arguments(part, type)
+            given = {"user_defined_layer": True, **fields}
         names = [blob.name for blob in part.bottoms], [blob.name for blob in part.tops]
-        source.text = str(layer_message(part.type, part.name, *names, given))
+        source.text = f"{layer_message(part.type, part.name, *names, given)}{later}"
     except ChaiError as error:
         raise source.error(error.message, 0, hint=error.hint, layer=part.name) from error
     return read(parse(source), "LayerParameter", source)
 
 
-def _arguments(part: Part, type: Definition | None) -> Mapping[str, Any]:
-    """Return the fields of a layer of a custom type: named arguments become its xcustom_param."""
+def _arguments(part: Part, type: Definition | None) -> tuple[Mapping[str, Any], str]:
+    """Return the fields of a layer of a custom type, and a prototxt of further ones.
+
+    Named arguments become its xcustom_param; after a vector, which takes all numbers that are left there, fields by name.
+    """
     args = type.options.args if type is not None else {}
     given = {key: value for key, value in part.fields.items() if key not in args}
     if len(given) == len(part.fields):
-        return given
+        return given, ""
     values = resolve(args, (), (), {key: _several(part.fields[key]) for key in args if key in part.fields})
     texts = [value for value in values.values() if isinstance(value, str)]
-    numbers = [float(n) for v in values.values() if not isinstance(v, str) for n in _several(v)]
-    return {**given, "xcustom_param": {**given.get("xcustom_param", {}), "float_args": numbers, "string_args": texts}}
+    numbers = {name: _several(value) for name, value in values.items() if not isinstance(value, str)}
+    vector = next((i for i, name in enumerate(numbers) if hasattr(values[name], "__iter__")), len(numbers))
+    first = [float(n) for several in list(numbers.values())[: vector + 1] for n in several]
+    later = [f"{name}: {str(n).lower()}" for name, several in list(numbers.items())[vector + 1 :] for n in several]
+    fields = {**given, "xcustom_param": {**given.get("xcustom_param", {}), "float_args": first, "string_args": texts}}
+    return fields, f"custom_param {{ {' '.join(later)} }}\n" if later else ""
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -115,7 +115,7 @@ def _found(types: registry.Registry | None, key: str) -> Definition | None:
 def _class(types: registry.Registry, key: str) -> Definition | None:
     """Return the type of a Python layer's class; its module is run if that is new or changed."""
     module, _, name = key.rpartition(".")
-    imported: Any = getattr(types.modules.get(module), name, None)
+    imported: Any = _attributes(types.modules.get(module)).get(name)
     if python.caffe.is_layer(imported):
         return python.caffe.type_of(imported, key)
     for folder in types.folders:
@@ -125,6 +125,11 @@ def _class(types: registry.Registry, key: str) -> Definition | None:
             _load_file(file, into, folder)
             return into.types.get(key) or _absent(file, name, into)
     return None
+
+
+def _attributes(module: object) -> Mapping[str, Any]:
+    """Return what an imported module has, without asking it: it could import more for a name that it has not."""
+    return object.__getattribute__(module, "__dict__") if isinstance(module, ModuleType) else {}
 
 
 def _absent(file: Path, name: str, types: registry.Registry) -> NoReturn:

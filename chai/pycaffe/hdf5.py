@@ -48,13 +48,20 @@ def read(path: str | Path, layers: Iterable[str]) -> dict[str, list[Array]]:
     with opened_file(path) as file:  # a clear error for a file that cannot be read, and no other file for h5py
         try:
             with h5py.File(file, "r") as content:
-                return {name: found for name in layers if (found := _blobs(h5py, content, name, str(path)))}
+                room = limits().weight_bytes  # of all: many names may stand for one data set
+                layers_found: dict[str, list[Array]] = {}
+                for name in layers:
+                    if blobs := _blobs(h5py, content, name, str(path), room):
+                        layers_found[name] = blobs
+                        room -= sum(blob.nbytes for blob in blobs)
+                return layers_found
         except (OSError, RuntimeError, KeyError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise ParseError(f"expected an HDF5 file with Caffe's parameters: {reason}", path=str(path)) from None
 
 
-def _blobs(h5py: Any, file: Any, layer: str, path: str) -> list[Array]:
+def _blobs(h5py: Any, file: Any, layer: str, path: str, room: int) -> list[Array]:
+    """Return the parameters of a layer, of at most ``room`` bytes."""
     group = _inside(h5py, file, "data", *_parts(layer))
     blobs: list[Array] = []
     while group is not None and len(blobs) < MOST:
@@ -66,7 +73,8 @@ def _blobs(h5py: Any, file: Any, layer: str, path: str) -> list[Array]:
             raise ParseError(f"{where}: expected numbers", path=path, layer=layer)
         if values.is_virtual or values.external:
             raise ParseError(f"{where}: its numbers are in another file, which is not opened", path=path, layer=layer)
-        if len(values.shape) > limits().axes or prod(values.shape) * 4 > limits().weight_bytes:
+        room -= prod(values.shape) * 4
+        if len(values.shape) > limits().axes or room < 0:
             raise ParseError(f"{where} of {show(values.shape)} is too large", path=path, layer=layer)
         blobs.append(np.asarray(values[()], np.float32))
     return blobs

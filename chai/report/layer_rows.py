@@ -12,7 +12,6 @@ from ..blob import show
 from ..fixed import Format
 from ..graph import Graph
 from ..offload.formats import from_precision, given, unsigned_blobs
-from ..offload.schedule import DeviceStep
 from ..plugins import CustomLayer
 from ..util import html
 from ..util.table import Table, floored, quantity
@@ -208,8 +207,8 @@ def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
     shapes = offload.plan.device_shapes
-    for step in offload.schedule.steps:
-        for task in step.tasks if isinstance(step, DeviceStep) else ():
+    for segment in offload.schedule.segments:
+        for task in segment.tasks:
             times[task.origin[0]] += task.cycles(offload.overlay, shapes)
             products[task.origin[0]] += task.macs(*(shapes[b] for b in task.inputs))
     return times, products

@@ -160,7 +160,7 @@ class Conv(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
         source, target = view(values, "input"), view(values, "output")
         input, output = memory.find(source), memory.find(target)
-        m, group, window = target.channels, values["group"], window_of(values)
+        m, group, window = target.channels, values["group"], window_of(values, cls.limits(memory.overlay))
         if not group or source.channels % group or m % group:
             raise DeviceError(f"descriptor: group = {group} does not divide {source.channels} and {m} channels")
         shape = m, source.channels // group, *window.kernel

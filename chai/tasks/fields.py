@@ -19,7 +19,7 @@ from .window import Window
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..overlay import Overlay
+    from ..overlay import Limits, Overlay
     from ..overlay.weights import Buffer, Piece, Source
 
     Encoded = tuple[dict[str, int], Sequence[Piece]]  # values of fields, and constants in order
@@ -200,10 +200,16 @@ def window_fields(window: Window) -> dict[str, int]:
     return values
 
 
-def window_of(values: Mapping[str, int]) -> Window:
-    """Return the window that these fields describe. Raises DeviceError for a size below 1."""
+def window_of(values: Mapping[str, int], limits: Limits | None) -> Window:
+    """Return the window that these fields describe, of a kind with these limits.
+
+    Raises DeviceError for a size below 1, or more padding than the overlay's, which would take memory without bound.
+    """
     window = Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
     window_fields(window)
+    most = getattr(limits, "pad_max", 0)
+    if max(window.pad) > most:
+        raise DeviceError(f"descriptor: pad = {max(window.pad)} is more than the overlay's {most}")
     return window
 
 

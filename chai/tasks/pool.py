@@ -59,10 +59,10 @@ class Pool(Task):
         result = np.zeros((n, c, *self.out), np.int64)
         for i in range(self.out[0]):
             top = i * self.window.stride[0] - self.window.pad[0]
-            rows = slice(max(top, 0), min(top + self.window.kernel[0], h))
+            rows = slice(max(top, 0), max(min(top + self.window.kernel[0], h), 0))
             for j in range(self.out[1]):
                 left = j * self.window.stride[1] - self.window.pad[1]
-                part = x[:, :, rows, max(left, 0) : min(left + self.window.kernel[1], w)]
+                part = x[:, :, rows, max(left, 0) : max(min(left + self.window.kernel[1], w), 0)]
                 result[:, :, i, j] = part.max((2, 3), initial=-128) if r is None else (part - self.zero).sum((2, 3))
         return result.astype(np.int8) if r is None else requantize(result, r)
 
@@ -99,11 +99,11 @@ class Pool(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
         source, target = view(values, "input"), view(values, "output")
         inputs, output = (memory.find(source),), memory.find(target)
-        out = target.height, target.width
+        out, window = (target.height, target.width), window_of(values, cls.limits(memory.overlay))
         if not values["average"]:
-            return cls(inputs, output, (), window_of(values), out, None)
+            return cls(inputs, output, (), window, out, None)
         bias, r = from_table(values, memory, out)
-        task = cls(inputs, output, (), window_of(values), out, r, zero_point(values, "input"))
+        task = cls(inputs, output, (), window, out, r, zero_point(values, "input"))
         if not np.array_equal(bias, task._bias((source.height, source.width))):
             raise DeviceError("table: the bias of an average is - zero point * pixels of the window inside the image")
         return task

@@ -631,6 +631,20 @@ def test_descriptors_that_lead_elsewhere() -> None:
         case.decode(pack(Z2.descriptor, {**values, "factor": 1}), constants)
 
 
+@pytest.mark.parametrize(("pad", "refused"), [(10, False), (11, True), (255, True)])
+def test_more_padding_than_the_overlays_is_not_decoded(pad: int, refused: bool) -> None:
+    """A descriptor has room for 255 on each side of one pixel; a border of that width takes 511 x 511."""
+    case = conv(window=Window((2, 1), (1, 2), (pad, 0), (3, 1)))
+    shapes = {blob: (*shape[:2], 2 + 2 * pad, 4) if blob != "in" else shape for blob, shape in case.shapes.items()}
+    case = replace(case, shapes=shapes)
+    descriptor, constants = case.encode()
+    if refused:
+        with pytest.raises(DeviceError, match=f"descriptor: pad = {pad} is more than the overlay's 10"):
+            case.decode(descriptor, constants)
+    else:
+        assert equal(case.decode(descriptor, constants), case.task)
+
+
 GEOMETRY = [f"{blob}_{step}" for blob in ("input", "output") for step in ("pitch", "image")]
 GEOMETRY += ["tile_rows", "tile_columns", "tiles", "stays", "weights_block"]
 

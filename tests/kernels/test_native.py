@@ -239,6 +239,21 @@ def test_pools_sums_and_copies(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kernel", [(2, 2), (2049, 2048)])
+def test_averages_of_a_large_image(variant: str, kernel: tuple[int, int]) -> None:
+    """More than 2^22 pixels: in C if no window has so many, else in numpy."""
+    x = np.full((1, 1, 2049, 2048), 127, np.int8)
+    r = Requantization(np.full((1, 1), 1 << 16), 40, -128, 127)
+    task = Pool(("x",), "y", ("p",), Window(kernel, kernel, (0, 0)), (1, 1), r)
+    with used(variant):
+        made = program([task], {"x": x}, {"y": (1, 1, 1, 1)}, None, ("y",))
+        assert [type(part) is Native for part in made.parts] == [kernel == (2, 2)]
+        found = {"x": x}
+        made.run(found)
+    assert np.array_equal(found["y"], task.define(x))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
     """A concat by address, one branch of which is a Task that C lacks, and a slice of it that is read again."""
     rng = np.random.default_rng(5)

@@ -17,7 +17,7 @@ from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs
 from chai.kernels.native.program import Native
-from chai.kernels.native.table import FIELDS, Operation
+from chai.kernels.native.table import FIELDS, Extent, Kind, Operation
 from chai.overlay.weights import Held, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -117,6 +117,29 @@ def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.Monk
     x = np.zeros((1, 6, 7, 18), np.int8)
     with used(NAMES[0]), pytest.raises(DeviceError, match=r"operation \d+ \((load|border)\) would leave its memory"):
         program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))
+
+
+def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
+    """2^24 outputs of 2^40 weights each: their size would be 0."""
+    native = TABLES[0]
+    kinds = [operation.kind for operation in native._table]
+    operation = Operation.from_buffer_copy(native._table[kinds.index(Kind.CONVOLUTION)])
+    place = {"offset": 0, "image": 0, "row": 0, "pixel": 1 << 24}
+    sizes = {"images": 1, "channels": 1 << 24, "outputs": 1 << 24, "out_height": 1, "out_width": 1}
+    window = {"kernel_h": 1 << 10, "kernel_w": 1 << 6, "pad_h": 0, "pad_w": 0}
+    tables = dict.fromkeys(("weights", "bias", "scale"), 0)
+    for name, value in (sizes | window | tables | {"negative": -1}).items():
+        setattr(operation, name, value)
+    for name, value in place.items():
+        setattr(operation, f"input_{name}", value)
+        setattr(operation, f"output_{name}", value)
+    extents = (Extent * 2)(Extent(1 << 31, 1 << 31), Extent(1 << 31, 0))
+    calls, count = native._library.calls, ctypes.c_int64(1)
+    for variant in LIBRARY.variants:
+        assert calls.chai_check(variant.number, ctypes.byref(operation), count, extents, ctypes.c_int64(2)) == 0
+    operation.kernel_h = operation.kernel_w = operation.channels = 1  # all else is in order
+    for variant in LIBRARY.variants:
+        assert calls.chai_check(variant.number, ctypes.byref(operation), count, extents, ctypes.c_int64(2)) == -1
 
 
 def test_a_blob_of_another_size_is_refused() -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai import layers
 from tests.conftest import examples
+from tests.passes.common import prototxt, source
 
 from .test_refusals import LOSSES, raised_in_layers, refusals_of_layers
 
@@ -233,6 +234,15 @@ def test_refusals_name_the_layer(tmp_path: Path, what: str) -> None:
     with pytest.raises(chai.ModelError, match=expected) as caught:
         layer(type, bottoms, fields, 1, tmp_path)
     assert caught.value.layer == "loss"
+
+
+@pytest.mark.parametrize("type", ["EuclideanLoss", "SigmoidCrossEntropyLoss"])
+def test_a_scalar_has_no_items(type: str, tmp_path: Path) -> None:
+    lines = prototxt(f"r Reduction data -> r\nl {type} r label -> l", (2, 3))
+    (tmp_path / "net.prototxt").write_text(source("label", (1,)) + lines)
+    with pytest.raises(chai.ShapeError, match="its first bottom is a scalar") as caught:
+        chai.Net(tmp_path / "net.prototxt", device="float").forward(data=drawn(2, 3), label=np.float32(1))
+    assert caught.value.layer == "l"
 
 
 FIELDS = {

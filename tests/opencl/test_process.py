@@ -82,6 +82,23 @@ def test_memory_has_guards_around_every_buffer() -> None:
             assert memory.broken() is None  # and is restored
 
 
+def test_memory_that_there_is_no_room_for_closes_its_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second time would close a file that was opened since."""
+    closed: list[int] = []
+    monkeypatch.setattr(os, "close", lambda file: closed.append(file))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        Memory(*regions([5]))
+    gc.collect()
+    monkeypatch.undo()
+    assert len(closed) == 1
+    os.close(closed[0])
+
+
 def test_words_for_an_end() -> None:
     assert ending(-signal.SIGSEGV) == "by SIGSEGV" and ending(3) == "with exit code 3"
 
@@ -213,3 +230,25 @@ def test_without_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
             x = noise(shape)
             assert np.array_equal(net.forward(x)["y"], 2 * x)
         assert not isinstance(net.graph.layer("l").resources.of(runner), Process)
+
+
+@runs
+def test_a_forked_process_has_a_worker_and_memory_of_its_own(tmp_path: Path) -> None:
+    """Two that wrote into one memory took each other's numbers."""
+    write(tmp_path)
+    with network(tmp_path, LAYER, SHAPE) as net:
+        net.forward(X)
+        ours = process(net).pid
+        (frame,) = net.graph.layer("l")._frames.values()  # type: ignore[attr-defined]
+        memory = frame.python._memory
+        before = [buffer.copy() for buffer in memory.buffers]
+        child = os.fork()
+        if not child:
+            try:
+                right = np.array_equal(net.forward(X + 1)["y"], 2 * (X + 1)) and process(net).pid not in (None, ours)
+                os._exit(0 if right else 1)
+            finally:
+                os._exit(2)
+        assert os.waitpid(child, 0)[1] == 0
+        assert all(np.array_equal(a, b) for a, b in zip(memory.buffers, before))
+        assert process(net).pid == ours and np.array_equal(net.forward(X)["y"], 2 * X)

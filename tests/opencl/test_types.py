@@ -114,6 +114,14 @@ def test_a_constant_with_its_value(tmp_path: Path) -> None:
         ('type="int[]" param="size"', FLAG.format("float_args: 1.5"), "argument 'size': expected a whole number"),
         ('type="int" param="size"', FLAG.format("float_args: 1 float_args: 2"), "float_args has 1 values too many"),
         ('type="float" param="w"', 'some_param { w: "x" }', "argument 'w': expected a number, found 'x'"),
+        ('param="mode"', FLAG.format(r'string_args: "1\nint f();"'), "argument 'mode': expected a number or a name"),
+        ('param="mode"', 'some_param { mode: "f(0); g" }', "argument 'mode': expected a number or a name"),
+        ('type="int" param="n" default="MAX"', 'some_param { n: "f(0)" }', "argument 'n': expected a number or a name"),
+        (
+            'type="int[]" param="n" default="A,B"',
+            'some_param { n: "1,*p" }',
+            "argument 'n': expected a number or a name",
+        ),
     ],
 )
 def test_wrong_arguments(define: str, fields: str, reason: str, tmp_path: Path) -> None:

@@ -211,3 +211,17 @@ def test_a_link_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "a" / "twice.cl").symlink_to(tmp_path / "twice.cl")
     with pytest.raises(ParseError, match="is not in the folder"):
         read(path)
+    with pytest.raises(ParseError, match="is not in the folder"):  # a .bin stands for the .cl
+        read(write(tmp_path / "a", XML.replace("twice.cl", "twice.bin"), other=""))
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="no links")
+def test_a_source_by_another_path_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(tmp_path / "a")
+    (layer,) = read(write(tmp_path / "a", XML.replace("twice.cl", f"{tmp_path}/alias/twice.cl")))
+    assert layer.stages[0].texts == (("twice.cl", KERNEL),)
+
+
+def test_a_source_whose_name_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(ParseError, match="is not there"):
+        read(write(tmp_path, XML.replace("twice.cl", "a" * 300 + ".cl")))

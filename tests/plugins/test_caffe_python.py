@@ -356,6 +356,18 @@ def test_pycaffe_takes_classes_of_imported_modules_and_chai_does_when_told(
         caffe.Net(str(path), caffe.TEST)
 
 
+def test_a_name_makes_no_imported_module_run_code(
+    tmp_path: Path, imported: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As modules do that import others for the first use of a name."""
+    asked: list[str] = []
+    monkeypatch.setattr(imported, "__getattr__", asked.append, raising=False)
+    (tmp_path / "net.prototxt").write_text(prototxt(layer("Absent", module="imported_layers"), SHAPE))
+    with pytest.raises(chai.UnknownLayer, match="it is Absent of the Python module 'imported_layers'"):
+        caffe.Net(str(tmp_path / "net.prototxt"), caffe.TEST)
+    assert asked == []
+
+
 # -- threads
 
 

@@ -293,6 +293,31 @@ def test_a_composed_type_may_use_composed_and_custom_types(tmp_path: Path) -> No
     assert net.graph.composed["mine"].parts == tuple(parts(net))
 
 
+@pytest.mark.parametrize("vector", [(), (1.0, 2.0)])
+def test_arguments_after_a_vector_reach_a_custom_part(vector: tuple[float, ...], tmp_path: Path) -> None:
+    """A vector takes all of float_args that are left."""
+    args = {"low": 1.0, "vector": (), "n": 1, "unit": "x", "on": False, "more": ()}
+
+    @chai.custom("given", jit=False, args=args)
+    def function(x: Any, low: float, vector: Array, n: int, unit: str, on: bool, more: Array) -> None:
+        x.top[0][...] = low + vector.sum() + 10 * n + 100 * on + 1000 * (unit == "y") + 1e4 * more.sum()
+
+    @function.shape
+    def _(x: Any) -> Any:
+        return [tuple(x.input_dims[0])]
+
+    @chai.custom.compose("mine")
+    def _(g: Any, x: Any) -> Any:
+        return g.given(x, low=0.5, vector=vector, n=-3, unit="y", on=True, more=(0.25, 2))
+
+    net = untrained(tmp_path, composed("mine"))
+    expected = 0.5 + sum(vector) - 30 + 100 + 1000 + 22500
+    assert (net.forward(drawn(2, 3, 5, 7))["y"] == expected).all()
+    (tmp_path / "parts.prototxt").write_text(prototxt("").removesuffix("\n") + net.graph.composed["mine"].text)
+    again = chai.Net(tmp_path / "parts.prototxt", device="float")
+    assert (again.forward(drawn(2, 3, 5, 7))["y"] == expected).all()
+
+
 def test_parameters_under_the_parts_own_names_come_first(tmp_path: Path, cell: Path) -> None:
     blobs = [drawn(3, 8), drawn(3)]
     stored = [("rnn", "RNNCell", [drawn(3, 8), drawn(3)]), ("rnn/inner_product", "InnerProduct", blobs)]

@@ -11,6 +11,8 @@ import pytest
 
 import chai
 import chai.pycaffe as caffe
+from chai.env import env
+from chai.limits import limits
 
 pytestmark = pytest.mark.extras
 NET = """
@@ -98,6 +100,25 @@ def test_sizes_are_bounded_before_they_are_read(h5py: Any, net: caffe.Net, tmp_p
     with h5py.File(tmp_path / "w.h5", "w") as file:
         file.create_dataset("data/fc/0", shape=(1 << 31,), dtype="f4", chunks=(1 << 20,), compression="gzip")
     with pytest.raises(chai.ParseError, match="layer 'fc', blob 0 of 2147483648 is too large"):
+        net.load_hdf5(tmp_path / "w.h5")
+
+
+def test_the_sum_of_sizes_is_bounded(
+    h5py: Any, net: caffe.Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One data set of a small file under many names."""
+    monkeypatch.setenv("CHAI_LIMITS", "weight_bytes=10000")
+    env.cache_clear()
+    limits.cache_clear()
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file["data/block/conv/0"] = np.ones(2000, np.float32)
+        file["data/fc/0"] = file["data/block/conv/0"]
+    with pytest.raises(chai.ParseError, match="layer 'fc', blob 0 of 2000 is too large"):
+        net.load_hdf5(tmp_path / "w.h5")
+    with h5py.File(tmp_path / "w.h5", "a") as file:
+        del file["data/fc/0"]
+        file["data/block/conv/1"] = file["data/block/conv/0"]
+    with pytest.raises(chai.ParseError, match="layer 'block/conv', blob 1 of 2000 is too large"):
         net.load_hdf5(tmp_path / "w.h5")
 
 

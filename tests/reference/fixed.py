@@ -148,7 +148,7 @@ def pooled(x: Array, kernel: Pair, stride: Pair, pad: Pair, out: Pair, maximum: 
             for h in range(max(top, 0), min(top + kernel[0], height))
             for v in range(max(left, 0), min(left + kernel[1], width))
         ]
-        y[image, c, row, column] = max(inside) if maximum else sum(inside)
+        y[image, c, row, column] = max(inside, default=-128) if maximum else sum(inside)
     return y
 
 

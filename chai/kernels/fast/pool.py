@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ...util.lazy_numpy import np
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from ...tasks.pool import Pool
     from . import Kernel
 
+WINDOW = 1 << 22  # pixels of an average, at most, in C: their sum has 32 bits
+
 
 def kernel(task: Pool) -> Kernel | None:
     """Return the kernel of a MAX; averages run by their definition."""
@@ -21,8 +24,8 @@ def kernel(task: Pool) -> Kernel | None:
 
 
 def form(task: Pool) -> Form | None:
-    """Return a Pool as an operation."""
+    """Return a Pool as an operation; None if the sum of a window could leave 32 bits."""
     r = task.requantization
-    if not fits(r):
+    if not fits(r) or (r is not None and prod(task.window.kernel) > WINDOW):
         return None
     return Form(Kind.MAXIMUM if r is None else Kind.AVERAGE, r, task.window, zeros=(task.zero,))

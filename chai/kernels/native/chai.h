@@ -44,6 +44,7 @@ typedef struct {
 
 enum { AT = 128 };   /* a stored code of 0, as a byte */
 enum { TAPS = 1024 }; /* of a kernel, at most */
+enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
 enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
 

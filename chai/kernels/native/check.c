@@ -58,7 +58,7 @@ static int convolves(const table *t, const variant *v) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group) return 0;
     runs r = runs_of(op);
-    if (r.count > TAPS || op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0;
+    if (r.count > TAPS || r.dwords > DWORDS || op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0;
     if (op->kind == DEPTHWISE && (op->group != op->channels || op->outputs != op->channels)) return 0;
     int64_t columns = op->kind == DEPTHWISE ? op->kernel_w : r.count / op->kernel_h;
     int64_t bytes = op->kind == DEPTHWISE ? op->channels
@@ -111,7 +111,7 @@ static int valid(const table *t, const variant *v) {
     case AVERAGE: {
         area in = {0, op->height - 1, 0, op->width - 1, op->channels};
         if (op->kind == AVERAGE && (!tables(t, op->out_height * op->out_width) || !entries(t, op->bias, 0, 4) ||
-                                    op->height * op->width > 1 << 22))
+                                    least(op->kernel_h, op->height) * least(op->kernel_w, op->width) > 1 << 22))
             return 0;
         return inside(t, output, all, 1) && inside(t, input, in, 0);
     }

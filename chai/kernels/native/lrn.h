@@ -5,6 +5,7 @@
 enum { STRIP = 64 }; /* pixels at a time, so that their channels stay in the nearest cache */
 
 static void lrn(const float *x, float *y, int64_t channels, int64_t pixels, int64_t half, float alpha, float k) {
+    half = least(half, channels - 1);
     for (int64_t first = 0; first < pixels; first += STRIP) {
         int64_t count = least(STRIP, pixels - first);
         for (int64_t c = 0; c < channels; c++) {

@@ -31,7 +31,7 @@ static void maximum_run(const operation *op, uint8_t *const *buffers, int64_t it
             const uint8_t *in = ROW(input, n, i) + right.first * op->input_pixel;
             for (int64_t j = right.first; j < right.end; j++, in += op->input_pixel, first = 0) {
                 if (first)
-                    memcpy(out, in, channels);
+                    memmove(out, in, channels);
                 else
                     for (int64_t c = 0; c < channels; c++) out[c] = out[c] > in[c] ? out[c] : in[c];
             }
@@ -99,7 +99,7 @@ static void copy_run(const operation *op, uint8_t *const *buffers, int64_t item)
     const uint8_t *in = ROW(input, n, y);
     uint8_t *out = (uint8_t *)ROW(output, n, y);
     for (int64_t x = 0; x < op->out_width; x++, in += op->input_pixel, out += op->output_pixel)
-        memcpy(out, in, op->channels);
+        memmove(out, in, op->channels);
 }
 
 static int64_t images(const operation *op) { return op->images; }

@@ -14,14 +14,18 @@ static int saved(unsigned wanted) {
     return (low & wanted) == wanted;
 }
 
+/* x86-64-v3: all that a compiler may use beside the vectors */
 int usable_avx2(void) {
-    unsigned a, b, c, d;
-    return saved(0x06) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
+    unsigned a, b, c, d, one = bit_FMA | bit_MOVBE | bit_F16C, seven = bit_AVX2 | bit_BMI | bit_BMI2, lzcnt = 1 << 5;
+    return saved(0x06) && __get_cpuid(1, &a, &b, &c, &d) && (c & one) == one &&
+           __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & seven) == seven &&
+           __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & lzcnt);
 }
 
 int usable_avx512vnni(void) {
-    unsigned a, b, c, d, set = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-    return saved(0xe6) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & set) == set && (c & bit_AVX512VNNI);
+    unsigned a, b, c, d, set = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
+    return usable_avx2() && saved(0xe6) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & set) == set &&
+           (c & bit_AVX512VNNI);
 }
 #elif defined __linux__ && (defined __aarch64__ || defined __arm__)
 #include <sys/auxv.h>

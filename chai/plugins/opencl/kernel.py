@@ -24,7 +24,7 @@ from .planner import Planner
 from .rendering import TEXT
 from .worker.engine import EngineError
 from .worker.memory import Memory
-from .worker.process import Died, Runner, runner
+from .worker.process import Died, Runner, forgets, runner
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -67,6 +67,11 @@ class Bound:
         self._layer, self._place, self._planner = layer, place, planner
         self._number = next(_numbers)
         self._runner: Runner | None = None
+        forgets(self)
+
+    def forget(self) -> None:
+        """Leave the memory to the process that this one was forked from: both would write into it."""
+        self.__dict__.pop("_memory", None)
 
     def opencl_source(self) -> str:
         """Return what is compiled."""

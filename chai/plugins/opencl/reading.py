@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from os.path import isfile
 from pathlib import Path
 
 from ...errors import ParseError
@@ -179,13 +180,14 @@ def _source(element: Element, files: list[Path]) -> tuple[str, str]:
     name = element.get("filename")
     folder = Path(element.source.path).resolve().parent
     path = folder / name.replace("\\", "/")
+    if path.suffix == ".bin":  # of the compiler for SHAVE processors
+        path = path.with_suffix(".cl")
     if not name or "\0" in name or not path.resolve().is_relative_to(folder):
         raise element.error(
             f"source {name!r} is not in the folder of this file", "filename", "put the .cl beside the XML, or below it"
         )
-    if path.suffix == ".bin":  # of the compiler for SHAVE processors
-        path = path.with_suffix(".cl")
-    if not path.is_file():
+    path = path.resolve()
+    if not isfile(path):  # nor is one of a name that the file system refuses, for which path.is_file() raises
         hint = "a .bin is for SHAVE processors: give the .cl of the same name beside it" if ".bin" in name else None
         raise element.error(f"source {path.name!r} is not there: {path}", "filename", hint)
     try:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TEXT = "<source>"  # the name of a source that is no file
 Sizes = Mapping[str, int]  # B, F, Y and X
+_HARMLESS = re.compile(r"[\w.,+\- ]*", re.ASCII)  # numbers and names: no calls, no statements, no further lines
 
 
 def dims(shape: Shape) -> Sizes:
@@ -84,6 +85,9 @@ def _tensor(tensor: Tensor, sizes: Sizes) -> list[str]:
 
 def _define(define: Define, values: Mapping[str, Any]) -> str:
     value = values[define.param] if define.param else define.default or ""
+    if isinstance(value, str) and value != (define.default or "") and not _HARMLESS.fullmatch(value):
+        # a prototxt is not trusted, and this becomes code
+        raise PluginError(f"argument {define.param!r}: expected a number or a name, found {value!r}")
     return f"#define {define.name} {literal(define, value)}".rstrip()
 
 

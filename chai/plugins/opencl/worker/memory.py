@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import mmap
@@ -41,12 +42,9 @@ class Memory:
 
     def __init__(self, regions: Sequence[Region], size: int) -> None:
         self.file = _unnamed()
-        try:
-            os.posix_fallocate(self.file, 0, size)  # a lack of memory is an error here, not a signal later
-            self.map = mmap(self.file, size)
-        except BaseException:
-            os.close(self.file)
-            raise
+        weakref.finalize(self, os.close, self.file)
+        os.posix_fallocate(self.file, 0, size)  # a lack of memory is an error here, not a signal later
+        self.map = mmap(self.file, size)
         bytes: Array = np.frombuffer(self.map, np.uint8)
         ends = [0, *(r.offset + r.size for r in regions)]
         starts = [*(r.offset for r in regions), size]
@@ -64,9 +62,6 @@ class Memory:
                 near_next = len(guard) - int(changed[0]) < int(changed[0])
                 return min(max(index - 1 + near_next, 0), len(self.buffers) - 1)
         return None
-
-    def __del__(self) -> None:
-        os.close(self.file)
 
 
 def _unnamed() -> int:

@@ -30,6 +30,29 @@ class Died(Exception):
     """The process ended, or was ended because it did not answer; the message says how."""
 
 
+class Inherited(Protocol):
+    """What a process shares with one that was forked from it."""
+
+    def forget(self) -> None:
+        """Let go of what belongs to the process that this one was forked from."""
+
+
+_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
+
+
+def forgets(thing: Inherited) -> None:
+    """Call ``forget`` of a thing in every process that is forked from this one."""
+    _inherited.add(thing)
+
+
+def _forget() -> None:
+    for thing in list(_inherited):
+        thing.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 class Runner(Protocol):
     """Runner of the programs of one network: compiles each before its first run."""
 
@@ -52,6 +75,10 @@ class Here:
     """Runs kernels in this process: for debuggers, and for kernels that are trusted."""
 
     def __init__(self) -> None:
+        forgets(self)
+        self.forget()
+
+    def forget(self) -> None:
         self._lock = threading.RLock()
         self._engine: Engine | None = None
         self._built: set[int] = set()
@@ -77,15 +104,27 @@ class Here:
 class Process:
     """The worker process of one network, started for its first kernel, and again after it died.
 
-    Requests of several threads take turns. It ends with ``close``, with this object, and with this process.
+    Requests of several threads take turns. It ends with ``close``, with this object, and with this process. A forked
+    process starts one of its own.
     """
 
     def __init__(self) -> None:
+        forgets(self)
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.RLock()
         self._child: tuple[subprocess.Popen[bytes], socket.socket] | None = None
         self._finalizer: weakref.finalize[Any, Process] | None = None
         self._built: set[int] = set()
         self._dropped: list[int] = []
+
+    def forget(self) -> None:
+        if self._child is not None:
+            self._child[1].close()
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._begin()
 
     @property
     def pid(self) -> int | None:
