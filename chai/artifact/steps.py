@@ -276,7 +276,7 @@ def _check_segment(
 ) -> None:
     """Check that a segment's Tasks write its layers' tops and read no blob before it is written."""
     tops = {top for layer in step.layers for top in layer.tops}
-    if not tops.issuperset(blob for task in step.tasks for blob in _tops(task.output, schedule)):
+    if not tops.issuperset(blob for output in {task.output for task in step.tasks} for blob in _tops(output, schedule)):
         raise reader.error("header: a segment has a Task of a layer that is not in it")
 
     def with_it(blob: str) -> Collection[str]:
@@ -285,7 +285,8 @@ def _check_segment(
     written = {part for blob in step.inputs for part in with_it(blob)}
     for task in step.tasks:
         _there(reader, task.inputs, written)
-        written.update(with_it(task.output))
+        if task.output not in written:
+            written.update(with_it(task.output))
     _there(reader, [*tops, *step.outputs], written)
 
 
