@@ -31,7 +31,7 @@ class Died(Exception):
 
 
 class Inherited(Protocol):
-    """What a process shares with one that was forked from it."""
+    """An object that a forked process gets from the one it was forked from."""
 
     def forget(self) -> None:
         """Let go of what belongs to the process that this one was forked from."""
