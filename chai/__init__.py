@@ -43,10 +43,10 @@ _HOME = {
     ),
 }
 __all__ = sorted([*_HOME, "__version__"])
-__path__ += [f"{folder}/aliases" for folder in __path__]  # modules that moved: ``import chai.trace``
+__path__ += [f"{folder}/aliases" for folder in __path__]  # modules in folders: ``import chai.trace``, ``chai.cv``
 
 if TYPE_CHECKING:
-    from . import cv as cv
+    from .aliases import cv as cv
     from .errors import (
         ChaiError as ChaiError,
         DeviceError as DeviceError,

@@ -1,1 +1,1 @@
-"""Former names of modules that moved into folders, still importable: `import chai.trace`."""
+"""Names of modules that are in folders: former ones (`import chai.trace`), and OpenCV's `chai.cv`."""

@@ -157,7 +157,7 @@ class _Memory:
     def _pieces(self, begin: int, end: int) -> range:
         """Return the indices of the bytes from ``begin`` to ``end``, cut there."""
         pieces = range(self._cut(begin), self._cut(end))
-        # inserting moves what is behind, some thousand entries in the time of one access
+        # inserting moves the entries after it: some thousand of them take the time of one access
         self.budget.spend(len(pieces) + len(self.begins) // 2000)
         return pieces
 

@@ -104,7 +104,7 @@ def regions(
 
 
 def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> list[str]:
-    """Return blobs that nobody uses but of which parts in use overlap: a Concat of which only slices are read."""
+    """Return blobs that no Task uses but of which parts in use overlap: a Concat of which only slices are read."""
     parts: dict[str, list[tuple[int, int]]] = {}
     for blob in blobs:
         whole, first = outermost(blob, views)

@@ -15,7 +15,7 @@ from ._edit import readers
 def read_through(graph: Graph) -> Graph:
     """Let each InnerProduct over axis 1 read what is before a Flatten or Reshape that keeps images apart.
 
-    A Flatten or Reshape that nobody else reads is dropped; ``folded`` has its blob.
+    A Flatten or Reshape without other readers is dropped; ``folded`` has its blob.
     """
     writers = {top: layer for layer in graph.layers for top in layer.tops}
     found, folded = readers(graph), dict(graph.folded)

@@ -1,5 +1,5 @@
 /* LRN across channels with beta 0.75, on float32 NCHW: every operation and its order are those of chai/layers/lrn.py, so that
-   the codes behind it do not depend on where it ran. */
+   the codes after it do not depend on where it ran. */
 #include <math.h>
 
 enum { STRIP = 64 }; /* pixels at a time, so that their channels stay in the nearest cache */

@@ -63,7 +63,7 @@ class Runner(Protocol):
         """Release a program."""
 
     def close(self) -> None:
-        """Release everything. The next run starts anew."""
+        """Release everything. The next run starts over."""
 
 
 def runner() -> Runner:

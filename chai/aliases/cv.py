@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .plugins.python.opencv import (
+from chai.plugins.python.opencv import (
     dnn_registerLayer as dnn_registerLayer,
     dnn_unregisterLayer as dnn_unregisterLayer,
 )
