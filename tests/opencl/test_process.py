@@ -21,6 +21,7 @@ import chai
 from chai.env import env
 from chai.errors import PluginError
 from chai.limits import limits
+from chai.plugins.opencl.worker import memory as worker_memory
 from chai.plugins.opencl.worker.memory import GUARD, Memory, regions
 from chai.plugins.opencl.worker.process import Process, runner
 from chai.plugins.opencl.worker.processor import SYMPTOM
@@ -84,19 +85,32 @@ def test_memory_has_guards_around_every_buffer() -> None:
 
 def test_memory_that_there_is_no_room_for_closes_its_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second time would close a file that was opened since."""
+    gc.collect()  # what other tests have left may own files
+    opened: list[int] = []
     closed: list[int] = []
-    monkeypatch.setattr(os, "close", lambda file: closed.append(file))
+    close, unnamed_file = os.close, worker_memory._unnamed
+
+    def unnamed() -> int:
+        opened.append(unnamed_file())
+        return opened[-1]
+
+    def count(file: int) -> None:
+        closed.append(file)
+        if closed.count(file) == 1:
+            close(file)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(worker_memory, "_unnamed", unnamed)
+    monkeypatch.setattr(os, "close", count)
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         Memory(*regions([5]))
     gc.collect()
     monkeypatch.undo()
-    assert len(closed) == 1
-    os.close(closed[0])
+    assert len(opened) == 1
+    assert closed.count(opened[0]) == 1
 
 
 def test_words_for_an_end() -> None:
