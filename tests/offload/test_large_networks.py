@@ -13,7 +13,8 @@ from chai.codegen.chain import chain, footprint
 from chai.fixed import Format
 from chai.graph import Graph
 from chai.layers.batch_norm import BatchNorm
-from chai.offload.plan import Plan, plan
+from chai.offload.plan import Plan
+from chai.offload.planning import plan
 from chai.offload.schedule import DeviceStep
 from chai.tasks.target import Target
 
