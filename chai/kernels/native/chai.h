@@ -16,7 +16,8 @@ enum kind {
     BORDER,          /* the border of a blob: pad_h rows and pad_w pixels of the code of 0 on each side */
     LOAD,            /* int8 of any order to codes */
     STORE,           /* codes to int8 of any order */
-    IN_PLACE         /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
+    IN_PLACE,        /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
+    UNFOLD           /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */

@@ -38,6 +38,7 @@ static const kernel kernels[] = {
     [LOAD] = {rows, load_run},
     [STORE] = {rows, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
+    [UNFOLD] = {unfold_items, unfold_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
