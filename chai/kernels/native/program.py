@@ -101,7 +101,7 @@ class Native:
             source.zero = form.zeros[0] if any(form.border) else source.zero
         steps = [*self._steps(tasks)]
         size = self._lay_out(steps)
-        self._count = len(tasks)
+        self.tasks = [task for task, _ in tasks]
         self._table = (Operation * len(steps))(*map(self._operation, steps))
         self._weights = [
             (operation, step.form)
@@ -276,7 +276,7 @@ class Native:
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
         arrays = [arena, memory, *given, *made, *self._files]
-        times = self._library.run(self._table, arrays, self._count)
+        times = self._library.run(self._table, arrays, len(self.tasks))
         for array, result in zip(stores, made):
             if array is not result:
                 array[...] = result
