@@ -82,7 +82,9 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
         o = operation
         taps = int(task.weights.shape[2] * task.weights.shape[3]) if kind in PRODUCTS else 0
         products = o.images * o.out_height * o.out_width * o.outputs * o.channels // o.group * taps
-        sizes = f"{o.channels}x{o.height}x{o.width} -> {o.outputs}x{o.out_height}x{o.out_width}, {o.kernel_h}x{o.kernel_w}"
+        sizes = (
+            f"{o.channels}x{o.height}x{o.width} -> {o.outputs}x{o.out_height}x{o.out_width}, {o.kernel_h}x{o.kernel_w}"
+        )
         yield Row(" & ".join(task.origin), kind, sizes, products, ms * 1000)
 
 
@@ -104,7 +106,13 @@ def main() -> None:
     peak = peaks().get(found[0]._library.name, float("nan"))
     rows = [row for native in found for row in measured(native, args.rounds)]
     shown = [
-        (r.name, r.kind.name.lower(), r.sizes, f"{r.us:.1f}", *(share(r.products, r.us, peak) if r.products else ("", "")))
+        (
+            r.name,
+            r.kind.name.lower(),
+            r.sizes,
+            f"{r.us:.1f}",
+            *(share(r.products, r.us, peak) if r.products else ("", "")),
+        )
         for r in rows
     ]
     print(plain(["layer", "operation", "sizes", "us", "GMAC/s", "% of peak"], shown, "lllrrr"))

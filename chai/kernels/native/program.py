@@ -234,7 +234,7 @@ class Native:
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
             given = bias.astype(np.int32)
-            self._library.calls.chai_pack(
+            operation.narrow = self._library.calls.chai_pack(
                 self._library.number,
                 ctypes.byref(operation),
                 pointer(data),

@@ -27,7 +27,7 @@ FIELDS = (
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
     *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
-    *("low", "high", "zero_in", "zero_second", "zero_out"),
+    *("low", "high", "narrow", "zero_in", "zero_second", "zero_out"),
 )
 
 
