@@ -164,16 +164,10 @@ class Layer:
         return f"no {self.type} unit"
 
     @staticmethod
-    def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
-        """Return why a Task of this kind exceeds the manifest's limits (``NAME_max`` of its section); None if it fits."""
+    def beyond(overlay: Overlay, kind: str, **values: int | bool | str) -> str | None:
+        """Return why the manifest excludes a Task of this kind with these values, see ``Limits.excluded``."""
         limits = tasks.find(kind).limits(overlay)
-        if limits is None:
-            return f"no {kind} unit"
-        for name, value in values.items():
-            most = getattr(limits, f"{name}_max")
-            if value > most:
-                return f"{name} {value} is more than the overlay's {most}"
-        return None
+        return f"no {kind} unit" if limits is None else limits.excluded(kind, **values)
 
     @staticmethod
     def channel_step(overlay: Overlay) -> int:

@@ -65,7 +65,7 @@ class InnerProduct(Layer):
             return f"axis {self.params.axis} of a blob of {len(shape)} axes; the overlay takes axis 1 of 2 or 4"
         _, c, *size = on_device(shape)
         channels = max(c, self.params.num_output)
-        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels)
+        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels, leaky=bool(self.slope))
         weights = self.params.num_output, c, *size
         return reason or beyond_ring(overlay, self._window(shape), weights, 1, on_device(shape))
 
