@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from .errors import UsageError
+from .util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
