@@ -123,6 +123,18 @@ class Simulation:
         """Answer a WritePort; what is written reaches memory with the response, after the latency."""
         self._model("writer", name, least, most, pause)
 
+    def axi_reads(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer an AXI port's reads from memory, and check the master's bursts; an error where no memory is."""
+        self._model("axi_reads", name, least, most, pause)
+
+    def axi_writes(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer an AXI port's writes in the same way; a burst reaches memory at once or with its response."""
+        self._model("axi_writes", name, least, most, pause)
+
+    def bandwidth(self, bytes_per_cycle: float) -> None:
+        """Limit the bytes that all AXI ports together transfer per cycle."""
+        self._library.rtl_bandwidth(self._handle, round(256 * bytes_per_cycle))
+
     def source(self, name: str, pause: int = 0) -> Source:
         """Return the model of a stream that the design takes."""
         return Source(self, self._model("source", name, 0, 0, pause))
@@ -193,6 +205,7 @@ def _loaded(path: Path) -> Any:
         "rtl_set": (None, [handle, number, text, small]),
         "rtl_memory": (None, [handle, wide, bytes_, wide]),
         "rtl_forget_memory": (None, [handle]),
+        "rtl_bandwidth": (None, [handle, small]),
         "rtl_trace": (number, [handle, text]),
         "rtl_model": (number, [handle, text, text, small, small, small]),
         "rtl_feed": (None, [handle, number, text, small]),
