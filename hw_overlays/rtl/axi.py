@@ -108,7 +108,7 @@ class AxiReader(Component):
 
     ``stop``   forget requests, and drop the data that still arrives
     ``idle``   no transaction is open
-    ``error``  1 for one cycle when a beat comes with an error
+    ``error``  the bit of a client is 1 for one cycle when a beat of it comes with an error
 
     Clients must take their data without waiting for one another: a beat that is not taken holds up those of all.
     """
@@ -121,7 +121,7 @@ class AxiReader(Component):
                 "axi": Out(AxiRead(bits)),
                 "stop": In(1),
                 "idle": Out(1),
-                "error": Out(1),
+                "error": Out(clients),
             }
         )
 
@@ -168,7 +168,7 @@ class AxiReader(Component):
             axi.rready.eq(owners.r_rdy & (taken | self.stop)),
             owners.r_en.eq(axi.rvalid & axi.rready & axi.rlast),
             self.idle.eq(~owners.r_rdy & ~axi.arvalid),
-            self.error.eq(axi.rvalid & axi.rready & (axi.rresp != OKAY)),
+            self.error.bit_select(owners.r_data, 1).eq(axi.rvalid & axi.rready & (axi.rresp != OKAY)),
         ]
         return m
 

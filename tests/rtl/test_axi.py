@@ -49,7 +49,7 @@ class Masters(wiring.Component):
             reader.stop.eq(self.stop),
             writer.stop.eq(self.stop),
             self.idle.eq(reader.idle & writer.idle),
-            self.failed.eq(reader.error | writer.error),
+            self.failed.eq(reader.error.any() | writer.error),
         ]
         return m
 
