@@ -90,7 +90,7 @@ def test_a_chain_of_one_task_ends_with_an_interrupt(text: str) -> None:
     expected = bench.blobs[:800].copy()
     bench.start([copy("array", 0, 0x1000, 100)])
     assert bench.status() == ["busy"]
-    bench.accelerator.wait(1000)
+    assert bench.accelerator.wait(1000)
     assert np.array_equal(bench.blobs[0x1000 : 0x1000 + 800], expected)
     assert bench.status() == ["done"]
     assert bench.read("DONE") == 1
@@ -129,7 +129,7 @@ def test_tasks_that_wait_for_each_other(text: str, seed: int) -> None:
         chain.append(copy(engine, source * 512, target * 512, words, tag, (after["array"], after["window"])))
         expected[target * 512 : target * 512 + 8 * words] = expected[source * 512 : source * 512 + 8 * words]
     bench.start(chain, at=64 * chosen.randrange(8))
-    bench.accelerator.wait(200_000)
+    assert bench.accelerator.wait(200_000)
     assert np.array_equal(bench.blobs, expected)
     assert bench.read("DONE") == counts["array"] | counts["window"] << 16
     assert bench.status() == ["done"]
@@ -139,7 +139,7 @@ def test_a_second_chain_counts_from_zero(text: str) -> None:
     bench = Bench(text)
     for _ in range(2):
         bench.start([copy("window", 0, 512, 9), copy("array", 512, 1024, 9, 1, (0, 1)), copy("array", 0, 4096, 3, 2)])
-        bench.accelerator.wait(2000)
+        assert bench.accelerator.wait(2000)
         assert np.array_equal(bench.blobs[1024:1096], bench.blobs[:72])
         assert bench.read("DONE") == 1 << 16 | 2
         bench.write("IRQ", 3)
@@ -148,7 +148,7 @@ def test_a_second_chain_counts_from_zero(text: str) -> None:
 def test_an_empty_chain_is_done_at_once(text: str) -> None:
     bench = Bench(text)
     bench.start([])
-    bench.accelerator.wait(10)
+    assert bench.accelerator.wait(10)
     assert bench.status() == ["done"]
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_run_stops_the_chain_with_its_tag(text: str, words: str, 
     bench = Bench(text, 3, (20, 60), 20)
     good = [copy("array", 0, 512, 30, 0), copy("window", 0, 2048, 30, 1)]
     bench.start([*good, copy("array", 0, 1024, 30, 2, (1, 1), **more), copy("window", 0, 4096, 30, 3, (2, 1))])
-    bench.accelerator.wait(5000)
+    assert bench.accelerator.wait(5000)
     assert bench.status() == ["error"]
     assert bench.read("ERROR") == OVERLAY.registers.errors.index(words) | 2 << 16
     assert bench.read("IRQ") == 2
@@ -180,7 +180,7 @@ def test_what_cannot_be_run_stops_the_chain_with_its_tag(text: str, words: str, 
     assert bench.status() == []
     bench.write("IRQ", 3)
     bench.start(good)
-    bench.accelerator.wait(2000)
+    assert bench.accelerator.wait(2000)
     assert bench.status() == ["done"]
     assert np.array_equal(bench.blobs[512:752], bench.blobs[:240])
 
@@ -193,7 +193,7 @@ def test_bytes_that_no_host_packs(text: str, words: str, byte: int, value: int) 
     wrong = bytearray(copy("array", 0, 512, 30, 0))
     wrong[byte] = value
     bench.start([bytes(wrong)])
-    bench.accelerator.wait(1000)
+    assert bench.accelerator.wait(1000)
     assert bench.read("ERROR") == OVERLAY.registers.errors.index(words)
 
 
@@ -213,13 +213,13 @@ def test_a_reset_stops_a_chain_at_any_time(text: str, cycles: int) -> None:
     bench.simulation.tick(500)
     assert np.array_equal(bench.blobs, before)
     bench.start(chain)
-    bench.accelerator.wait(20_000)
+    assert bench.accelerator.wait(20_000)
     assert bench.read("DONE") == 5 << 16 | 6 or bench.read("DONE") == 6 << 16 | 5
 
 
 def test_dependencies_are_counted_as_stalls(text: str) -> None:
     bench = Bench(text)
     bench.start([copy("window", 0, 512, 60), copy("array", 512, 1024, 60, 1, (0, 1))])
-    bench.accelerator.wait(2000)
+    assert bench.accelerator.wait(2000)
     assert bench.read("STALL_DEPENDENCY") > 40
     assert bench.read("STALL_WEIGHTS") == bench.read("STALL_OUTPUT") == 0

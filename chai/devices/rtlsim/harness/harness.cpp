@@ -132,6 +132,8 @@ int rtl_model(void *handle, const char *kind, const char *name, unsigned least, 
             made.reset(new Source(design, name, manner));
         else if (what == "sink")
             made.reset(new Sink(design, name, manner));
+        else if (what == "monitor")
+            made.reset(new Monitor(design, name));
         else if (what == "histogram")
             made.reset(new Histogram(design, name));
         else
@@ -157,6 +159,12 @@ uint64_t rtl_sunk(void *handle, int model, const uint8_t **bytes, unsigned *each
 
 const uint64_t *rtl_histogram(void *handle, int model) {
     return dynamic_cast<Histogram &>(*static_cast<Simulation *>(handle)->models[model]).cycles;
+}
+
+uint64_t rtl_monitored(void *handle, int model, const uint64_t **rows) {
+    auto &monitor = dynamic_cast<Monitor &>(*static_cast<Simulation *>(handle)->models[model]);
+    *rows = monitor.rows.data();
+    return monitor.rows.size() / Monitor::COLUMNS;
 }
 
 // Run cycles until after one in which the port is not zero (`met`), or any port if it is -1, at most `limit`; return how many.
