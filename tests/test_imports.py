@@ -15,7 +15,7 @@ RANKS = {
     1: ["fixed"],
     2: ["overlay"],
     3: ["tasks"],
-    4: ["kernels", "codegen"],
+    4: ["kernels", "codegen", "vta"],
     5: ["graph", "driver", "hw_overlays"],
     6: ["devices"],
     7: ["layers", "plugins"],
