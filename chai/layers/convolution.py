@@ -25,6 +25,7 @@ class Convolution(WindowLayer):
     """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
 
     can_clamp = True
+    weighted = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)

@@ -40,6 +40,7 @@ class InnerProduct(Layer):
     message = "inner_product_param"
     Params = InnerProductParams
     can_clamp = True
+    weighted = True
     own_format = True
     computes_scores = True
 
@@ -86,9 +87,16 @@ class InnerProduct(Layer):
         h, w = on_device(bottom)[2:]
         return Window((h, w), (1, 1), (0, 0))
 
+    def convolved(self, bottom: Shape) -> tuple[Window, int] | None:
+        alike = len(bottom) in (2, 4) and self.axis(self.params.axis, bottom) == 1
+        return (self._window(bottom), 1) if alike else None
+
     @property
     def weight_rows(self) -> Array:
         return self.blobs[0].T if self.params.transpose else self.blobs[0]
+
+    def with_rows(self, rows: Array) -> list[Array]:
+        return [np.ascontiguousarray(rows.T) if self.params.transpose else rows, *self.blobs[1:]]
 
     @property
     def bias_blob(self) -> int | None:
