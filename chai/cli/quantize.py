@@ -95,7 +95,7 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="LAYER=8|6",
-        help="width of one convolution's weights and input; repeatable",
+        help="width of the weights and the input of one convolution or InnerProduct; repeatable",
     )
     group.add_argument(
         "--chaidnn",

@@ -57,7 +57,7 @@ class Eltwise(Layer):
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:
             return f"a blob of {len(bottoms[0])} axes"
-        return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+        return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Target) -> list[Task]:
         from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks

@@ -149,6 +149,23 @@ class Limits:
     size_max: int
     channel_step: int
 
+    def excluded(self, kind: str, **values: int | bool | str) -> str | None:
+        """Return why they exclude a Task of this kind with these values; None if they do not.
+
+        A number ``size`` is at most ``size_max``, a flag ``leaky`` needs the flag ``leaky``, a word ``method`` is one of
+        ``methods``.
+        """
+        for name, value in values.items():
+            if isinstance(value, str):
+                if value not in getattr(self, f"{name}s"):
+                    return f"the overlay has no {value}"
+            elif isinstance(value, bool):
+                if value and not getattr(self, name):
+                    return f"the overlay has no {name} {kind}"
+            elif value > getattr(self, f"{name}_max"):
+                return f"{name} {value} is more than the overlay's {getattr(self, f'{name}_max')}"
+        return None
+
 
 L = TypeVar("L", bound=Limits)
 
