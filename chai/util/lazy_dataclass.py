@@ -50,7 +50,7 @@ def _made(cls: type, frozen: bool, eq: bool) -> type:
             "__hash__": _Method(cls, "__hash__", _hash) if frozen else None,
         }
     if frozen:
-        methods |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+        methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
     for name in methods.keys() - own:
         setattr(cls, name, methods[name])
     return cls
@@ -111,9 +111,19 @@ def _repr(self: Any) -> str:
     return f"{self.__class__.__qualname__}({values})"
 
 
-def _refuse_assignment(_self: object, name: str, _value: object) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+def _setattr(self: object, name: str, value: object) -> None:
+    if _frozen(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
 
 
-def _refuse_deletion(_self: object, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+def _delattr(self: object, name: str) -> None:
+    if _frozen(self, name):
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+def _frozen(instance: object, name: str) -> bool:
+    """Return whether an attribute is frozen: all but those that a plain class derived from a frozen one adds."""
+    cls: Any = type(instance)
+    return "__dataclass_fields__" in vars(cls) or name in cls.__dataclass_fields__

@@ -94,6 +94,16 @@ def test_errors_are_the_same(frozen: bool) -> None:
         assert error(work, ours) == error(work, own)
 
 
+def test_a_plain_class_adds_attributes_to_a_frozen_one() -> None:
+    for cls in pair(frozen=True):
+        made = type("Plain", (cls,), {})(1)
+        made.more = 2
+        assert made.more == 2 and made == type(made)(1)
+        del made.more
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'a'"):
+            made.a = 3
+
+
 def test_methods_of_the_class_stay() -> None:
     @lazy_dataclass.dataclass(frozen=True)
     class Own:
