@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import threading
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, program, used
+from .common import LIBRARY, NAMES, Calls, program, used
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -104,8 +103,8 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
     for i, content in [(programs.CONSTANTS, native._memory), *enumerate(native._files, len(lent) - len(native._files))]:
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
     buffers = (ctypes.c_void_p * len(lent))(*(memory.ctypes.data + EDGE for memory in lent))
-    ms, at = (ctypes.c_double * 1)(), (ctypes.c_int64 * 2)()
-    assert calls.chai_run(number, operations, count, buffers, ms, at) == 1
+    ms, at = (ctypes.c_double * 1)(), (ctypes.c_int * (2 + len(operations)))()
+    assert calls.chai_run(number, operations, count, buffers, ctypes.c_int64(1), ctypes.c_double(1e9), ms, at) == 1
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()
@@ -128,7 +127,7 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     sizes = {"images": 1, "channels": 1 << 24, "outputs": 1 << 24, "out_height": 1, "out_width": 1}
     window = {"kernel_h": 1 << 10, "kernel_w": 1 << 6, "pad_h": 0, "pad_w": 0}
     tables = dict.fromkeys(("weights", "bias", "scale"), 0)
-    for name, value in (sizes | window | tables | {"negative": -1}).items():
+    for name, value in (sizes | window | tables | {"negative": -1, "after": 0}).items():
         setattr(operation, name, value)
     for name, value in place.items():
         setattr(operation, f"input_{name}", value)
@@ -145,24 +144,6 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
 def test_a_blob_of_another_size_is_refused() -> None:
     with pytest.raises(DeviceError, match=r"blob 'x': expected int8 \(2, 6, 7, 18\), found int8 \(1, 6, 7, 18\)"):
         TABLES[0].run({"x": np.zeros((1, 6, 7, 18), np.int8)})
-
-
-class Calls:
-    """The library's functions; ``after`` is called when a run has returned."""
-
-    def __init__(self, calls: ctypes.CDLL, after: Any) -> None:
-        self._calls, self._after = calls, after
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "chai_run":
-            return getattr(self._calls, name)
-
-        def run(*args: Any) -> int:
-            done: int = self._calls.chai_run(*args)
-            self._after(done)
-            return done
-
-        return run
 
 
 def test_control_c_ends_a_long_segment() -> None:

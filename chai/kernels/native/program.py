@@ -20,7 +20,9 @@ from ...overlay.layout import share
 from ...overlay.weights import Packed
 from ...util.lazy_numpy import np
 from .library import Library, pointer
+from .order import Use, after
 from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides
+from .threads import threads
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
 ALIGNMENT = 64
 FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are not packed
+PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
+SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
 
 class Part(NamedTuple):
@@ -103,6 +107,11 @@ class Native:
         size = self._lay_out(steps)
         self._count = len(tasks)
         self._table = (Operation * len(steps))(*map(self._operation, steps))
+        places = {name: (blob.offset, blob.offset + blob.bytes) for name, blob in self._blobs.items()}
+        for operation, count in zip(self._table, after(map(self._use, steps), places)):
+            operation.after = count
+        macs = sum(task.macs(*(shapes[blob] for blob in task.inputs)) for task, _ in tasks)
+        self._shared = macs >= SHARED
         self._weights = [
             (operation, step.form)
             for operation, step in zip(self._table, steps)
@@ -201,6 +210,20 @@ class Native:
             operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
         return operation
 
+    def _use(self, step: _Step) -> Use:
+        """Return what an operation reads and writes; a border has none of a blob's channels."""
+        what = step.what
+        if isinstance(what, Part):
+            whole, first = self._whole(what.blob)
+            if step.kind == Kind.STORE:
+                return Use((whole,), "", range(0))
+            start = first + what.first
+            return Use((), whole, range(start, start + what.channels * (step.kind == Kind.LOAD)))
+        whole, first = self._whole(what.output)
+        start, outputs = what.channels(self._shapes)
+        reads = tuple(self._whole(blob).base for blob in what.inputs)
+        return Use(reads, whole, range(first + start, first + start + outputs))
+
     def _moving(self, task: int, kind: Kind, part: Part) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
         whole, first = self._whole(part.blob)
@@ -278,9 +301,10 @@ class Native:
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
         arrays = [arena, memory, *given, *made, *self._files]
         buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int64 * 2)()
+        ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int * (2 + len(self._table)))()
         calls, number, count = self._library.calls, self._library.number, ctypes.c_int64(len(self._table))
-        while not calls.chai_run(number, self._table, count, buffers, ms, at):
+        several, pause = ctypes.c_int64(threads() if self._shared else 1), ctypes.c_double(PAUSE)
+        while not calls.chai_run(number, self._table, count, buffers, several, pause, ms, at):
             pass  # between calls, Python handles signals
         for array, result in zip(stores, made):
             if array is not result:
