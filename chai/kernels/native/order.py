@@ -1,4 +1,4 @@
-"""Which operations have to be complete before another one begins, if several threads run a table."""
+"""Find the operations that have to be complete before another one begins, if several threads run a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many threads may run a table."""
+"""Count the threads that may run a table."""
 
 from __future__ import annotations
 
