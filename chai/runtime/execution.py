@@ -255,8 +255,7 @@ class Execution:
     def _pack(self, step: Pack, values: Array) -> Array:
         try:
             codes = pack(values, step.format)
-            zero = int(pack(np.zeros(1, np.float32), step.format)[0])
-            return codes if step.unfold is None else unfolded(codes, step.unfold, zero)
+            return codes if step.unfold is None else unfolded(codes, step.unfold, step.format.zero)
         except ModelError as error:
             writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"

@@ -92,9 +92,11 @@ class Task:
         return 0
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        """Estimate clock cycles of its engine for blobs of these shapes: computing, and moving bytes meanwhile."""
-        bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
-        moving = bytes * overlay.clock_mhz / overlay.memory_mb_per_s
+        """Estimate clock cycles of its engine for blobs of these shapes: computing, and moving bytes meanwhile.
+
+        No other Task uses the memory; ``codegen.cycles`` models two that do.
+        """
+        moving = self.moving_cycles(overlay, shapes)
         computing = self.working_cycles(overlay, shapes)
         busy = computing + moving if self.takes_turns(overlay, shapes) else max(computing, moving)
         return ceil(busy) + overlay.overhead.task_cycles
@@ -103,6 +105,11 @@ class Task:
         """Estimate cycles on the engine without memory traffic: by default at the rate of the window engine."""
         read, written = self.moved(overlay, shapes)
         return max(read / overlay.window.read_bytes, written / overlay.window.write_bytes)
+
+    def moving_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Estimate cycles of the memory at its full rate."""
+        bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
+        return bytes * overlay.clock_mhz / overlay.memory_mb_per_s
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it cannot compute while it fetches."""

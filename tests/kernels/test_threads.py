@@ -18,7 +18,7 @@ from chai.blob import View
 from chai.env import env
 from chai.errors import UsageError
 from chai.fixed import Requantization
-from chai.kernels.native import program as programs, threads
+from chai.kernels.native import library, program as programs, threads
 from chai.kernels.native.order import Use, after
 from chai.kernels.native.program import Native
 from chai.tasks.conv import Conv
@@ -120,7 +120,7 @@ def test_a_run_goes_on_where_it_came_back(monkeypatch: pytest.MonkeyPatch) -> No
     found = []
     with used(NAMES[0]):
         for pause, count in ((1e9, 1), (0.0, 3), (0.0, 1)):
-            monkeypatch.setattr(programs, "PAUSE", pause)
+            monkeypatch.setattr(library, "PAUSE", pause)
             monkeypatch.setattr(programs, "threads", lambda count=count: count)
             blobs, returned = {"x": x}, list[int]()
             made = program(tasks, blobs, shapes, views, ("whole", "y"))
@@ -280,7 +280,7 @@ def test_branches_do_not_wait_for_each_other() -> None:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """An environment without limits, read anew in the test and after it; of six processors."""
-    for name in ("CHAI_THREADS", *(f"{library}_NUM_THREADS" for library in threads.LIBRARIES)):
+    for name in ("CHAI_THREADS", *(f"{name}_NUM_THREADS" for name in threads.LIBRARIES)):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
     monkeypatch.setattr(threads, "GROUP", Path("/nowhere"))

@@ -16,7 +16,8 @@ enum kind {
     BORDER,          /* the border of a blob: pad_h rows and pad_w pixels of the code of 0 on each side */
     LOAD,            /* int8 of any order to codes */
     STORE,           /* codes to int8 of any order */
-    IN_PLACE         /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
+    IN_PLACE,        /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
+    UNFOLD           /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -36,6 +37,7 @@ enum kind {
     F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE: buffer of its weights, channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
+    F(narrow)                                        /* of packed weights: no sum leaves the integers of float32 */ \
     F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */
 
 #define FIELD(name) int64_t name;
@@ -62,7 +64,7 @@ typedef struct {
     int (*usable)(void);
     int lanes;                                                      /* outputs per vector */
     int64_t (*packed)(const operation *);                           /* bytes of packed weights */
-    void (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
+    int (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
     int64_t (*floats_to_codes)(const float *, int64_t, float, int32_t low, int32_t high, int32_t zero, int8_t *);

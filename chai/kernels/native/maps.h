@@ -20,6 +20,12 @@ static inline span clipped(int64_t index, int64_t stride, int64_t pad, int64_t k
     return s;
 }
 
+/* Return which of ``count`` pixels first, first + stride, ... are among those of an image. */
+static inline span reached(int64_t first, int64_t stride, int64_t size, int64_t count) {
+    span s = {first < 0 ? least(ceil_div(-first, stride), count) : 0, first < size ? least(ceil_div(size - first, stride), count) : 0};
+    return s;
+}
+
 static void maximum_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     int64_t n = item / op->out_height, y = item % op->out_height, channels = op->channels;
     uint8_t *out = (uint8_t *)ROW(output, n, y);

@@ -27,7 +27,7 @@ FIELDS = (
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
     *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
-    *("low", "high", "zero_in", "zero_second", "zero_out"),
+    *("low", "high", "narrow", "zero_in", "zero_second", "zero_out"),
 )
 
 
@@ -44,12 +44,16 @@ class Kind(IntEnum):
     LOAD = 8
     STORE = 9
     IN_PLACE = 10
+    UNFOLD = 11
 
 
 class Operation(ctypes.Structure):
     """One row of the table."""
 
     _fields_ = [(name, ctypes.c_int64) for name in FIELDS]
+
+
+Table = ctypes.Array[Operation]
 
 
 class Extent(ctypes.Structure):
@@ -150,3 +154,9 @@ def plain_strides(shape: Shape) -> tuple[int, int, int, int]:
     """Return image, channel, row and pixel of a contiguous int8 array (N, C, H, W)."""
     _, c, h, w = shape
     return c * h * w, h * w, w, 1
+
+
+def sizes(shape: Shape, out: Shape) -> dict[str, int]:
+    """Return the fields of the sizes of input and output, both (N, C, H, W)."""
+    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
+    return dict(zip(names, (*shape, *out[1:])))
