@@ -92,6 +92,8 @@ class Native:
     ) -> None:
         self._library, self._shapes = library, shapes
         self._loads, self._stores = [*loads], [*stores]
+        moved = [(Kind.LOAD, part) for part in loads] + [(Kind.STORE, part) for part in stores]
+        self._numbers = {key: number for number, key in enumerate(moved, HOST)}
         self._views = views
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
@@ -142,6 +144,9 @@ class Native:
         last = {}  # Task that writes a blob last
         for i, (task, _) in enumerate(tasks):
             last[self._whole(task.output).base] = i
+        stored: dict[str, list[Part]] = {}
+        for part in self._stores:
+            stored.setdefault(self._whole(part.blob).base, []).append(part)
         for part in self._loads:
             yield from border(0, self._whole(part.blob).base)
             yield _Step(0, Kind.LOAD, part)
@@ -150,8 +155,7 @@ class Native:
             yield from border(i, whole)
             yield _Step(i, self._kind(task, form), task, form)
             if last[whole] == i:
-                stored = (part for part in self._stores if self._whole(part.blob).base == whole)
-                yield from (_Step(i, Kind.STORE, part) for part in stored)
+                yield from (_Step(i, Kind.STORE, part) for part in stored.get(whole, ()))
 
     def _kind(self, task: Task, form: Form) -> Kind:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
@@ -233,9 +237,7 @@ class Native:
             values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
             values["zero_out"] = self._blobs[whole].zero
         else:
-            parts = self._loads if kind == Kind.LOAD else self._stores
-            number = HOST + parts.index(part) + (0 if kind == Kind.LOAD else len(self._loads))
-            host = Place(number, 0, *plain_strides(shape))
+            host = Place(self._numbers[kind, part], 0, *plain_strides(shape))
             values |= (host if kind == Kind.LOAD else own).fields("input")
             values |= (own if kind == Kind.LOAD else host).fields("output")
         return Operation(**values)
