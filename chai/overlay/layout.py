@@ -106,6 +106,8 @@ def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> d
 
 def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return offsets: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
+    if max((first for first, _ in lives.values()), default=0) <= min((last for _, last in lives.values()), default=0):
+        return dict(zip(order, accumulate((sizes[blob] for blob in order), initial=0)))  # all alive at one moment
     offsets: dict[str, int] = {}
     begun: dict[int, list[str]] = {}  # blobs that have an offset, by the moment of their first use
     alive: dict[int, list[str]] = {}  # and by each moment of their lives
