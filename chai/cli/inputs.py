@@ -14,12 +14,13 @@ from ..images import files as images
 from ..images.preprocess import Preprocess
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from . import options, output, schema_parts
+from . import options, output
 from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..net import Net
+    from . import schema_parts
 
 
 @dataclass(frozen=True)
