@@ -93,6 +93,8 @@ class Task:
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         """Estimate clock cycles of its engine for blobs of these shapes: computing, and moving bytes meanwhile."""
+        if overlay.own is not None:
+            return overlay.own.cycles(overlay, self, shapes)
         bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
         moving = bytes * overlay.clock_mhz / overlay.memory_mb_per_s
         computing = self.working_cycles(overlay, shapes)
