@@ -179,19 +179,19 @@ def _compiled(args: argparse.Namespace) -> View:
 
 def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
     """Return the View of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
-    from ..codegen.chain import chain, footprint
+    from ..codegen.chain import compiled, footprint
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
     layers = placed(net)
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
-    chains = [s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
+    chains = [s.chain or compiled(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
     if net.batch != 1:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
-        alone = sum(chain(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
+        alone = sum(compiled(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
