@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ..plugins import CustomLayer
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
 from .layers import OnDevice
 from .reader import Reader
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, TypedDict
+
+from ..util.lazy_dataclass import dataclass
 
 
 class Failure(TypedDict):

@@ -8,8 +8,7 @@ not. Every key is always present; its value is null if it is unknown or does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..util.lazy_dataclass import dataclass
 from .schema_parts import (
     CheckedLayer,
     CheckedWay,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, on_device
@@ -10,6 +9,7 @@ from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

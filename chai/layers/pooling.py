@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
@@ -12,6 +11,7 @@ from ..graph.params import choice, margin, size
 from ..kernels import pooling
 from ..tasks.tiling import beyond_pool
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._window import sides

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..blob import Shape, on_device
 from ..fixed import Format
@@ -12,6 +12,7 @@ from ..overlay import Overlay
 from ..passes.rewrite import rewrite
 from ..tasks.coarser import Coarser
 from ..tasks.target import Target
+from ..util.lazy_dataclass import dataclass
 from ..util.log import logger
 from .cost import costs
 from .partition import Partition, partition

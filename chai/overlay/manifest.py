@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from ..errors import DeviceError, ParseError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
+from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from .checks import check

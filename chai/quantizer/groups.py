@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..offload.partition import only_scores
 from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 

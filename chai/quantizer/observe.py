@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -11,6 +11,7 @@ from zlib import crc32
 from ..blob import on_device
 from ..errors import ModelError, UsageError
 from ..graph import Graph, Layer
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .ranges import Histogram

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
+
+from ..util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

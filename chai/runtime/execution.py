@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from math import fsum, prod
@@ -21,6 +21,7 @@ from ..kernels.codes import pack, unpack
 from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Unpack
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
 from .dump import dump
@@ -255,8 +256,7 @@ class Execution:
     def _pack(self, step: Pack, values: Array) -> Array:
         try:
             codes = pack(values, step.format)
-            zero = int(pack(np.zeros(1, np.float32), step.format)[0])
-            return codes if step.unfold is None else unfolded(codes, step.unfold, zero)
+            return codes if step.unfold is None else unfolded(codes, step.unfold, step.format.zero)
         except ModelError as error:
             writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"

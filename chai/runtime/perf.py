@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum
@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..graph import Composed
 from ..util import html
 from ..util.files import complete
+from ..util.lazy_dataclass import dataclass
 from ..util.log import logger
 from ..util.table import Table, plain
 from ..util.text import csv_cell, tell, visible

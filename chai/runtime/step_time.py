@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 
 LANES = ("host", "custom", "fpga")  # one row each, in this order; thread ids count from 1
 _LEFT, _WIDTH, _LANE = 60, 700, 22  # pixels: lane names, time axis, height of a lane

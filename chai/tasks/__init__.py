@@ -7,7 +7,7 @@ match its codes bit for bit. Activations are codes (int8) in NCHW; each device d
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
 from math import ceil
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ..overlay.layout import word_bytes
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Self

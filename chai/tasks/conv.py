@@ -7,7 +7,7 @@ of +-largest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from ..fixed import Requantization, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
 from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from . import Task

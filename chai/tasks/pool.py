@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points

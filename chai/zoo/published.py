@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ParseError
+from ..util.lazy_dataclass import dataclass
 
 DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}  # hexadecimal digits
 _KEYS = ("of", "file", "urls", *DIGESTS, "size", "source", "from")

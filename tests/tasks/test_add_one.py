@@ -31,9 +31,8 @@ from chai.util.paths import resource
 MIRROR = dedent('''
     """Mirror: columns in the opposite order."""
 
-    from dataclasses import dataclass
-
     from ..overlay import Limits
+    from ..util.lazy_dataclass import dataclass
     from . import Task
     from .fields import as_it_is, clamp, view
     from .probe import SIZE

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,9 +17,10 @@ from ...blob import View, codes_of, outermost
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...overlay.weights import Packed
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from .library import Library, pointer
-from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides
+from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides, sizes
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -101,7 +101,7 @@ class Native:
             source.zero = form.zeros[0] if any(form.border) else source.zero
         steps = [*self._steps(tasks)]
         size = self._lay_out(steps)
-        self._count = len(tasks)
+        self.tasks = [task for task, _ in tasks]
         self._table = (Operation * len(steps))(*map(self._operation, steps))
         self._weights = [
             (operation, step.form)
@@ -173,7 +173,7 @@ class Native:
         shape, out = self._shapes[what.inputs[0]], self._shapes[what.output]
         whole, first = self._whole(what.output)
         start, outputs = what.channels(self._shapes)
-        values = {**form.fields(), "task": task, **_sizes(shape, (shape[0], outputs, *out[2:]))}
+        values = {**form.fields(), "task": task, **sizes(shape, (shape[0], outputs, *out[2:]))}
         values |= self._blobs[whole].place(first + start).fields("output")
         for name, blob in zip(("input", "second"), what.inputs):
             source, channel = self._whole(blob)
@@ -205,7 +205,7 @@ class Native:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
         whole, first = self._whole(part.blob)
         shape = self._shape(part)
-        values = {**Form(kind).fields(), "task": task, **_sizes(shape, shape)}
+        values = {**Form(kind).fields(), "task": task, **sizes(shape, shape)}
         own = self._blobs[whole].place(first + part.first)
         if kind == Kind.BORDER:
             values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
@@ -234,7 +234,7 @@ class Native:
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
             given = bias.astype(np.int32)
-            self._library.calls.chai_pack(
+            operation.narrow = self._library.calls.chai_pack(
                 self._library.number,
                 ctypes.byref(operation),
                 pointer(data),
@@ -254,8 +254,7 @@ class Native:
 
     def _check(self) -> None:
         """Let the library check the table: every byte that an operation can touch lies in its buffer."""
-        extents, calls, count = self._extents(), self._library.calls, ctypes.c_int64(len(self._table))
-        wrong = calls.chai_check(self._library.number, self._table, count, extents, ctypes.c_int64(len(extents)))
+        wrong = self._library.check(self._table, self._extents())
         if wrong >= 0:
             kind = Kind(self._table[wrong].kind).name.lower()
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
@@ -277,16 +276,12 @@ class Native:
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
         arrays = [arena, memory, *given, *made, *self._files]
-        buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int64 * 2)()
-        calls, number, count = self._library.calls, self._library.number, ctypes.c_int64(len(self._table))
-        while not calls.chai_run(number, self._table, count, buffers, ms, at):
-            pass  # between calls, Python handles signals
+        times = self._library.run(self._table, arrays, len(self.tasks))
         for array, result in zip(stores, made):
             if array is not result:
                 array[...] = result
         self._arenas.append(arena)
-        return list(ms)
+        return times
 
     def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
         codes = codes_of(part.blob, blobs, self._shapes, self._views)
@@ -295,11 +290,6 @@ class Native:
                 f"blob {part.blob!r}: expected int8 {self._shapes[part.blob]}, found {codes.dtype} {codes.shape}"
             )
         return codes[:, part.first : part.first + part.channels]
-
-
-def _sizes(shape: Shape, out: Shape) -> dict[str, int]:
-    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
-    return dict(zip(names, (*shape, *out[1:])))
 
 
 def _aligned(size: int) -> Array:

@@ -27,10 +27,10 @@ EXPORTED int chai_usable(int i) { return variants[i]->usable(); }
 
 EXPORTED int64_t chai_packed(int i, const operation *op) { return variants[i]->packed(op); }
 
-/* Write weights and bias of a convolution into its constants. */
-EXPORTED void chai_pack(int i, const operation *op, const int8_t *weights, int64_t outputs, int64_t inputs, const int32_t *bias,
-                        uint8_t *constants) {
-    variants[i]->pack(op, weights, outputs, inputs, bias, constants);
+/* Write weights and bias of a convolution into its constants; return whether no sum leaves the integers of float32. */
+EXPORTED int chai_pack(int i, const operation *op, const int8_t *weights, int64_t outputs, int64_t inputs, const int32_t *bias,
+                       uint8_t *constants) {
+    return variants[i]->pack(op, weights, outputs, inputs, bias, constants);
 }
 
 EXPORTED int64_t chai_check(int i, const operation *ops, int64_t count, const extent *buffers, int64_t buffer_count) {
