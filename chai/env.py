@@ -18,6 +18,7 @@ class Env:
     cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
     opencl_inprocess: whether OpenCL kernels run in the process of the network.
     kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best.
+    rtl_vcd: file for the waves of a simulated accelerator, or None.
     """
 
     device: str
@@ -30,6 +31,7 @@ class Env:
     pynq_wait: str
     opencl_inprocess: bool
     kernels: str
+    rtl_vcd: Path | None
 
 
 @lru_cache(maxsize=1)
@@ -53,6 +55,7 @@ def env() -> Env:
         pynq_wait=wait,
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
+        rtl_vcd=Path(os.environ["CHAI_RTL_VCD"]) if os.environ.get("CHAI_RTL_VCD") else None,
     )
 
 

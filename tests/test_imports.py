@@ -16,7 +16,7 @@ RANKS = {
     2: ["overlay"],
     3: ["tasks"],
     4: ["kernels", "codegen"],
-    5: ["graph"],
+    5: ["graph", "driver", "hw_overlays"],
     6: ["devices"],
     7: ["layers", "plugins"],
     8: ["parser", "passes"],
@@ -26,7 +26,7 @@ RANKS = {
     12: ["artifact", "report"],
     13: ["net"],
     14: ["evaluate", "quantizer"],
-    15: ["__init__", "__main__", "aliases", "chaidnn", "cli", "hw_overlays", "notebooks", "pycaffe", "xportdnn"],
+    15: ["__init__", "__main__", "aliases", "chaidnn", "cli", "notebooks", "pycaffe", "xportdnn"],
 }
 RANK = {name: rank for rank, names in RANKS.items() for name in names}
 OWNERS = {  # libraries that may be imported in one place only

@@ -97,7 +97,13 @@ def _compiled(text: str, folder: Path, command: Sequence[str], debug: str) -> Pa
 
 def _design(text: str) -> str:
     """Return the source that names the ports of the generated class."""
-    ports = "".join(f'    design->ports.push_back(port_of("{name}", top.{_mangled(name)}));\n' for name in _ports(text))
+    own = {"clk": "clock", "rst": "start"}
+    ports = "".join(
+        f"    design->{own[name]} = &top.{_mangled(name)};\n"
+        if name in own
+        else f'    design->ports.push_back(port_of("{name}", top.{_mangled(name)}));\n'
+        for name in _ports(text)
+    )
     return f"""#include "top.cpp"
 #include "cxxrtl_design.h"
 
@@ -110,10 +116,9 @@ Design *make_design() {{
 
 
 def _ports(text: str) -> list[str]:
-    """Return the ports of the module ``top`` but clock and reset."""
+    """Return the ports of the module ``top``."""
     top = text.split("\nmodule \\top\n", 1)[1].split("\nend\n", 1)[0]
-    names = re.findall(r"^  wire .*(?:input|output) \d+ .*\\(\w+)$", top, re.M)
-    return [name for name in names if name not in ("clk", "rst")]
+    return re.findall(r"^  wire .*(?:input|output) \d+ .*\\(\w+)$", top, re.M)
 
 
 def _mangled(name: str) -> str:

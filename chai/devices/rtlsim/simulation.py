@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
@@ -86,10 +86,15 @@ class Simulation:
 
     def run(self, until: str, limit: int) -> int:
         """Run until after a cycle in which a port is not zero; return the cycles. Raises DeviceError after ``limit``."""
-        cycles, met = self._run(self._port(until)[0], limit)
-        if not met:
+        cycles = self.run_for(until, limit)
+        if not cycles:
             raise DeviceError(f"{until} is 0 after {limit:,} cycles")
         return cycles
+
+    def run_for(self, until: str, limit: int) -> int:
+        """Run as ``run`` does; return 0 after ``limit`` cycles."""
+        cycles, met = self._run(self._port(until)[0], limit)
+        return cycles if met else 0
 
     def _run(self, until: int, limit: int) -> tuple[int, bool]:
         met = ctypes.c_int()
@@ -123,6 +128,18 @@ class Simulation:
         """Answer a WritePort; what is written reaches memory with the response, after the latency."""
         self._model("writer", name, least, most, pause)
 
+    def axi_reads(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer an AXI port's reads from memory, and check the master's bursts; an error where no memory is."""
+        self._model("axi_reads", name, least, most, pause)
+
+    def axi_writes(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer an AXI port's writes in the same way; a burst reaches memory at once or with its response."""
+        self._model("axi_writes", name, least, most, pause)
+
+    def bandwidth(self, bytes_per_cycle: float) -> None:
+        """Limit the bytes that all AXI ports together transfer per cycle."""
+        self._library.rtl_bandwidth(self._handle, round(256 * bytes_per_cycle))
+
     def source(self, name: str, pause: int = 0) -> Source:
         """Return the model of a stream that the design takes."""
         return Source(self, self._model("source", name, 0, 0, pause))
@@ -134,6 +151,10 @@ class Simulation:
     def histogram(self, name: str) -> Histogram:
         """Return the counts of a port's values below 64, from now on."""
         return Histogram(self, self._model("histogram", name, 0, 0, 0))
+
+    def monitor(self, engine: str) -> Monitor:
+        """Return the record of what an engine of the accelerator does, from now on."""
+        return Monitor(self, self._model("monitor", engine, 0, 0, 0))
 
     def _model(self, kind: str, name: str, least: int, most: int, pause: int) -> int:
         number = int(self._library.rtl_model(self._handle, kind.encode(), name.encode(), least, most, pause))
@@ -177,6 +198,36 @@ class Histogram(_Model):
         return int(self._library.rtl_histogram(self._handle, self._number)[value])
 
 
+class Activity(NamedTuple):
+    """What an engine did up to the end of a Task, in cycles since the end of the one before it.
+
+    ``cycle``    in which it ended, since the reset
+    ``idle``     without a Task, or with nothing to wait for
+    ``mac``      computing
+    the others   stalls, by reason
+    """
+
+    cycle: int
+    idle: int
+    weights: int
+    input: int
+    accumulators: int
+    dependency: int
+    output: int
+    unknown: int
+    mac: int
+
+
+class Monitor(_Model):
+    """The Tasks that an engine has finished, in order."""
+
+    def __iter__(self) -> Iterator[Activity]:
+        data = ctypes.POINTER(ctypes.c_uint64)()
+        count = self._library.rtl_monitored(self._handle, self._number, ctypes.byref(data))
+        size = len(Activity._fields)
+        return iter([Activity(*data[i * size : (i + 1) * size]) for i in range(count)])
+
+
 @lru_cache(maxsize=8)
 def _loaded(path: Path) -> Any:
     library = ctypes.CDLL(str(path))
@@ -193,11 +244,13 @@ def _loaded(path: Path) -> Any:
         "rtl_set": (None, [handle, number, text, small]),
         "rtl_memory": (None, [handle, wide, bytes_, wide]),
         "rtl_forget_memory": (None, [handle]),
+        "rtl_bandwidth": (None, [handle, small]),
         "rtl_trace": (number, [handle, text]),
         "rtl_model": (number, [handle, text, text, small, small, small]),
         "rtl_feed": (None, [handle, number, text, small]),
         "rtl_sunk": (wide, [handle, number, bytes_, bytes_]),
         "rtl_histogram": (ctypes.POINTER(wide), [handle, number]),
+        "rtl_monitored": (wide, [handle, number, bytes_]),
         "rtl_run": (wide, [handle, number, wide, ctypes.POINTER(number)]),
     }
     for name, (result, arguments) in signatures.items():

@@ -16,25 +16,18 @@ template <size_t Bits> Port port_of(const char *name, cxxrtl::wire<Bits> &wire) 
 
 template <class Top> struct CxxrtlDesign : Design {
     Top top;
+    cxxrtl::value<1> *clock = nullptr, *start = nullptr;  // nullptr: without registers, a design has neither
     cxxrtl::vcd_writer writer;
     std::ofstream file;
     uint64_t time = 0;
 
-    void settle() override {
-        top.p_clk.template set<bool>(false);
-        top.step();
-        if (file.is_open())
-            sample();
-    }
+    void settle() override { step(false); }
+    void edge() override { step(true); }
 
-    void edge() override {
-        top.p_clk.template set<bool>(true);
-        top.step();
-        if (file.is_open())
-            sample();
+    void reset(bool on) override {
+        if (start)
+            start->template set<bool>(on);
     }
-
-    void reset(bool on) override { top.p_rst.template set<bool>(on); }
 
     void noise(uint64_t seed) override {
         Random random(seed);
@@ -57,7 +50,12 @@ template <class Top> struct CxxrtlDesign : Design {
     }
 
   private:
-    void sample() {
+    void step(bool high) {
+        if (clock)
+            clock->template set<bool>(high);
+        top.step();
+        if (!file.is_open())
+            return;
         writer.sample(5 * time++);
         file << writer.buffer;
         writer.buffer.clear();

@@ -1,11 +1,12 @@
 // The C interface of a simulation, which Python calls through ctypes: one design, its memory and its models.
-#include "models.h"
+#include "axi.h"
 
 namespace {
 
 struct Simulation {
     std::unique_ptr<Design> design{make_design()};
     Memory memory;
+    Bandwidth bandwidth;
     std::vector<std::unique_ptr<Model>> models;
     Random random;
     uint64_t now = 0;
@@ -29,8 +30,8 @@ struct Simulation {
     }
 
     void begin() {
-        for (auto &model : models)
-            model->drive(random, now);
+        for (size_t i = 0; i < models.size(); i++)  // none is always the first to take bandwidth
+            models[(i + now) % models.size()]->drive(random, now);
         design->settle();
     }
 
@@ -103,6 +104,9 @@ void rtl_memory(void *handle, uint64_t begin, uint8_t *bytes, uint64_t size) {
 
 void rtl_forget_memory(void *handle) { static_cast<Simulation *>(handle)->memory.regions.clear(); }
 
+// Bytes that all AXI ports share in a cycle, in 1/256; 0: no limit.
+void rtl_bandwidth(void *handle, unsigned each) { static_cast<Simulation *>(handle)->bandwidth.each = each; }
+
 int rtl_trace(void *handle, const char *path) {
     auto *simulation = static_cast<Simulation *>(handle);
     return guarded(simulation, -1, [&] { return simulation->design->trace(path), 0; });
@@ -120,10 +124,16 @@ int rtl_model(void *handle, const char *kind, const char *name, unsigned least, 
             made.reset(new Reader(design, simulation->memory, name, manner));
         else if (what == "writer")
             made.reset(new Writer(design, simulation->memory, name, manner));
+        else if (what == "axi_reads")
+            made.reset(new AxiReads(design, simulation->memory, simulation->bandwidth, name, manner));
+        else if (what == "axi_writes")
+            made.reset(new AxiWrites(design, simulation->memory, simulation->bandwidth, name, manner));
         else if (what == "source")
             made.reset(new Source(design, name, manner));
         else if (what == "sink")
             made.reset(new Sink(design, name, manner));
+        else if (what == "monitor")
+            made.reset(new Monitor(design, name));
         else if (what == "histogram")
             made.reset(new Histogram(design, name));
         else
@@ -149,6 +159,12 @@ uint64_t rtl_sunk(void *handle, int model, const uint8_t **bytes, unsigned *each
 
 const uint64_t *rtl_histogram(void *handle, int model) {
     return dynamic_cast<Histogram &>(*static_cast<Simulation *>(handle)->models[model]).cycles;
+}
+
+uint64_t rtl_monitored(void *handle, int model, const uint64_t **rows) {
+    auto &monitor = dynamic_cast<Monitor &>(*static_cast<Simulation *>(handle)->models[model]);
+    *rows = monitor.rows.data();
+    return monitor.rows.size() / Monitor::COLUMNS;
 }
 
 // Run cycles until after one in which the port is not zero (`met`), or any port if it is -1, at most `limit`; return how many.

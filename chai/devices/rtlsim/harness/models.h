@@ -216,3 +216,27 @@ struct Histogram : Model {
     void drive(Random &, uint64_t) override {}
     void sample(Random &, uint64_t) override { cycles[port.get() & 63]++; }
 };
+
+// What an engine did between the ends of its Tasks: for each, the cycle, then the cycles with each value of `stall` (0 to
+// 6) in which it did not compute, then those in which it did.
+struct Monitor : Model {
+    enum { COLUMNS = 9 };
+    Port finished, mac, stall;
+    uint64_t row[COLUMNS] = {};
+    std::vector<uint64_t> rows;
+
+    Monitor(const Design &design, const std::string &engine)
+        : finished(design.port(engine + "_finished")), mac(design.port(engine + "_mac")),
+          stall(design.port(engine + "_stall")) {}
+
+    void drive(Random &, uint64_t) override {}
+
+    void sample(Random &, uint64_t now) override {
+        row[mac.get() ? COLUMNS - 1 : 1 + stall.get() % 7]++;
+        if (!finished.get())
+            return;
+        row[0] = now;
+        rows.insert(rows.end(), row, row + COLUMNS);
+        std::memset(row, 0, sizeof row);
+    }
+};
