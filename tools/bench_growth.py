@@ -13,6 +13,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -47,23 +48,28 @@ def residual(blocks: int) -> str:
     return w.text()
 
 
+def first(path: Path, device: str, x: np.ndarray) -> None:
+    """Load a network and run it once."""
+    chai.Net(path, device=device).forward(x)
+
+
 def actions(path: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield what is done with a network: names, and functions that may be called repeatedly."""
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     compiled = path.with_suffix(".chai")
     for device in ("float", "emulator"):
-        yield f"load, {device}", lambda device=device: chai.Net(path, device=device)
+        yield f"load, {device}", partial(chai.Net, path, device=device)
         net = chai.Net(path, device=device)
-        yield f"first pass, {device}", lambda device=device: chai.Net(path, device=device).forward(x)
+        yield f"first pass, {device}", partial(first, path, device, x)
         net.forward(x)
-        yield f"forward, {device}", lambda net=net: net.forward(x)
+        yield f"forward, {device}", partial(net.forward, x)
         every = chai.Net(path, device=device, keep="all")
         every.forward(x)
-        yield f'forward, {device}, keep="all"', lambda every=every: every.forward(x)
-    yield "compile", lambda: save(net, compiled)
-    yield "load, .chai", lambda: chai.Net(compiled)
-    yield "show", lambda: command(["show", str(path)])
-    yield "show, .chai", lambda: command(["show", str(compiled)])
+        yield f'forward, {device}, keep="all"', partial(every.forward, x)
+    yield "compile", partial(save, net, compiled)
+    yield "load, .chai", partial(chai.Net, compiled)
+    yield "show", partial(command, ["show", str(path)])
+    yield "show, .chai", partial(command, ["show", str(compiled)])
 
 
 def main() -> None:
