@@ -60,7 +60,7 @@ class Net(Shared):
     ``start_layer``, ``end_layer``   run only the part of the network between them, both included
     ``calibrate``   inputs to measure the formats of a network without precision_param, an array or {blob: array};
                     default: the first batch
-    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
+    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed" (default: 8, the overlay's first scheme)
     ``custom``      custom layers for this network only: a file or folder (its code is run), a module, a class, a
                     function, {type: function}, or a list of these
     ``autotune``    use the fastest implementation of each custom layer on this machine, measured once
@@ -107,7 +107,7 @@ class Net(Shared):
         end_layer: str = "",
         calibrate: Any = None,
         bits: int = 8,
-        scheme: str = "Xilinx",
+        scheme: str | None = None,
         autotune: bool = False,
         strict: bool = False,
         jit: bool = True,
@@ -119,7 +119,7 @@ class Net(Shared):
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
-        if bits not in (8, 6) or scheme not in SCHEMES:
+        if bits not in (8, 6) or scheme not in (None, *SCHEMES):
             raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
@@ -140,8 +140,9 @@ class Net(Shared):
                 graph = cut_sized(graph, start_layer, end_layer, shapes or {})
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
+            form = SCHEMES[0] if target is None else target.scheme(scheme)
             chosen = dict(engine or {})
-            self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, scheme, self._partial)
+            self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, form, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit

@@ -68,6 +68,17 @@ class Chain:
         fixed = round_up(max(head_bytes(self.overlay, len(self.tasks)), end), self.overlay.layout.alignment)
         return {FIXED: fixed, **self.regions.sizes}
 
+    def listing(self) -> Iterator[str]:
+        """Yield the descriptors as text: tag, Task, and the values of fields that are not 0."""
+        for tag, (task, descriptor) in enumerate(zip(self.tasks, self.descriptors)):
+            values = unpack(self.overlay.descriptor, descriptor)
+            shown = " ".join(
+                f"{name} {value:#x}" if value > 1 << REGION else f"{name} {value}"
+                for name, value in values.items()
+                if value
+            )
+            yield f"{tag:5} {'+'.join(task.origin) or task.output} ({task.kind}): {shown}"
+
     @property
     def written(self) -> list[int]:
         """Return the regions that the host writes before a run."""
@@ -136,11 +147,7 @@ def chain(
     Raises DeviceError for a Task that the overlay's descriptors cannot express.
     """
 
-    if overlay.own is not None:
-        raise DeviceError(
-            f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint="chai run with --device vtasim or emulator; boards and compiled networks of it are not supported yet",
-        )
+    check_descriptors(overlay)
 
     def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
         work = arranged(tasks, pieces)
@@ -157,6 +164,15 @@ def chain(
     best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
+
+
+def check_descriptors(overlay: Overlay) -> None:
+    """Raise DeviceError for an overlay that takes no descriptors: only its own architecture can compile for it."""
+    if overlay.own is not None:
+        raise DeviceError(
+            f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
+            hint=f"chai run with --device {overlay.architecture}sim or emulator; boards and .chai files are not supported yet",
+        )
 
 
 def compiled(

@@ -6,7 +6,7 @@ How to add one: a folder ``chai/NAME`` whose ``architecture.py`` has the functio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -25,6 +25,9 @@ class Sized(Protocol):
     @property
     def regions(self) -> Any: ...
 
+    def listing(self) -> Iterable[str]:
+        """Return what the accelerator fetches as lines of text."""
+
 
 class Architecture(Protocol):
     """The module ``chai/NAME/architecture.py``; an overlay is given to each function."""
@@ -37,6 +40,9 @@ class Architecture(Protocol):
 
     def cycles(self, overlay: Any, task: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
         """Estimate the clock cycles of a Task."""
+
+    def speed(self, overlay: Any, segments: Any) -> str:
+        """Return the modelled time of a pass as text."""
 
     def segment(
         self,

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import DeviceError, ParseError
+from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
 from ..util.lazy_dataclass import dataclass
@@ -346,6 +346,15 @@ class Overlay:
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds of Task it runs."""
         return tuple(section.kind for section in self.tasks)
+
+    def scheme(self, asked: str | None) -> str:
+        """Return the scheme for formats: the one asked for, else the overlay's first. Raises UsageError if it lacks it."""
+        if asked is not None and asked not in self.schemes:
+            raise UsageError(
+                f"scheme {asked}: overlay {self.name} has {', '.join(self.schemes)}, since nothing multiplies its sums",
+                hint=f"--scheme {self.schemes[0]}, or leave it out",
+            )
+        return asked or self.schemes[0]
 
     def limits(self, kind: str, cls: type[L]) -> L | None:
         """Return the limits of a kind of Task as an instance of ``cls``; None if the overlay lacks it."""

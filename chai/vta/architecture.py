@@ -99,6 +99,15 @@ def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
     return estimate(task, shapes, overlay.machine.rates, overlay.layout)
 
 
+def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
+    """Return the modelled time of a pass as text. Layers on the host are not in it: nobody has measured them."""
+    every = [made.times for made in segments]
+    total, gemm = (sum(getattr(each, name) for each in every) for name in ("total", "gemm"))
+    share = f"GEMM {100 * gemm / total:.0f} % of it" if total else "nothing runs there"
+    clock = f"modelled at {overlay.clock_mhz:g} MHz ({overlay.name})"
+    return f"{total / overlay.clock_mhz / 1000:.2f} ms a pass on VTA alone, {share}, {clock}; the host's layers are not measured"
+
+
 def segment(
     overlay: Overlay,
     tasks: Sequence[Task],

@@ -165,6 +165,8 @@ WAIT = Load(Memory.INP, 0, 0)._replace(tokens=NOTHING.tokens._replace(pop_next=1
 
 def finished(program: Sequence[Instruction]) -> list[Instruction]:
     """Return the Tasks' instructions with an end: the last WAIT of LOAD is answered, and FINISH comes last."""
+    if not program:
+        return [Finish()]
     answered = _with(program[-1], push_next=1)
     return [*program[:-1], answered, _with(NOTHING, pop_prev=1), Finish()]
 

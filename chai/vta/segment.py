@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, INPUT, REGION, Regions, regions, split
+from ..codegen.memory_map import FIXED, INPUT, REGION, REGIONS, Regions, regions, split
 from ..errors import DeviceError
 from ..fixed import Requantization
 from ..overlay.layout import fetch, store
@@ -27,7 +28,7 @@ from .checks import Area, Checked, Machine, checked
 from .conv import Convolution, Plane
 from .cycles import Times, times
 from .emit import Constants, Group, MicroOps, finished, task
-from .isa import BLOCK, BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, encode
+from .isa import BLOCK, BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, encode, listing
 from .pool import Maximum
 from .requantize import Shift, shift_of
 from .sums import Sum
@@ -118,6 +119,19 @@ class Segment:
         """Return the clock cycles of a run in the cycle model."""
         return self.times.total
 
+    def listing(self) -> Iterator[str]:
+        """Yield the instructions as text, those of each Task after its name."""
+        offsets = dict.fromkeys(self.sizes, 0)
+        wheres = (f" in {REGIONS[_region(i)]}" if _region(i) else "" for i in self.program)
+        lines = map("".join, zip(listing(relocated(self.program, offsets)), wheres))
+        begin = 0
+        for each, end in zip(self.tasks, self.ends):
+            yield f"{'+'.join(each.origin) or each.output} ({each.kind}): {end - begin} instructions"
+            yield from islice(lines, end - begin)
+            begin = end
+        yield "end"
+        yield from lines
+
     def fill(self, base: Mapping[int, int], out: Array) -> None:
         """Write constants and instructions, relocated to regions at these base addresses, into FIXED (uint8)."""
         for at, data in self.constants:
@@ -145,6 +159,14 @@ class Segment:
         region, offset = split(self.regions.blobs[blob].offset)
         whole, first = self.regions.whole(blob)
         return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
+
+
+def _region(instruction: Instruction) -> int:
+    """Return the region that an instruction with relative addresses moves entries of; 0 if none."""
+    if not isinstance(instruction, (Load, Store)) or not instruction.columns:
+        return 0
+    memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT
+    return split(instruction.dram * ENTRY_BYTES[memory])[0]
 
 
 def relocated(program: Sequence[Instruction], base: Mapping[int, int]) -> Iterator[Instruction]:

@@ -11,7 +11,8 @@ import pytest
 import chai
 from chai import devices
 from chai.codegen.memory_map import FIXED
-from chai.errors import DeviceError
+from chai.errors import DeviceError, UsageError
+from chai.evaluate import selftest
 from chai.fixed import Requantization
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
@@ -189,3 +190,19 @@ def test_a_board_and_a_compiled_file_are_refused() -> None:
 
     with pytest.raises(DeviceError, match="vta-z7020 takes no descriptors"):
         chain(VTA, [], {}, {}, [], [])
+
+
+def test_the_device_passes_its_own_test() -> None:
+    results = [*selftest.run(devices.open("vtasim"), VTA)]
+    assert [result.name for result in results if not result.ok] == []
+    assert {"conv depthwise, 8 bit DynamicFixed", "pool MAX, 6 bit DynamicFixed"} <= {r.name for r in results}
+
+
+def test_the_scheme_is_that_of_the_overlay() -> None:
+    image = np.zeros((1, 1, 8, 8), np.float32)
+    net = chai.Net(*DIGITS, device="null", overlay="vta-z7020", calibrate=image)
+    assert {(f.scheme, f.unsigned) for f in net.offload.plan.formats.values()} == {("DynamicFixed", False)}
+    with pytest.raises(UsageError, match="scheme Xilinx: overlay vta-z7020 has DynamicFixed, since nothing multiplies"):
+        chai.Net(*DIGITS, device="null", overlay="vta-z7020", scheme="Xilinx")
+    other = chai.Net(*DIGITS, device="null", overlay="pynq-z2", calibrate=image)
+    assert {f.scheme for f in other.offload.plan.formats.values()} == {"Xilinx"}
