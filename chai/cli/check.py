@@ -253,7 +253,7 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
         return "a wider format in its precision_param" if own else "formats from more images, --calibration DIR"
     if not own and args.bits < 8:
         return "--bits 8"
-    if not own and args.scheme != "Xilinx":
+    if not own and args.scheme == "DynamicFixed":
         return "--scheme Xilinx, whose steps fit closer"
     if layer.engine == "fpga":
         return f"--engine {layer.name}=host"

@@ -225,7 +225,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
         calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
     elif not compiled and not given(prepared.net.graph):
         calibration = todo[: args.batch]
-        kind = f"{args.bits}-bit {args.scheme} formats from the largest values of the first {len(calibration)} images"
+        kind = f"{args.bits}-bit {options.scheme(args)} formats from the largest values of the first {len(calibration)} images"
         output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
     network = _anywhere(args.net), _anywhere(args.weights)
     reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network

@@ -89,7 +89,7 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
     )
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help=options.SCHEME)
+    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), help=options.SCHEME)
     group.add_argument(
         "--layer-bits",
         action="append",
@@ -159,7 +159,7 @@ def execute(args: argparse.Namespace) -> int:
         args.output,
         bits=args.widths,
         budget=BUDGET if args.budget is None else args.budget,
-        scheme=args.scheme,
+        scheme=options.scheme(args),
         effort=args.effort,
         wider=wider,
         limit=args.limit,

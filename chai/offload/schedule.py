@@ -192,8 +192,11 @@ def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple
 
 
 def _lowered(layer: Layer, target: Target) -> list[Task] | str:
+    own = target.overlay.own
     try:
-        return layer.lower(target)
+        tasks = layer.lower(target)
+        refused = (own.refusal(target.overlay, task, target.shapes) for task in tasks) if own else ()
+        return next(filter(None, refused), tasks)
     except Unsupported as reason:
         return str(reason)
     except ModelError as error:

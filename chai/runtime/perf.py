@@ -85,7 +85,7 @@ class PerfInfo:
     network's composed layers, which have no step of their own: their parts have.
     """
 
-    steps: tuple[StepTime, ...] = ()
+    steps: Sequence[StepTime] = ()
     wall_ms: float = 0.0
     batch: int = 1
     peak_bytes: int = field(default=0)  # activations alive at once
@@ -256,7 +256,7 @@ class PerfInfo:
             custom.append(
                 {"name": e.name, "unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack, "parts": parts}
             )
-        fields = asdict(replace(self, passes=(), composed={}))
+        fields = asdict(replace(self, steps=tuple(self.steps), passes=(), composed={}))
         del fields["composed"]
         return {
             **fields,

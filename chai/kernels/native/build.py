@@ -20,6 +20,7 @@ FLAGS = [
     "-std=gnu11",
     "-O3",
     "-fPIC",
+    "-pthread",
     "-fvisibility=hidden",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -40,7 +41,7 @@ ZIG = {  # of each machine: the system that its library runs on, at least, and w
     "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
     "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
 }
-COMMON = ("check", "processor", "run")  # compiled once
+COMMON = ("check", "processor", "pool", "run")  # compiled once
 
 
 class Failed(Exception):
