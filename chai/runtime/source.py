@@ -130,7 +130,7 @@ class PrototxtSource:
         self.weights = Weights(weights) if weights is not None else None
         self.device, self.overlay = device, overlay
         self.formats: Mapping[str, Format] | None = None
-        self._chosen, self._bits, self._scheme, self._partial = chosen, bits, scheme, partial
+        self._chosen, self._bits, self._scheme, self._partial = dict(chosen), bits, scheme, partial
         self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
