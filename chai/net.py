@@ -10,14 +10,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from . import devices
+from . import artifact, devices, runtime
 from .blob import Shape, show
 from .env import env
 from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
-from .parser.caffemodel import Weights
 from .passes.cut import cut_sized
 from .plugins import CustomLayer
 from .plugins.loading import registry_of
@@ -29,7 +28,6 @@ from .runtime.feeds import alike, feeds_of, input_of
 from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
-from .runtime.source import PrototxtSource, Source
 from .util import html
 from .util.suggest import did_you_mean
 from .util.text import visible
@@ -43,8 +41,10 @@ if TYPE_CHECKING:
     from .offload.partition import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
+    from .parser.caffemodel import Weights
     from .plugins.loading import Sources
     from .runtime.execution import Execution
+    from .runtime.source import Source
     from .zoo.card import Card
 
 
@@ -124,8 +124,6 @@ class Net(Shared):
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
-            from .artifact.source import CompiledSource  # not needed for a prototxt
-
             settled = {"phase": phase, "level": level, "stages": (*stages,), "start_layer": start_layer}
             settled |= {"end_layer": end_layer, "bits": bits, "scheme": scheme}
             changed = [name for name, value in settled.items() if value != known[name]]
@@ -134,7 +132,7 @@ class Net(Shared):
                     f"{prototxt} is compiled: {changed[0] if changed else 'a caffemodel'} cannot be given any more",
                     hint="give it to chai compile, or load the prototxt",
                 )
-            self._source = CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
+            self._source = artifact.CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
         else:
             path, weights = locate(prototxt, caffemodel)
             graph = read_graph(path, custom, phase, level, stages, strict)
@@ -143,7 +141,8 @@ class Net(Shared):
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
             form = SCHEMES[0] if target is None else target.scheme(scheme)
-            self._source = PrototxtSource(graph, weights, on, target, dict(engine or {}), bits, form, self._partial)
+            chosen = dict(engine or {})
+            self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, form, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit

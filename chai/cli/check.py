@@ -21,13 +21,14 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import check_custom, inputs, options, output, schema_parts, schemas, worst
+from . import check_custom, inputs, options, output, schemas, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..blob import Array
+    from . import schema_parts
 
 EPILOG = """examples:
   chai check digits -i photos/

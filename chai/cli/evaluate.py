@@ -28,7 +28,7 @@ from ..images import files as images
 from ..offload.formats import given
 from ..util.data.journal import Journal
 from ..zoo.locate import is_compiled, locate
-from . import inputs, options, output, schema_parts, schemas
+from . import inputs, options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..evaluate.truth import Truth
     from ..evaluate.workers.dispatch import Crew
     from ..evaluate.workers.job import Job, Place
+    from . import schema_parts
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")

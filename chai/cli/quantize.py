@@ -22,11 +22,12 @@ from ..util.files import complete
 from ..util.text import visible
 from ..zoo import card as cards
 from ..zoo.locate import locate
-from . import inputs, options, output, schema_parts, schemas, worst
+from . import inputs, options, output, schemas, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from . import schema_parts
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
@@ -94,7 +95,7 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="LAYER=8|6",
-        help="width of one convolution's weights and input; repeatable",
+        help="width of the weights and the input of one convolution or InnerProduct; repeatable",
     )
     group.add_argument(
         "--chaidnn",

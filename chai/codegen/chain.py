@@ -6,7 +6,7 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +14,7 @@ from ..errors import DeviceError
 from ..overlay.layout import fetch, store
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant, put, size_of
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .arrange import Piece, arranged, arrangements

@@ -8,13 +8,13 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
 from ..errors import DeviceError
 from ..overlay.layout import Placed, blob_bytes, share
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Shape

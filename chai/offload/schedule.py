@@ -7,7 +7,7 @@ side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..blob import View
@@ -15,6 +15,7 @@ from ..errors import ModelError
 from ..fixed import Format
 from ..tasks.target import Target, Unsupported
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
 from ..util.text import visible
 from .merge_parallel import merge_parallel

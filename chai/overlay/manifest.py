@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
+from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from .architecture import ARRAY, Architecture, named
@@ -149,6 +150,23 @@ class Limits:
     channels_max: int
     size_max: int
     channel_step: int
+
+    def excluded(self, kind: str, **values: int | bool | str) -> str | None:
+        """Return why they exclude a Task of this kind with these values; None if they do not.
+
+        A number ``size`` is at most ``size_max``, a flag ``leaky`` needs the flag ``leaky``, a word ``method`` is one of
+        ``methods``.
+        """
+        for name, value in values.items():
+            if isinstance(value, str):
+                if value not in getattr(self, f"{name}s"):
+                    return f"the overlay has no {value}"
+            elif isinstance(value, bool):
+                if value and not getattr(self, name):
+                    return f"the overlay has no {name} {kind}"
+            elif value > getattr(self, f"{name}_max"):
+                return f"{name} {value} is more than the overlay's {getattr(self, f'{name}_max')}"
+        return None
 
 
 L = TypeVar("L", bound=Limits)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..tasks.conv import Conv
+from ..util.lazy_dataclass import dataclass
 from .checks import Machine
 from .cycles import Rates, estimate
 from .isa import BLOCK, Memory

@@ -7,11 +7,12 @@ OUT do. Instructions of the units are interleaved, so that no queue fills up. Be
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .isa import (

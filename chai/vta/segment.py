@@ -7,7 +7,6 @@ are. FIXED holds the constants, then the instructions.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from ..tasks.copy import Copy
 from ..tasks.eltwise import Eltwise
 from ..tasks.fields import Memory as Blobs
 from ..tasks.pool import Pool
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .checks import Area, Checked, Machine, checked

@@ -184,7 +184,7 @@ def test_the_build_changes_with_the_hardware_only(tmp_path: Path) -> None:
         ('"about": "rows"', '"about": "lines"', True),
         ('"buffers": {', f'"host": {json.dumps(HOST)}, "buffers": {{', True),
         ('"shift_max": 40', '"shift_max": 39', False),
-        ('"offset": 48', '"offset": 52', False),
+        ('"offset": 48', '"offset": 80', False),
     ]:
         assert (overlay.load(written(tmp_path, edited(old, new))).build == build) is same, old
 
