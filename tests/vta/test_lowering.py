@@ -58,7 +58,7 @@ def test_the_buffers_may_be_anywhere() -> None:
     made = alone(task, shapes)
     for begin in (0x10000, 0x1FF00, 0x3000_0000):
         base, memory = buffers(made, begin)
-        made.fill(base, memory[FIXED])
+        made.fix(base, memory[FIXED])
         for blob in task.inputs:
             made.store(blob, codes[blob], memory)
         Chip(MACHINE).run(made.checked(base, memory))
