@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, TypedDict
-
-from ..util.lazy_dataclass import dataclass
+from typing import TypedDict
 
 
 class Failure(TypedDict):
@@ -20,13 +18,6 @@ class Spread(TypedDict):
     median: float
     min: float
     p90: float
-
-
-@dataclass(frozen=True)
-class Schema:
-    """Base of the objects that ``output.as_json`` prints."""
-
-    schema: ClassVar[str]
 
 
 class SegmentCost(TypedDict):

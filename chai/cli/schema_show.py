@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..util.lazy_dataclass import dataclass
-from .schema_parts import Activations, CoarserSteps, Schema, SegmentCost
+from .schema import Schema
 
 if TYPE_CHECKING:
     from ..report.layer_rows import LayerRow
+    from .schema_parts import Activations, CoarserSteps, SegmentCost
 
 
 @dataclass(frozen=True)

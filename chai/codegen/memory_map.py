@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REGION = 40  # bits of an offset
 FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 remains the address of unused fields of a descriptor
+REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks"  # their names, for people
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
 
 

@@ -193,7 +193,7 @@ def check(
     *,
     overlay: str | Path | None = None,
     bits: int = 8,
-    scheme: str = "Xilinx",
+    scheme: str | None = None,
     engine: Mapping[str, str] | None = None,
     bound_db: float = BOUND_DB,
     **options: Any,

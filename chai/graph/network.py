@@ -73,6 +73,11 @@ class Graph:
         """Return the ids of the outputs without duplicates."""
         return list(dict.fromkeys(self.latest[name] for name in self.outputs))
 
+    @cached_property
+    def last_readers(self) -> list[list[str]]:
+        """Return, for each layer, the blobs that it is the last to read."""
+        return last_readers(self.layers)
+
     def layer(self, name: str) -> Layer:
         """Return the layer of that name. Raises KeyError if there is none."""
         for layer in self.layers:

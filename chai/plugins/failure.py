@@ -17,7 +17,7 @@ from .xchange import COMPILED, FIELDS
 
 T = TypeVar("T")
 PYTHON_2 = "this is code for Python 2: 2to3 converts most of it"
-_PYTHON_2 = re.compile(
+_PYTHON_2 = (
     "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
     "name '(xrange|unicode|basestring|raw_input|long|reduce|unichr)' is not defined|"
     "'dict' object has no attribute '(has_key|iter(keys|values|items))'|"
@@ -158,7 +158,7 @@ def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
 def dated(error: BaseException) -> str | None:
     """Return a hint for code that expects another Python, an older library, or one that is not installed."""
     text = str(error)
-    if _PYTHON_2.search(text):
+    if re.search(_PYTHON_2, text):
         return PYTHON_2
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]

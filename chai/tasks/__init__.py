@@ -113,6 +113,8 @@ class Task:
 
         No other Task uses the memory; ``codegen.cycles`` models two that do.
         """
+        if overlay.own is not None:
+            return overlay.own.cycles(overlay, self, shapes)
         moving = self.moving_cycles(overlay, shapes)
         computing = self.working_cycles(overlay, shapes)
         busy = computing + moving if self.takes_turns(overlay, shapes) else max(computing, moving)

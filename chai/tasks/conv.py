@@ -191,7 +191,7 @@ class Conv(Task):
         return cls((input,), output, (), weights, bias, window, group, r, zero_point(values, "input"))
 
     def joined(self, overlay: Overlay) -> Conv:
-        count = groups_to_join(self.weights.shape, self.group, overlay)
+        count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1
         if count == 1:
             return self
         weights = block_diagonal(np.asarray(self.weights), self.group, count)

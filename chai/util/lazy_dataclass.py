@@ -50,7 +50,7 @@ def _made(cls: type, frozen: bool, eq: bool) -> type:
             "__hash__": _Method(cls, "__hash__", _hash) if frozen else None,
         }
     if frozen:
-        methods |= {"__setattr__": _refuse_assignment, "__delattr__": _refuse_deletion}
+        methods |= {"__setattr__": _setattr(cls), "__delattr__": _delattr(cls)}
     for name in methods.keys() - own:
         setattr(cls, name, methods[name])
     return cls
@@ -111,9 +111,25 @@ def _repr(self: Any) -> str:
     return f"{self.__class__.__qualname__}({values})"
 
 
-def _refuse_assignment(_self: object, name: str, _value: object) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+def _setattr(cls: Any) -> Callable[..., None]:
+    """Return a method that refuses to change a field, and any attribute of an instance that is not of a subclass."""
+    names = {field.name for field in dataclasses.fields(cls)}
+
+    def assign(self: object, name: str, value: object) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    return assign
 
 
-def _refuse_deletion(_self: object, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+def _delattr(cls: Any) -> Callable[..., None]:
+    """Return a method that refuses to delete what ``_setattr`` refuses to change."""
+    names = {field.name for field in dataclasses.fields(cls)}
+
+    def delete(self: object, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    return delete

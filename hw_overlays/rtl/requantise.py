@@ -5,7 +5,7 @@ A lane has one DSP: ``v = sum + bias``; ``value = v * multiplier``, plus the pro
 What is added before the shift is one of two words of the Task, R and R - 1, chosen by the sign. At shift 0 both are 0.
 """
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,9 +36,7 @@ class Requantise(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay, lanes: int) -> None:
-        self.lanes = lanes
-        self.product_bits = overlay.accumulator_bits + overlay.requant.mult_bits + 1
-        self.shift_max = overlay.requant.shift_max
+        self.overlay, self.lanes = overlay, lanes
         sums = data.ArrayLayout(signed(overlay.accumulator_bits), lanes)
         multipliers = data.ArrayLayout(signed(overlay.requant.mult_bits + 1), lanes)
         super().__init__(
@@ -55,54 +53,61 @@ class Requantise(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the lanes, and the words and the delays that they share."""
+        """Return the lanes, and the words and the delay that they share."""
         m = Module()
-        half = Signal(self.shift_max)  # R: one bit, or none
-        less = Signal(self.shift_max)  # R - 1
-        m.d.sync += [
-            half.eq((1 << self.rule.shift) >> 1),
-            less.eq(((1 << self.rule.shift) >> 1) - self.rule.shift.any()),
-        ]
-        more = [self.more]  # with the DSP's registers
-        for i in range(3):
-            more.append(Signal(name=f"more_{i}"))
-            m.d.sync += more[-1].eq(more[-2])
+        half = Signal(self.overlay.requant.shift_max)  # R: one bit, or none
+        less = Signal.like(half)  # R - 1
+        power = (1 << self.rule.shift) >> 1
+        m.d.sync += [half.eq(power), less.eq(power - self.rule.shift.any())]
+        more = Signal(3)  # with the registers before the DSP's last
+        m.d.sync += more.eq(Cat(self.more, more))
         for i in range(self.lanes):
-            self._lane(m, i, half, less, more[-1])
+            m.submodules[f"lane_{i}"] = lane = Lane(self.overlay)
+            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more[-1])]
+            m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
+            m.d.comb += [lane.multiplier.eq(self.multiplier[i]), lane.negative.eq(self.negative[i])]
+            m.d.comb += [self.codes[i].eq(lane.code), self.below[i].eq(lane.below)]
         return m
 
-    def _lane(self, m: Module, i: int, half: Signal, less: Signal, more: Signal) -> None:
+
+class Lane(wiring.Component):
+    """One sum into one code. ``half`` and ``less`` are what is added before the shift, ``more`` is three cycles late."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        sum, factor = signed(overlay.accumulator_bits), signed(overlay.requant.mult_bits + 1)
+        self.product = signed(sum.width + factor.width)
+        word = unsigned(overlay.requant.shift_max)
+        members = {"rule": In(RULE), "half": In(word), "less": In(word), "more": In(1), "sum": In(sum), "bias": In(sum)}
+        members |= {"multiplier": In(factor), "negative": In(factor), "code": Out(signed(8)), "below": Out(1)}
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the adder, the DSP, the rounding, the shift and the clamp, each with its register."""
+        m = Module()
         rule = self.rule
+        v, above, below = Signal.like(self.sum), Signal.like(self.multiplier), Signal.like(self.negative)
+        m.d.sync += [v.eq(self.sum + self.bias), above.eq(self.multiplier), below.eq(self.negative)]
 
-        def register(name: str, value: object, shape: object) -> Signal:
-            """Return ``value`` a cycle later."""
-            signal = Signal(shape, name=f"{name}_{i}")
-            m.d.sync += signal.eq(value)
-            return signal
+        # the DSP: its registers A and B, M, P
+        a, b = Signal.like(v), Signal.like(above)
+        product, value = Signal(self.product), Signal(signed(self.product.width + 1))
+        m.d.sync += [a.eq(v), b.eq(Mux(rule.leaky & (v < 0), below, above))]
+        m.d.sync += [product.eq(a * b), value.eq(product + Mux(self.more, value, 0))]
 
-        wide = signed(self.product_bits + 1)
-        v = register("v", self.sums[i] + self.bias[i], self.sums[i].shape())
-        above = register("above", self.multiplier[i], self.multiplier[i].shape())
-        below = register("below", self.negative[i], self.negative[i].shape())
-        # the DSP: registers A and B, M, P
-        a = register("a", v, v.shape())
-        b = register("b", Mux(rule.leaky & (v < 0), below, above), above.shape())
-        product = register("product", a * b, signed(self.product_bits))
-        value = Signal(wide, name=f"value_{i}")
-        m.d.sync += value.eq(product + Mux(more, value, 0))
-
-        rounded = register("rounded", value + Mux(value < 0, less, half), wide)
-        fine = register("fine", rounded >> rule.shift[:3], wide)
-        coarse = Signal(wide, name=f"coarse_{i}")
-        m.d.comb += coarse.eq(fine >> Cat(0, 0, 0, rule.shift[3:]))
-        shifted = register("shifted", saturated(coarse, SATURATED), SATURATED)
+        rounded, fine, coarse = Signal.like(value), Signal.like(value), Signal.like(value)
+        shifted = Signal(SATURATED)
+        m.d.sync += [
+            rounded.eq(value + Mux(value < 0, self.less, self.half)),
+            fine.eq(rounded >> rule.shift[:3]),
+            shifted.eq(saturated(coarse, SATURATED)),
+        ]
+        m.d.comb += coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:]))
         code = shifted - (rule.zero << 7)
-        clamped = Mux(code < rule.low, rule.low, Mux(code > rule.high, rule.high, code[:8].as_signed()))
-        m.d.sync += self.codes[i].eq(clamped)
-        sign = value < 0
-        for stage in range(3):
-            sign = register(f"sign_{stage}", sign, 1)
-        m.d.sync += self.below[i].eq(sign)
+        m.d.sync += self.code.eq(Mux(code < rule.low, rule.low, Mux(code > rule.high, rule.high, code)))
+        signs = Signal(4)  # of the value, until its code is there
+        m.d.sync += signs.eq(Cat(value < 0, signs))
+        m.d.comb += self.below.eq(signs[-1])
+        return m
 
 
 def saturated(value: Signal, shape: object) -> object:

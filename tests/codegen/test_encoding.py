@@ -465,7 +465,7 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
 
 
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:
-    for name in overlays.names():
+    for name in overlays.names("array"):
         overlay = overlays.load(name)
         assert 8 * overlay.array.outputs == overlay.buffers.weights.word_bits
 
@@ -665,5 +665,5 @@ def test_every_field_has_a_use() -> None:
 
 
 def test_the_largest_weight_is_what_the_array_can_hold() -> None:
-    for overlay in map(overlays.load, overlays.names()):
+    for overlay in map(overlays.load, overlays.names("array")):
         assert overlay.array.chain * packing.WEIGHT * 128 < 1 << (overlay.array.pack_shift - 1)

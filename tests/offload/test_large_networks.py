@@ -16,7 +16,8 @@ from chai.codegen.chain import chain, footprint
 from chai.devices.base import Work
 from chai.graph import Graph, Layer
 from chai.layers.batch_norm import BatchNorm
-from chai.offload.plan import Plan, plan
+from chai.offload.plan import Plan
+from chai.offload.planning import plan
 from chai.offload.schedule import DeviceStep
 from chai.quantizer.walk import State, in_float
 from chai.tasks.target import Target

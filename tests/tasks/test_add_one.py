@@ -116,7 +116,7 @@ def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlay:
     sections["mirror"] = copy.deepcopy(sections["copy"])
     sections["mirror"]["properties"]["words_per_cycle"] = {"type": "integer", "minimum": 1}
     sections["mirror"]["required"].append("words_per_cycle")
-    monkeypatch.setattr(manifest, "_schema", lambda: schema)
+    monkeypatch.setattr(manifest, "_schema", lambda _name: schema)
     path = tmp_path / "overlay.json"
     path.write_text(json.dumps(value))
     return overlays.load(path)

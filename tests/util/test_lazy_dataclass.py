@@ -94,6 +94,26 @@ def test_errors_are_the_same(frozen: bool) -> None:
         assert error(work, ours) == error(work, own)
 
 
+def test_a_subclass_has_attributes_of_its_own() -> None:
+    """As Python's: a frozen class refuses to change its fields, of whichever class the instance is."""
+    for base in pair(frozen=True):
+
+        class Sub(base):  # type: ignore[misc,valid-type]
+            def __init__(self) -> None:
+                super().__init__(1)
+                self.extra = 2
+
+        sub = Sub()
+        sub.extra = 3
+        assert sub.extra == 3
+        del sub.extra
+        assert not hasattr(sub, "extra")
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'a'"):
+            sub.a = 2
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot delete field 'a'"):
+            del sub.a
+
+
 def test_methods_of_the_class_stay() -> None:
     @lazy_dataclass.dataclass(frozen=True)
     class Own:

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT
-from .pool import combined
+from .reduce import combined
 from .unit import unit_ports
 
 
