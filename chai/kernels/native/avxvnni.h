@@ -5,9 +5,9 @@
 #define WIDE 3
 #define LATENCY 4
 #define BLOCKS(B) \
-    B(12, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
-    B(6, 2) B(4, 2) B(2, 2) B(1, 2) \
-    B(4, 3) B(2, 3) B(1, 3)
+    B(10, 1) B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(5, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(3, 3) B(2, 3) B(1, 3)
 
 typedef __m256i dword;
 
