@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, program, used
+from .common import LIBRARY, NAMES, Calls, program, used
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -148,7 +147,7 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     sizes = {"images": 1, "channels": 1 << 24, "outputs": 1 << 24, "out_height": 1, "out_width": 1}
     window = {"kernel_h": 1 << 10, "kernel_w": 1 << 6, "pad_h": 0, "pad_w": 0}
     tables = dict.fromkeys(("weights", "bias", "scale"), 0)
-    for name, value in (sizes | window | tables | {"negative": -1}).items():
+    for name, value in (sizes | window | tables | {"negative": -1, "after": 0}).items():
         setattr(operation, name, value)
     for name, value in place.items():
         setattr(operation, f"input_{name}", value)
@@ -165,24 +164,6 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
 def test_a_blob_of_another_size_is_refused() -> None:
     with pytest.raises(DeviceError, match=r"blob 'x': expected int8 \(2, 6, 7, 18\), found int8 \(1, 6, 7, 18\)"):
         TABLES[0].run({"x": np.zeros((1, 6, 7, 18), np.int8)})
-
-
-class Calls:
-    """The library's functions; ``after`` is called when a run has returned."""
-
-    def __init__(self, calls: ctypes.CDLL, after: Any) -> None:
-        self._calls, self._after = calls, after
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "chai_run":
-            return getattr(self._calls, name)
-
-        def run(*args: Any) -> int:
-            done: int = self._calls.chai_run(*args)
-            self._after(done)
-            return done
-
-        return run
 
 
 def test_control_c_ends_a_long_segment() -> None:

@@ -25,7 +25,9 @@ enum kind {
     F(place##_buffer) F(place##_offset) F(place##_image) F(place##_channel) F(place##_row) F(place##_pixel)
 
 #define FIELDS(F) \
-    F(kind) F(task) /* index of the Task whose time it counts as */ \
+    F(kind) F(task)                                  /* index of the Task whose time it counts as */ \
+    F(after)                                         /* operations that have to be complete before it begins */ \
+    F(first) F(items)                                /* its pieces of work, numbered through the table by the check */ \
     PLACE(F, input) PLACE(F, second) PLACE(F, output) \
     F(images) F(channels) F(height) F(width)         /* of the input */ \
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
@@ -49,6 +51,7 @@ enum { AT = 128 };   /* a stored code of 0, as a byte */
 enum { TAPS = 1024 }; /* of a kernel, at most */
 enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
 enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
+enum { PIECES = 1 << 30 }; /* of work in a table, at most */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
 
 /* Size of a buffer in bytes, and how many of them may be written. */

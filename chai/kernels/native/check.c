@@ -158,10 +158,15 @@ static int valid(const table *t, const variant *v) {
     return 0;
 }
 
-int64_t first_invalid(const operation *ops, int64_t count, const extent *buffers, int64_t buffer_count, const variant *v) {
+int64_t first_invalid(operation *ops, int64_t count, const extent *buffers, int64_t buffer_count, const variant *v) {
+    int64_t pieces = 0;
     for (int64_t i = 0; i < count; i++) {
         table t = {ops + i, buffers, buffer_count};
-        if (!valid(&t, v)) return i;
+        if (!between(0, ops[i].after, i) || !valid(&t, v)) return i;
+        ops[i].first = pieces;
+        ops[i].items = v->items(ops + i);
+        pieces += ops[i].items;
+        if (!between(1, ops[i].items, PIECES) || pieces > PIECES) return i;
     }
     return -1;
 }

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .table import Extent, Table
 
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
+PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
 SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 
 
@@ -56,11 +57,12 @@ class Library(NamedTuple):
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
         return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
 
-    def run(self, table: Table, buffers: Sequence[Array], tasks: int) -> list[float]:
-        """Run a checked table on its buffers; return the milliseconds of each of ``tasks``."""
+    def run(self, table: Table, buffers: Sequence[Array], tasks: int, threads: int = 1) -> list[float]:
+        """Run a checked table on its buffers, with at most so many threads; return the milliseconds of each of ``tasks``."""
         addresses = (ctypes.c_void_p * len(buffers))(*(array.ctypes.data for array in buffers))
-        ms, at, count = (ctypes.c_double * tasks)(), (ctypes.c_int64 * 2)(), ctypes.c_int64(len(table))
-        while not self.calls.chai_run(self.number, table, count, addresses, ms, at):
+        ms, at, count = (ctypes.c_double * tasks)(), (ctypes.c_int * (2 + len(table)))(), ctypes.c_int64(len(table))
+        several, pause = ctypes.c_int64(threads), ctypes.c_double(PAUSE)
+        while not self.calls.chai_run(self.number, table, count, addresses, several, pause, ms, at):
             pass  # between calls, Python handles signals
         return list(ms)
 

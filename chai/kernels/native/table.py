@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
 _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
 FIELDS = (
-    *("kind", "task"),
+    *("kind", "task", "after", "first", "items"),
     *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
     *("images", "channels", "height", "width", "outputs", "out_height", "out_width"),
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),

@@ -1,0 +1,77 @@
+"""vtasim: a simulator of VTA that runs the very instructions a board would."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from ..driver.memory import place, run
+from ..errors import DeviceError
+from ..overlay import names
+from ..util.lazy_numpy import np
+from ..util.rounding import round_up
+from ..vta.architecture import segment
+from ..vta.simulator import Chip
+from .base import Device, Program, Ran, Work
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..vta.segment import Segment
+
+ARCHITECTURE = "vta"
+BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
+
+
+class Buffers:
+    """The regions of a segment in the simulated memory."""
+
+    def __init__(self, made: Segment) -> None:
+        self.bytes = {region: np.zeros(size, np.uint8) for region, size in made.sizes.items()}
+        self.addresses: dict[int, int] = {}
+        end = BEGIN
+        for region, size in made.sizes.items():
+            self.addresses[region] = end
+            end += round_up(size, PAGE)
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Do nothing: there is no cache."""
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Do nothing: there is no cache."""
+
+
+class SimulatedProgram(Program):
+    """One program and its buffers; it is checked once, since neither its bytes nor its addresses change between runs."""
+
+    def __init__(self, work: Work) -> None:
+        reads, writes = work.reads, work.writes or work.shapes
+        self.made = segment(work.overlay, work.tasks, work.shapes, work.views, reads, writes)
+        self.views, self.memory = work.views, Buffers(self.made)
+        place(self.made, self.memory)
+        self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)
+        self.chip = Chip(self.made.machine)
+
+    def run(self, blobs: dict[str, Array]) -> Ran:
+        run(self.made, self.memory, blobs, self.views, lambda _: self.chip.run(self.steps))
+        return Ran()
+
+
+class VtaSimulator(Device):
+    """Needs numpy only; for overlays whose architecture is VTA."""
+
+    fixed = True
+    hidden = True
+
+    def status(self) -> tuple[bool, str]:
+        return True, "this host, in numpy; for overlays " + ", ".join(names(ARCHITECTURE))
+
+    def compile(self, work: Work) -> Program:
+        if work.overlay.architecture != ARCHITECTURE:
+            raise DeviceError(
+                f"device vtasim simulates VTA, and overlay {work.overlay.name} is no VTA",
+                hint="--overlay " + " or ".join(names(ARCHITECTURE)),
+            )
+        return SimulatedProgram(work)
+
+
+device = VtaSimulator("vtasim", "a simulator of VTA: runs a board's instructions")
