@@ -80,8 +80,12 @@ def _alone(lock: Path) -> Iterator[None]:
         yield
 
 
+# a memory that begins as zeros: Amaranth says so in as many digits, of which yosys would make as many lines of C++
+_ZEROS = re.compile(r"^  cell \$meminit_v2 .*\n(?:    .*\n)*?    connect \\DATA \d+'0+\n(?:    .*\n)*?  end\n", re.M)
+
+
 def _compiled(text: str, folder: Path, command: Sequence[str], debug: str) -> Path:
-    (folder / "top.il").write_text(text)
+    (folder / "top.il").write_text(_ZEROS.sub("", text))
     # a process of its own: yosys prints, and ends the process at an error
     script = (
         "from pyosys import libyosys as ys\n"
