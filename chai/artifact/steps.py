@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,13 @@ from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
+from ..overlay.weights import Packed
 from ..plugins import CustomLayer
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
 from .layers import OnDevice
 from .reader import Reader
 
@@ -221,21 +224,26 @@ class Steps:
         """Return a Task after checking that what its descriptor does not have is possible."""
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
+        if isinstance(task, Conv) and isinstance(task.weights, Packed):
+            most = self._format(task.inputs[0]).magnitude
+            reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
+            if reached >= self.overlay.accumulator_bound:
+                raise self.reader.error(f"task {tag}: a sum could reach {reached:,}, beyond the overlay's accumulator")
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
                 raise self.reader.error(f"task {tag}: it does not read blob {blob!r} as it is unfolded")
-        zeros = [self._zero(blob) for blob in (*task.inputs, task.output)]
+        zeros = [self._format(blob).zero for blob in (*task.inputs, task.output)]
         own = task.zero_points()
         if len(set(zeros)) > 1 if own is None else zeros != list(own):
             raise self.reader.error(f"task {tag}: its zero points are not those of its blobs' formats")
         return task
 
-    def _zero(self, blob: str) -> int:
-        """Return the zero point of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
+    def _format(self, blob: str) -> Format:
+        """Return the format of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
         found = self.formats.get(self._format_of.get(blob, blob))
         if found is None:
             raise self.reader.error(f"header: the format of blob {blob!r} is missing")
-        return found.zero
+        return found
 
     @cached_property
     def _format_of(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..blob import View
@@ -15,6 +15,7 @@ from ..errors import ModelError
 from ..fixed import Format
 from ..tasks.target import Target, Unsupported
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
 from ..util.text import visible
 from .merge_parallel import merge_parallel
@@ -191,8 +192,11 @@ def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple
 
 
 def _lowered(layer: Layer, target: Target) -> list[Task] | str:
+    own = target.overlay.own
     try:
-        return layer.lower(target)
+        tasks = layer.lower(target)
+        refused = (own.refusal(target.overlay, task, target.shapes) for task in tasks) if own else ()
+        return next(filter(None, refused), tasks)
     except Unsupported as reason:
         return str(reason)
     except ModelError as error:

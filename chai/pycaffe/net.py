@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +24,7 @@ from ..passes.infer_shapes import infer_shapes
 from ..runtime.host import run_layer
 from ..runtime.perf import PerfInfo
 from ..runtime.source import check_weights
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from math import frexp
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,7 @@ from ..fixed import (
     round_half_away,
     weight_steps,
 )
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, Coarser, fitted
 
