@@ -231,7 +231,7 @@ class Convolution:
     def _gemm(self, micro_ops: MicroOps, tile: Tile, blocks: int, dst: int, inp: int, wgt: int, several: int) -> Gemm:
         (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions
         pixels = [y * sh * tile.width + x * sw for y in range(tile.rows) for x in range(tile.columns)]
-        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which nobody stores
+        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(
             MicroOp(dst + i, inp + b * tile.area + pixel, wgt + b * self.taps)
             for b in range(blocks)

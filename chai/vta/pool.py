@@ -71,7 +71,7 @@ class Maximum:
         before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(Operation.ADD, dst, tile.positions, LOWEST)]
         sh, sw = self.window.stride
         pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
-        pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which nobody stores
+        pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(MicroOp(dst + i, PIXELS + pixel) for i, pixel in enumerate(pixels))
         maxima = Alu(Operation.MAX, *table, None, *self.window.kernel, 0, 0, tile.width, 1)
         store = Store(dst, self.target.entry(image, block, top, left), tile.rows, tile.columns, self.target.width)

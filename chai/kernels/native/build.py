@@ -88,13 +88,13 @@ def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequen
 
 def build_all(command: Sequence[str], folder: Path = FOLDER) -> dict[str, list[str]]:
     """Compile the libraries of all machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
-    made = {}
+    variants = {}
     for name, (system, sets) in ZIG.items():
         flags = {variant: [f"-mcpu={cpu}"] for variant, cpu in sets.items()}
-        made[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
-        if made[name] != [*sets]:
-            raise Failed(f"{name}: only {', '.join(made[name])} of {', '.join(sets)} were compiled")
-    return made
+        variants[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
+        if variants[name] != [*sets]:
+            raise Failed(f"{name}: only {', '.join(variants[name])} of {', '.join(sets)} were compiled")
+    return variants
 
 
 def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
@@ -152,11 +152,11 @@ def update() -> None:
 def main() -> int:
     """Compile for this machine and say what was made."""
     try:
-        made = build()
+        variants = build()
     except (Failed, OSError) as error:
         sys.stderr.write(f"no kernels were compiled: {error}\n")
         return 1
-    sys.stdout.write(f"{library()}: {', '.join(made)}\n")
+    sys.stdout.write(f"{library()}: {', '.join(variants)}\n")
     return 0
 
 
