@@ -17,8 +17,9 @@ from ...util.lazy_numpy import np
 from ...util.rounding import round_up
 from ..base import Device, Program, Ran, Work
 from .accelerator import Accelerator
-from .building import EXTRA, missing, rtlil
+from .building import rtlil
 from .simulation import Simulation
+from .tools import EXTRA, missing
 
 if TYPE_CHECKING:
     from ...blob import Array, View
