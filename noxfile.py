@@ -10,7 +10,7 @@ pynq     as driver, with all versions of pynq and Python; with -- -m slow: insta
 lint     ruff and mypy
 wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
 arm      the Arm kernels under qemu-user (tools/arm.sh)
-sanitise the kernels' tests with an address sanitiser
+sanitise the kernels' tests with an address sanitiser, and with a thread sanitiser
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def arm(session: nox.Session) -> None:
 
 @nox.session
 def sanitise(session: nox.Session) -> None:
-    """Run the kernels' tests with each blob in an allocation of its own, which gcc's address sanitiser watches."""
+    """Run the kernels' tests with gcc's sanitisers: of addresses, with each blob in an allocation of its own; of threads."""
     session.install("-e", ".[dev]")
-    session.run("python", "tools/sanitise.py", *session.posargs)
+    for kind in ("address", "thread"):
+        session.run("python", "tools/sanitise.py", kind, *session.posargs)

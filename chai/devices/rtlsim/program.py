@@ -32,7 +32,7 @@ PAGE = 4096
 
 
 class HostMemory:
-    """A region per array of the host, which the simulation reads and writes; nobody has written to it: noise."""
+    """A region per array of the host, which the simulation reads and writes; it was never written: noise."""
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         noise = np.random.default_rng(len(sizes))

@@ -201,7 +201,7 @@ class Histogram(_Model):
 
 
 class Activity(NamedTuple):
-    """What an engine did up to the end of a Task, in cycles since the end of the one before it.
+    """Count what an engine did up to the end of a Task, in cycles since the end of the one before it.
 
     ``cycle``    in which it ended, since the reset
     ``idle``     without a Task, or with nothing to wait for
