@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
@@ -23,7 +23,7 @@ from ...errors import DeviceError
 from . import cxxrtl, verilator
 from .tools import EXTRA, FLAGS, HARNESS, compiler, missing
 
-SIMULATORS = {  # "waves" can write every wire into a file; it takes longer to compile
+SIMULATORS: dict[str, Callable[[str, Path, Sequence[str]], Path]] = {  # "waves" can write every wire into a file; it takes longer to compile
     "cxxrtl": cxxrtl.build,
     "waves": partial(cxxrtl.build, waves=True),
     "verilator": verilator.build,
