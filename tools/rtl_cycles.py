@@ -8,7 +8,6 @@ others by reason. Engines overlap, so the columns of both do not add up.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
@@ -36,25 +35,25 @@ def main() -> None:
     simulated = program.accelerator(chai.overlay.load(options.overlay))
     monitors = {engine: simulated.simulation.monitor(engine) for engine in ENGINES}
     net.forward(images)
+    done = {engine: [*monitor] for engine, monitor in monitors.items()}
     for step in net.schedule.steps:
         if isinstance(step, DeviceStep) and step.tasks:
             shapes, views = net.offload.plan.device_shapes, net.schedule.views
             made = chain(simulated.overlay, step.tasks, shapes, views, step.inputs, step.outputs)
             print(f"segment of {len(made.tasks)} Tasks: model {made.cycles:,} cycles")
-            rows(made, {engine: [*monitor] for engine, monitor in monitors.items()})
+            rows(made, done)
     print(f"cycles of the last segment in the RTL: {simulated.registers.cycles():,}")
 
 
 def rows(made: Chain, done: dict[str, list[Activity]]) -> None:
-    """Print the Tasks of a chain, of each engine in its order; ``done`` begins with theirs."""
+    """Print the Tasks of a chain, of each engine in its order, and take theirs from the front of ``done``."""
     reasons = Activity._fields[1:]
     print(" ".join(f"{word:>12}" for word in ("engine", "model", "rtl", *reasons)), " Task")
     for engine, ends in done.items():
-        before = None
-        for task in (task for task in made.tasks if task.engine == engine):
+        mine = [task for task in made.tasks if task.engine == engine]
+        for i, task in enumerate(mine):
             found = ends.pop(0)
-            took = sum(found[1:]) if before is not None else found.mac
-            before = found.cycle
+            took = sum(found[1:]) - (0 if i else found.idle)  # before the first one it waits for the host
             counts = [task.cycles(made.overlay, made.shapes), took, *found[1:]]
             print(f"{engine:>12}", *(f"{count:>12,}" for count in counts), f" {task.kind} {'+'.join(task.origin)}")
 

@@ -23,7 +23,8 @@ from ...errors import DeviceError
 from . import cxxrtl, verilator
 from .tools import EXTRA, FLAGS, HARNESS, compiler, missing
 
-SIMULATORS: dict[str, Callable[[str, Path, Sequence[str]], Path]] = {  # "waves" can write every wire into a file; it takes longer to compile
+# "waves" can write every wire into a file; it takes longer to compile
+SIMULATORS: dict[str, Callable[[str, Path, Sequence[str]], Path]] = {
     "cxxrtl": cxxrtl.build,
     "waves": partial(cxxrtl.build, waves=True),
     "verilator": verilator.build,

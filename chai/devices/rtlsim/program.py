@@ -123,7 +123,9 @@ class RtlSim(Device):
     def compile(self, work: Work) -> Program:
         check_descriptors(work.overlay)
         if work.overlay.array.lanes > 1:
-            raise DeviceError(f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}")
+            raise DeviceError(
+                f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}"
+            )
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
