@@ -93,7 +93,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Use:
-    """What a step reads and writes, in all passes that keep the same blobs.
+    """The blobs that a step reads and writes, in all passes that keep the same ones.
 
     ``needed``   blobs inside a segment that are also needed as outputs
     ``looked``   tops to look at after a segment, each with the name of its layer
@@ -110,7 +110,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Kept:
-    """What all passes that keep the same blobs have in common: readers of each blob, and the use of each step."""
+    """The common part of all passes that keep the same blobs: readers of each blob, and the use of each step."""
 
     blobs: frozenset[str]
     left: Counter[tuple[Side, str]]
