@@ -1,8 +1,9 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first three.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first four.
 
 tests    this Python, with the newest dependencies
 extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
 driver   this Python, and the pynq library on a simulated board
+rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
 pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, too
@@ -41,6 +42,13 @@ def extras(session: nox.Session) -> None:
 def driver(session: nox.Session) -> None:
     """Test the driver through pynq."""
     through_pynq(session, LAST)
+
+
+@nox.session(tags=["ci"])
+def rtl(session: nox.Session) -> None:
+    """Simulate the accelerator's RTL."""
+    session.install("-e", ".[dev,rtl]")
+    session.run("python", "-m", "pytest", "-q", "tests/rtl", *TWO, *session.posargs)
 
 
 @nox.session(python="3.10")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from .errors import UsageError
+from .util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Env:
     opencl_inprocess: whether OpenCL kernels run in the process of the network.
     kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best; threads: how many run them,
     or 0 for as many as the process may use.
+    rtl_vcd: file for the waves of a simulated accelerator, or None.
     """
 
     device: str
@@ -31,6 +32,7 @@ class Env:
     pynq_wait: str
     opencl_inprocess: bool
     kernels: str
+    rtl_vcd: Path | None
     threads: int
 
 
@@ -58,6 +60,7 @@ def env() -> Env:
         pynq_wait=wait,
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
+        rtl_vcd=Path(os.environ["CHAI_RTL_VCD"]) if os.environ.get("CHAI_RTL_VCD") else None,
         threads=min(int(threads), 256),
     )
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from . import devices
+from . import artifact, devices, runtime
 from .blob import Shape, show
 from .env import env
 from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
-from .parser.caffemodel import Weights
 from .passes.cut import cut_sized
 from .plugins import CustomLayer
 from .plugins.loading import registry_of
@@ -29,7 +28,6 @@ from .runtime.feeds import alike, batches_of, feeds_of, input_of
 from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
-from .runtime.source import PrototxtSource, Source
 from .util import html
 from .util.suggest import did_you_mean
 from .util.text import visible
@@ -43,8 +41,10 @@ if TYPE_CHECKING:
     from .offload.partition import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
+    from .parser.caffemodel import Weights
     from .plugins.loading import Sources
     from .runtime.execution import Execution
+    from .runtime.source import Source
     from .zoo.card import Card
 
 
@@ -60,7 +60,7 @@ class Net(Shared):
     ``start_layer``, ``end_layer``   run only the part of the network between them, both included
     ``calibrate``   inputs to measure the formats of a network without precision_param, an array or {blob: array};
                     default: the first batch
-    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
+    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed" (default: 8, the overlay's first scheme)
     ``custom``      custom layers for this network only: a file or folder (its code is run), a module, a class, a
                     function, {type: function}, or a list of these
     ``autotune``    use the fastest implementation of each custom layer on this machine, measured once
@@ -107,7 +107,7 @@ class Net(Shared):
         end_layer: str = "",
         calibrate: Any = None,
         bits: int = 8,
-        scheme: str = "Xilinx",
+        scheme: str | None = None,
         autotune: bool = False,
         strict: bool = False,
         jit: bool = True,
@@ -119,13 +119,11 @@ class Net(Shared):
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
-        if bits not in (8, 6) or scheme not in SCHEMES:
+        if bits not in (8, 6) or scheme not in (None, *SCHEMES):
             raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
-            from .artifact.source import CompiledSource  # not needed for a prototxt
-
             settled = {"phase": phase, "level": level, "stages": (*stages,), "start_layer": start_layer}
             settled |= {"end_layer": end_layer, "bits": bits, "scheme": scheme}
             changed = [name for name, value in settled.items() if value != known[name]]
@@ -134,7 +132,7 @@ class Net(Shared):
                     f"{prototxt} is compiled: {changed[0] if changed else 'a caffemodel'} cannot be given any more",
                     hint="give it to chai compile, or load the prototxt",
                 )
-            self._source = CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
+            self._source = artifact.CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
         else:
             path, weights = locate(prototxt, caffemodel)
             graph = read_graph(path, custom, phase, level, stages, strict)
@@ -142,7 +140,9 @@ class Net(Shared):
                 graph = cut_sized(graph, start_layer, end_layer, shapes or {})
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
-            self._source = PrototxtSource(graph, weights, on, target, dict(engine or {}), bits, scheme, self._partial)
+            form = SCHEMES[0] if target is None else target.scheme(scheme)
+            chosen = dict(engine or {})
+            self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, form, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import prod
 from pathlib import Path
@@ -14,13 +13,15 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.preprocess import Preprocess
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from . import options, output, schema_parts
+from . import options, output
 from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..net import Net
+    from . import schema_parts
 
 
 @dataclass(frozen=True)

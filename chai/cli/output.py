@@ -19,7 +19,7 @@ from ..util.table import Table, filled, fit, plain, quantity, widths
 from ..util.text import encodable, tell, visible
 
 if TYPE_CHECKING:
-    from .schema_parts import Schema
+    from .schema import Schema
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too

@@ -12,12 +12,13 @@ from ..runtime import timeline
 from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
-from . import answers, inputs, options, output, schema_parts, schemas
+from . import answers, inputs, options, output, schemas
 from .drawing import Drawing
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from . import schema_parts
 
 EPILOG = """examples:
   chai run digits -i photo.png

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from math import fsum, prod
 from time import perf_counter
@@ -20,6 +20,7 @@ from ..kernels.codes import pack, unpack
 from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Unpack
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
 from .dump import dump
@@ -93,12 +94,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Use:
-    """The blobs that a step reads and writes, in all passes that keep the same ones.
+    """Blobs that a step reads and writes, the same in all passes that keep the same blobs.
 
     ``needed``   blobs inside a segment that are also needed as outputs
     ``looked``   tops to look at after a segment, each with the name of its layer
     ``written``  blobs that exist after it
-    ``inner``    blobs inside a segment that nobody reads outside it
+    ``inner``    blobs inside a segment that are not read outside it
     """
 
     reads: Blobs

@@ -9,8 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
-from ..errors import ModelError
+from ..errors import ModelError, PluginError
 from ..graph import Graph, Layer
+from ..plugins.failure import NO_PARAMETERS
 from ..util.lazy_numpy import np
 from .dump import dump
 from .perf import PerfInfo, StepTime
@@ -167,3 +168,13 @@ def run(
     batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
     wall = (perf_counter() - started) * 1000
     return values, PerfInfo(tuple(steps), wall, batch, alive.peak, total, before, between)
+
+
+def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
+    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
+    try:
+        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
+    except PluginError as error:
+        if not without_weights or error.hint != NO_PARAMETERS:
+            raise
+        # its function may need missing parameters: that is an error when it runs, but not when it is planned

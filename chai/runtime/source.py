@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..blob import Shape, count, show
-from ..errors import ModelError, PluginError
+from ..errors import ModelError
 from ..graph import Graph, Layer, fillers
 from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..plugins.failure import NO_PARAMETERS
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -169,7 +168,7 @@ class PrototxtSource:
         key = tuple(sorted(sizes.items()))
         if key not in self._prepared:
             for layer in self.graph.layers:
-                prepare(layer, shapes, self.weights is None)
+                host.prepare(layer, shapes, self.weights is None)
             if self.overlay is None:
                 host.claim(self.graph, shapes)
             self._prepared.add(key)
@@ -225,7 +224,7 @@ class PrototxtSource:
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
         if key not in self._executions:
-            from ..offload.plan import plan
+            from ..offload.planning import plan
             from .execution import Execution  # not needed by a float network
             from .folded import Folded
 
@@ -320,16 +319,6 @@ class PrototxtSource:
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
-
-
-def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
-    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
-    try:
-        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
-    except PluginError as error:
-        if not without_weights or error.hint != NO_PARAMETERS:
-            raise
-        # its function may need missing parameters: that is an error when it runs, but not when it is planned
 
 
 def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:

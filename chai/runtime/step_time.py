@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 
 LANES = ("host", "custom", "fpga")  # one row each, in this order; thread ids count from 1
 _LEFT, _WIDTH, _LANE = 60, 700, 22  # pixels: lane names, time axis, height of a lane
@@ -39,9 +39,9 @@ class StepTime:
 
     def timed(self, ms: float, begin: float, device_ms: float | None) -> StepTime:
         """Return the step with these times; ``dataclasses.replace`` takes five times as long, for every Task of a pass."""
-        made = object.__new__(StepTime)
-        vars(made).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
-        return made
+        step = object.__new__(StepTime)
+        vars(step).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
+        return step
 
     @property
     def kind(self) -> str:

@@ -163,7 +163,7 @@ def test_layers_and_devices(chai_command) -> None:  # type: ignore[no-untyped-de
     assert kinds["gemm"] == "custom"
     assert (kinds["SoftmaxWithLoss"], kinds["HDF5Output"]) == ("loss or measure", "training only")
     devices = as_json(chai_command("devices", "--json"), "devices")["devices"]
-    assert [d["device"] for d in devices if d["usable"]] == ["emulator", "float", "null"]
+    assert [d["device"] for d in devices if d["usable"]] == ["emulator", "float", "null", "vtasim"]
 
 
 def test_bench_of_a_compiled_network(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

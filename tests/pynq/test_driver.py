@@ -40,8 +40,8 @@ def refused(board: Any) -> DeviceError:
 def test_pynq_binds_the_driver_by_vlnv(board: Any) -> None:
     digits(board).forward(IMAGE)
     opened = program.device.board(board.overlay)
-    assert isinstance(opened.registers, pynq.DefaultIP)
-    assert type(opened.registers).bindto == [board.overlay.vlnv]
+    assert isinstance(opened.bus, pynq.DefaultIP)
+    assert type(opened.bus).bindto == [board.overlay.vlnv]
     assert board.downloads == 1
     digits(board).forward(IMAGE)  # a second network on the same bitstream
     assert board.downloads == 1

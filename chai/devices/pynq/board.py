@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ...codegen.dependencies import Finished
+from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
 from ...util.log import logger
@@ -28,11 +28,10 @@ log = logger("chai.pynq")
 RESET = 5e-3  # seconds that a reset may take
 
 
-class Board:
+class Board(Registers):
     """An opened board, which runs one chain at a time. ``stuck``: a reset has not stopped the last one."""
 
     def __init__(self, overlay: Overlay) -> None:
-        self.overlay = overlay
         self.lock = threading.Lock()
         self.users: WeakSet[Any] = WeakSet()  # Programs that are not closed
         self.stuck = False
@@ -41,10 +40,11 @@ class Board:
         self._waiting: Polling | Interrupt = Polling()
         self._claim = claim()
         try:
-            self.device, self.registers, self.mhz = download(overlay)
+            self.device, registers, self.mhz = download(overlay)
+            super().__init__(overlay, registers)
             self.check()
             if env().pynq_wait == "interrupt":
-                self._waiting = _interrupt(list(self.registers.pins))
+                self._waiting = _interrupt(list(registers.pins))
         except BaseException:
             self.close()
             raise
@@ -66,17 +66,12 @@ class Board:
     def read(self, name: str) -> int:
         """Return a register's value."""
         with answering(f"register {name} cannot be read"):
-            return int(self.registers.read(self.overlay.registers[name].offset))
+            return super().read(name)
 
     def write(self, name: str, value: int) -> None:
         """Write a register."""
         with answering(f"register {name} cannot be written"):
-            self.registers.write(self.overlay.registers[name].offset, value)
-
-    def bits(self, name: str, part: str, value: int) -> int:
-        """Return part of a register's value."""
-        mask = self.overlay.registers[name].mask(part)
-        return (value & mask) // (mask & -mask)
+            super().write(name, value)
 
     def check(self) -> None:
         """Raise Lost unless the registers show the accelerator of this overlay and build."""
@@ -104,17 +99,14 @@ class Board:
         self.check()
         try:
             if isinstance(self._waiting, Interrupt):
-                events = self._mask("IRQ", "done", "error")
+                events = self.mask("IRQ", "done", "error")
                 self.write("IRQ", events)  # those of the previous chain
                 self.write("IRQ_ENABLE", events)
-            self.write("CHAIN_LO", address & 0xFFFFFFFF)
-            self.write("CHAIN_HI", address >> 32)
-            self.write("COUNT", len(tasks))
             begin = perf_counter()
-            self.write("CONTROL", self._mask("CONTROL", "start"))
+            self.start(address, len(tasks))
             self._wait(tasks, seconds)
             wall = (perf_counter() - begin) * 1000
-            cycles = self.read("CYCLES") | self.read("CYCLES_HI") << 32  # reading the first latches the second
+            cycles = self.cycles()
             self.check()  # registers of another accelerator mean nothing
             return self._counted(cycles, wall)
         except DeviceError:
@@ -141,54 +133,23 @@ class Board:
 
     def reset(self) -> None:
         """Stop the accelerator."""
-        self.write("CONTROL", self._mask("CONTROL", "reset"))
+        self.write("CONTROL", self.mask("CONTROL", "reset"))
         for late in Polling().looks(RESET):
             self.stuck = bool(self.bits("STATUS", "busy", self.read("STATUS")))
             if late or not self.stuck:
                 return
 
-    def _mask(self, name: str, *parts: str) -> int:
-        return sum(self.overlay.registers[name].mask(part) for part in parts)
-
     def _wait(self, tasks: Sequence[Task], seconds: float) -> None:
         for late in self._waiting.looks(seconds):
             status = self.read("STATUS")
             if self.bits("STATUS", "error", status):
-                raise self._failed(tasks)
+                raise self.failed(tasks)
             if self.bits("STATUS", "done", status):
-                if sum(self._done().values()) != len(tasks):  # it was another chain, or these are another's registers
-                    raise self._late(tasks, None)
+                if sum(self.done().values()) != len(tasks):  # it was another chain, or these are another's registers
+                    raise self.late(tasks)
                 return
             if late or not self.bits("STATUS", "busy", status):
-                raise self._late(tasks, seconds if late else None)
-
-    def _failed(self, tasks: Sequence[Task]) -> DeviceError:
-        value = self.read("ERROR")
-        cause, tag = self.bits("ERROR", "cause", value), self.bits("ERROR", "tag", value)
-        known = self.overlay.registers.errors
-        words = known[cause] if cause < len(known) else f"cause {cause}"
-        return _named(tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own")
-
-    def _done(self) -> dict[str, int]:
-        """Return the Tasks that each engine has finished."""
-        value = self.read("DONE")
-        return {engine: self.bits("DONE", engine, value) for engine in Finished._fields}
-
-    def _late(self, tasks: Sequence[Task], seconds: float | None) -> DeviceError:
-        done = self._done()
-        finished = sum(done.values())
-        # the oldest unfinished Task waits for no other, so it is the one that does not end
-        oldest = len(tasks)
-        for engine, count in done.items():
-            mine = [i for i, task in enumerate(tasks) if task.engine == engine]
-            oldest = min([oldest, *mine[count : count + 1]])
-        what = f"not done after {seconds:.1f} s" if seconds is not None else "the accelerator stopped without a word"
-        return _named(
-            tasks,
-            oldest,
-            f"{what}, {finished} of {len(tasks)} Tasks completed",
-            "it was reset; if it stays so, power cycle",
-        )
+                raise self.late(tasks, f"{seconds:.1f} s" if late else "")
 
 
 def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
@@ -201,10 +162,3 @@ def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
         reason = f"{pins[0]}: {error}"
     log.warning("CHAI_PYNQ_WAIT=interrupt: %s; STATUS is polled instead", reason)
     return Polling()
-
-
-def _named(tasks: Sequence[Task], index: int, message: str, hint: str) -> DeviceError:
-    if index >= len(tasks):
-        return DeviceError(message, hint=hint)
-    task = tasks[index]
-    return DeviceError(f"layer {task.origin[0]!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...blob import codes_of
-from ...codegen.chain import Chain, chain
-from ...codegen.memory_map import FIXED
+from ...codegen.chain import Chain, chain, check_descriptors
+from ...driver.memory import place, run
 from ...errors import DeviceError
 from ..base import Device, Program, Ran, Work
 from .board import Board
@@ -43,7 +42,13 @@ class PynqProgram(Program):
             try:
                 if self._memory is None:
                     self._memory = self._placed(board)
-                device = self._run(board, self._memory, blobs)
+                device = run(
+                    self.chain,
+                    self._memory,
+                    blobs,
+                    self.views,
+                    lambda at: board.run(at, self.chain.tasks, self.seconds),
+                )
             except BaseException as error:
                 if board.stuck and self._memory is not None:
                     _in_danger.append(self._memory)
@@ -53,19 +58,6 @@ class PynqProgram(Program):
                     self.device.forget(board)
                 raise
         return Ran([(perf_counter() - begin) * 1000] if len(self.chain.tasks) == 1 else None, device)
-
-    def _run(self, board: Board, memory: Memory, blobs: dict[str, Array]) -> float | None:
-        made, device = self.chain, None
-        for blob in made.regions.given:
-            made.store(blob, codes_of(blob, blobs, made.shapes, self.views), memory.bytes)
-        memory.flush(made.written)
-        if made.tasks:
-            device = board.run(memory.addresses[FIXED], made.tasks, self.seconds)
-        memory.invalidate(made.read)
-        for blob, first, channels in made.wanted:
-            out = codes_of(blob, blobs, made.shapes, self.views)[:, first : first + channels]
-            made.load(blob, first, out, memory.bytes)
-        return device
 
     def close(self) -> None:
         self._free()
@@ -84,8 +76,7 @@ class PynqProgram(Program):
         except DeviceError:
             gc.collect()  # unreferenced networks may still hold buffers
             memory = Memory(self.chain.sizes, board.device)
-        self.chain.fix(memory.addresses, memory.bytes[FIXED])
-        memory.flush([FIXED])
+        place(self.chain, memory)
         return memory
 
 
@@ -106,6 +97,7 @@ class Pynq(Device):
         return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
 
     def compile(self, work: Work) -> Program:
+        check_descriptors(work.overlay)
         self.board(work.overlay)  # reports what is missing now, not at the first image
         made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
         program = PynqProgram(self, made, work.views)

@@ -23,7 +23,7 @@ static inline dword splat(const uint8_t *x) {
     int32_t four;
     memcpy(&four, x, 4);
     dword d;
-    d.code = _mm256_set1_epi32(four ^ (int32_t)0x80808080);
+    d.code = _mm256_xor_si256(_mm256_set1_epi32(four), _mm256_set1_epi8(INT8_MIN));
     d.size = _mm256_abs_epi8(d.code);
     return d;
 }

@@ -33,7 +33,8 @@ enum kind {
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
-    F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1 */ \
+    F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
+                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input */ \
     F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE: buffer of its weights, channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
     F(low) F(high)                                   /* clamp of stored codes */ \

@@ -120,22 +120,24 @@ static int convolution_pack(const operation *op, const int8_t *from, int64_t out
     runs r = runs_of(op);
     int64_t run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
     int row = r.bytes == c * kw && r.count == kh;
-    for (int64_t i = 0; i < convolution_bytes(op); i++) to[i] = 0;
+    for (int64_t i = 0, bytes = convolution_bytes(op); i < bytes; i++) to[i] = 0;
     for (int64_t g = 0; g < op->group; g++)
-        for (int64_t o = 0; o < m; o++) {
+        for (int64_t o = 0, n; o < m; o += n) { /* n outputs, that are together in a stored block and in a vector */
+            n = least(m - o, least(outputs - o % outputs, LANES - o % LANES));
             int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
             int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
-            weighed all = {0, 0};
-            for (int64_t i = 0; i < c; i++)
+            weighed all[LANES] = {{0, 0}};
+            for (int64_t i = 0; i < c; i++) {
+                int64_t block = ((g * blocks_out + o / outputs) * blocks_in + i / inputs) * kh * kw;
+                const int8_t *w = from + (block * inputs + i % inputs) * outputs + o % outputs;
                 for (int64_t y = 0; y < kh; y++)
-                    for (int64_t x = 0; x < kw; x++) {
-                        int64_t at = (((g * blocks_out + o / outputs) * blocks_in + i / inputs) * kh + y) * kw + x;
-                        int8_t w = from[(at * inputs + i % inputs) * outputs + o % outputs];
+                    for (int64_t x = 0; x < kw; x++, w += inputs * outputs) {
                         int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
-                        base[d * count * LANES * 4 + byte % 4] = w;
-                        weigh_in(&all, w);
+                        int8_t *at = base + d * count * LANES * 4 + byte % 4;
+                        for (int64_t k = 0; k < n; k++) at[k * 4] = w[k], weigh_in(&all[k], w[k]);
                     }
-            narrow &= bias_in(&all, bias[g * m + o], packed_bias + g * m + o);
+            }
+            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], bias[g * m + o + k], packed_bias + g * m + o + k);
         }
     return narrow;
 }
@@ -212,7 +214,7 @@ static int depthwise_pack(const operation *op, const int8_t *from, int64_t input
                           int32_t *packed_bias) {
     int narrow = 1;
     int64_t taps = op->kernel_h * op->kernel_w, row = depthwise_row(op);
-    for (int64_t i = 0; i < depthwise_bytes(op); i++) to[i] = 0;
+    for (int64_t i = 0, bytes = depthwise_bytes(op); i < bytes; i++) to[i] = 0;
     for (int64_t c = 0; c < op->channels; c++) {
         weighed all = {0, 0};
         for (int64_t t = 0; t < taps; t++) {

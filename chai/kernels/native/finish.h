@@ -5,8 +5,10 @@
 
 #if defined __clang__ /* which spills the sums of a block unless it is told */
 #define UNROLL _Pragma("clang loop unroll(full)")
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
+#define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
 typedef struct {

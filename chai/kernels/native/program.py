@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,7 @@ from ...blob import View, codes_of, outermost
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...overlay.weights import Packed
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from .library import Library, pointer
 from .order import Use, after

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Form:
     ``weights``, ``bias``   int8 (M, C/group, kh, kw) and int64 (M,) of a convolution
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
-    ``factors, negative``   of the inputs of a SUM, and those for sums below 0
+    ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
     """
 
     kind: Kind
@@ -115,8 +116,9 @@ class Form:
             none = shift > 29  # sums stay below 2^26, so that every code is 0
             first, second = (0, 0) if none else (*self.factors, 0)[:2]
             minus, other = (0, 0) if none else (*below, 0)[:2]
+            looks = -1 if self.negative is None else len(self.factors) == 1
             values |= {"shift": 0 if none else shift, "factor": first, "second_factor": second}
-            values |= {"negative_factor": minus, "negative_second": other, "negative": -(self.negative is None)}
+            values |= {"negative_factor": minus, "negative_second": other, "negative": looks}
         return values
 
 

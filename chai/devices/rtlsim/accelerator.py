@@ -1,0 +1,62 @@
+"""A simulated accelerator as a host sees it: registers, memory and an interrupt."""
+
+from __future__ import annotations
+
+from .simulation import Simulation
+
+ANSWER = 100  # cycles in which a register must answer
+READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_write")
+
+
+class Accelerator:
+    """The registers of an overlay's accelerator, by offset, and DDR behind its ports.
+
+    ``latency``  least and most cycles from an address to its first beat, or from a last beat to its response
+    ``pause``    in how many of 256 cycles a channel does nothing
+    ``bytes_per_cycle``  that all ports share; 0: no limit
+    """
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        latency: tuple[int, int] = (1, 1),
+        pause: int = 0,
+        bytes_per_cycle: float = 0,
+    ) -> None:
+        self.simulation = simulation
+        simulation.bandwidth(bytes_per_cycle)
+        for port in READS:
+            simulation.axi_reads(port, *latency, pause)
+        for port in WRITES:
+            simulation.axi_writes(port, *latency, pause)
+
+    def read(self, offset: int) -> int:
+        """Return a register's value."""
+        s = self.simulation
+        s.set("bus__araddr", offset)
+        s.set("bus__arvalid", 1)
+        s.run("bus__arready", ANSWER)
+        s.set("bus__arvalid", 0)
+        s.set("bus__rready", 1)
+        while not s.get("bus__rvalid"):
+            s.tick()
+        value = s.get("bus__rdata")
+        s.tick()
+        s.set("bus__rready", 0)
+        return value
+
+    def write(self, offset: int, value: int) -> None:
+        """Write a register."""
+        s = self.simulation
+        for name, now in {"awaddr": offset, "wdata": value, "wstrb": 15, "awvalid": 1, "wvalid": 1}.items():
+            s.set(f"bus__{name}", now)
+        s.run("bus__awready", ANSWER)
+        s.set("bus__awvalid", 0)
+        s.set("bus__wvalid", 0)
+        s.set("bus__bready", 1)
+        s.run("bus__bvalid", ANSWER)
+        s.set("bus__bready", 0)
+
+    def wait(self, cycles: int) -> int:
+        """Run until the interrupt; return the cycles, 0 if there is none in that many."""
+        return self.simulation.run_for("interrupt", cycles)

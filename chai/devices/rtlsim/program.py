@@ -1,0 +1,143 @@
+"""Networks on a simulated accelerator: memory full of noise, one chain after the other, run to the interrupt."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ...codegen.chain import Chain, chain
+from ...driver.memory import place, run
+from ...driver.registers import Registers
+from ...env import env
+from ...errors import DeviceError
+from ...util.lazy_numpy import np
+from ...util.rounding import round_up
+from ..base import Device, Program, Ran, Work
+from .accelerator import Accelerator
+from .building import EXTRA, missing, rtlil
+from .simulation import Simulation
+
+if TYPE_CHECKING:
+    from ...blob import Array, View
+    from ...overlay import Overlay
+
+LATENCY = 150  # cycles from an address to its first beat, or to its response: the order of a Zynq's DDR at 100 MHz
+PATIENCE = 20, 100_000  # most cycles of a chain: a multiple of the cycle model's, plus some
+FIRST = 0x1000_0000  # address of the first region
+PAGE = 4096
+
+
+class HostMemory:
+    """A region per array of the host, which the simulation reads and writes; it was never written: noise."""
+
+    def __init__(self, sizes: Mapping[int, int]) -> None:
+        noise = np.random.default_rng(len(sizes))
+        self.bytes: dict[int, Array] = {}
+        self.addresses: dict[int, int] = {}
+        address = FIRST
+        for region, size in sizes.items():
+            self.bytes[region] = noise.integers(0, 256, size, dtype=np.uint8)
+            self.addresses[region] = address
+            address = round_up(address + size, PAGE) + PAGE  # an access beyond a region is an error
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Do nothing: both see the same bytes."""
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Do nothing."""
+
+
+class Simulated:
+    """The accelerator of an overlay, of which this process has one; ``lock`` is held while a chain runs."""
+
+    def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
+        self.lock = threading.Lock()
+        self.overlay = overlay
+        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd)
+        self.accelerator = Accelerator(
+            self.simulation, latency, bytes_per_cycle=overlay.memory_mb_per_s / overlay.clock_mhz
+        )
+        self.registers = Registers(overlay, self.accelerator)
+        self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
+
+    def run(self, made: Chain, memory: HostMemory, address: int) -> int:
+        """Run a chain that is in memory; return its clock cycles. Raises DeviceError that names the layer."""
+        self.simulation.forget_memory()
+        for region, data in memory.bytes.items():
+            self.simulation.memory(memory.addresses[region], data)
+        registers = self.registers
+        registers.start(address, len(made.tasks))
+        limit = PATIENCE[0] * made.cycles + PATIENCE[1]
+        ended = self.accelerator.wait(limit)
+        status = registers.read("STATUS")
+        registers.write("IRQ", registers.mask("IRQ", "done", "error"))
+        if registers.bits("STATUS", "error", status):
+            raise registers.failed(made.tasks)
+        if not ended or sum(registers.done().values()) != len(made.tasks):
+            raise registers.late(made.tasks, "" if ended else f"{limit:,} cycles")
+        return registers.cycles()
+
+
+class RtlProgram(Program):
+    """A Chain, in memory from the first run to ``close``."""
+
+    def __init__(self, made: Chain, views: Mapping[str, View]) -> None:
+        self.chain, self.views = made, views
+        self._memory: HostMemory | None = None
+        self._busy = threading.Lock()
+
+    def run(self, blobs: dict[str, Array]) -> Ran:
+        simulated = accelerator(self.chain.overlay)
+        with self._busy, simulated.lock:
+            memory = self._memory
+            if memory is None:
+                memory = HostMemory(self.chain.sizes)
+                place(self.chain, memory)
+                self._memory = memory
+            try:
+                cycles = run(self.chain, memory, blobs, self.views, lambda at: simulated.run(self.chain, memory, at))
+            except DeviceError:
+                accelerator.cache_clear()  # the next run begins with a reset
+                raise
+        return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))
+
+    def close(self) -> None:
+        with self._busy:
+            self._memory = None
+
+
+class RtlSim(Device):
+    """A library per overlay is compiled at the first use, and kept in the user's cache."""
+
+    fixed = True
+    hidden = True
+
+    def status(self) -> tuple[bool, str]:
+        reason = missing()
+        return reason is None, reason or "simulated: some 100,000 clock cycles per second"
+
+    def compile(self, work: Work) -> Program:
+        reason = missing()
+        if reason:
+            raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
+        made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        return RtlProgram(made, work.views)
+
+
+@lru_cache(maxsize=2)
+def accelerator(overlay: Overlay) -> Simulated:
+    """Return the simulated accelerator of an overlay."""
+    return Simulated(overlay)
+
+
+@lru_cache(maxsize=2)
+def generated(overlay: Overlay) -> str:
+    """Return the RTLIL of an overlay's accelerator."""
+    module = import_module("chai.hw_overlays.rtl.generate")  # needs Amaranth
+    return rtlil(module.accelerator(overlay))
+
+
+device = RtlSim("rtlsim", "an accelerator's RTL, simulated cycle by cycle")

@@ -1,0 +1,259 @@
+"""A simulated design: its ports by name, and models of what surrounds it, all of them in C++."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...errors import DeviceError
+from ...util.lazy_numpy import np
+from .building import library, rtlil
+
+if TYPE_CHECKING:
+    from ...blob import Array
+
+VALUES = 64  # of a histogram
+
+
+class Simulation:
+    """A design after its reset, with noise in its memories. ``text`` is its RTLIL; one ``seed``, one behaviour of the models.
+
+    Models have a name (that of their ports, without ``__valid`` and the like), a latency in cycles from ``least`` to
+    ``most`` where they have one, and ``pause``, in how many of 256 cycles they do nothing. All of them raise DeviceError,
+    from the next call of ``run`` on, when the design breaks a rule: a request for memory that is not there, a payload that
+    changes while it waits.
+    """
+
+    def __init__(self, text: str, seed: int = 0, waves: Path | None = None) -> None:
+        self._handle = None
+        self._library = _loaded(library(text, waves is not None))
+        self._handle = self._library.rtl_create(seed)
+        self._ports: dict[str, tuple[int, int]] = {}
+        self._kept: list[Array] = []  # memory that the design writes
+        if waves is not None and self._library.rtl_trace(self._handle, str(waves).encode()):
+            raise self._error()
+
+    @classmethod
+    def of(cls, component: Any, seed: int = 0, waves: Path | None = None) -> Simulation:
+        """Return the simulation of a component of Amaranth."""
+        return cls(rtlil(component), seed, waves)
+
+    def close(self) -> None:
+        """Release the design's memory."""
+        if self._handle:
+            self._library.rtl_destroy(self._handle)
+        self._handle = None
+
+    __del__ = close
+
+    # -- ports
+
+    def get(self, name: str) -> int:
+        """Return the value of a port, unsigned."""
+        index, width = self._port(name)
+        out = (ctypes.c_uint8 * (-(-width // 32) * 4))()
+        self._library.rtl_get(self._handle, index, out, len(out))
+        return int.from_bytes(bytes(out), "little") & (1 << width) - 1
+
+    def set(self, name: str, value: int) -> None:
+        """Set an input; a negative value in two's complement."""
+        index, width = self._port(name)
+        data = (value & (1 << width) - 1).to_bytes(-(-width // 8), "little")
+        self._library.rtl_set(self._handle, index, data, len(data))
+
+    def _port(self, name: str) -> tuple[int, int]:
+        if name not in self._ports:
+            width = ctypes.c_uint()
+            index = self._library.rtl_port(self._handle, name.encode(), ctypes.byref(width))
+            if index < 0:
+                raise DeviceError(f"the design has no port {name!r}")
+            self._ports[name] = index, width.value
+        return self._ports[name]
+
+    # -- time
+
+    @property
+    def now(self) -> int:
+        """Return the cycles since the reset."""
+        return int(self._library.rtl_now(self._handle))
+
+    def tick(self, cycles: int = 1) -> None:
+        """Run that many cycles."""
+        self._run(-1, cycles)
+
+    def run(self, until: str, limit: int) -> int:
+        """Run until after a cycle in which a port is not zero; return the cycles. Raises DeviceError after ``limit``."""
+        cycles = self.run_for(until, limit)
+        if not cycles:
+            raise DeviceError(f"{until} is 0 after {limit:,} cycles")
+        return cycles
+
+    def run_for(self, until: str, limit: int) -> int:
+        """Run as ``run`` does; return 0 after ``limit`` cycles."""
+        cycles, met = self._run(self._port(until)[0], limit)
+        return cycles if met else 0
+
+    def _run(self, until: int, limit: int) -> tuple[int, bool]:
+        met = ctypes.c_int()
+        cycles = int(self._library.rtl_run(self._handle, until, limit, ctypes.byref(met)))
+        if self._library.rtl_error(self._handle):
+            raise self._error()
+        return cycles, bool(met.value)
+
+    def _error(self) -> DeviceError:
+        return DeviceError(f"RTL: {self._library.rtl_error(self._handle).decode()}")
+
+    # -- models
+
+    def memory(self, address: int, data: Array) -> None:
+        """Put an array (uint8, contiguous) into memory at an address; the design reads and writes the array itself."""
+        if data.dtype != np.uint8 or not data.flags.c_contiguous:
+            raise DeviceError("memory of a simulation is a contiguous array of uint8")
+        self._kept.append(data)
+        self._library.rtl_memory(self._handle, address, data.ctypes.data, data.size)
+
+    def forget_memory(self) -> None:
+        """Remove all memory."""
+        self._library.rtl_forget_memory(self._handle)
+        self._kept.clear()
+
+    def reader(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer a ReadPort from memory."""
+        self._model("reader", name, least, most, pause)
+
+    def writer(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer a WritePort; what is written reaches memory with the response, after the latency."""
+        self._model("writer", name, least, most, pause)
+
+    def axi_reads(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer an AXI port's reads from memory, and check the master's bursts; an error where no memory is."""
+        self._model("axi_reads", name, least, most, pause)
+
+    def axi_writes(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
+        """Answer an AXI port's writes in the same way; a burst reaches memory at once or with its response."""
+        self._model("axi_writes", name, least, most, pause)
+
+    def bandwidth(self, bytes_per_cycle: float) -> None:
+        """Limit the bytes that all AXI ports together transfer per cycle."""
+        self._library.rtl_bandwidth(self._handle, round(256 * bytes_per_cycle))
+
+    def source(self, name: str, pause: int = 0) -> Source:
+        """Return the model of a stream that the design takes."""
+        return Source(self, self._model("source", name, 0, 0, pause))
+
+    def sink(self, name: str, pause: int = 0) -> Sink:
+        """Return the model of a stream that the design gives."""
+        return Sink(self, self._model("sink", name, 0, 0, pause))
+
+    def histogram(self, name: str) -> Histogram:
+        """Return the counts of a port's values below 64, from now on."""
+        return Histogram(self, self._model("histogram", name, 0, 0, 0))
+
+    def monitor(self, engine: str) -> Monitor:
+        """Return the record of what an engine of the accelerator does, from now on."""
+        return Monitor(self, self._model("monitor", engine, 0, 0, 0))
+
+    def _model(self, kind: str, name: str, least: int, most: int, pause: int) -> int:
+        number = int(self._library.rtl_model(self._handle, kind.encode(), name.encode(), least, most, pause))
+        if number < 0:
+            raise self._error()
+        return number
+
+
+class _Model:
+    def __init__(self, simulation: Simulation, number: int) -> None:
+        self._handle, self._library, self._number = simulation._handle, simulation._library, number
+
+
+class Source(_Model):
+    """A stream that the design takes."""
+
+    def feed(self, *payloads: int | bytes) -> None:
+        """Add payloads: numbers, or bytes with the lowest bits first."""
+        for payload in payloads:
+            data = payload if isinstance(payload, bytes) else payload.to_bytes(payload.bit_length() // 8 + 1, "little")
+            self._library.rtl_feed(self._handle, self._number, data, len(data))
+
+
+class Sink(_Model):
+    """A stream that the design gives; iterate to see all payloads since the beginning as unsigned numbers."""
+
+    def __iter__(self) -> Iterator[int]:
+        data, each = ctypes.POINTER(ctypes.c_uint8)(), ctypes.c_uint()
+        count = self._library.rtl_sunk(self._handle, self._number, ctypes.byref(data), ctypes.byref(each))
+        whole = bytes(data[: count * each.value])
+        for i in range(count):
+            yield int.from_bytes(whole[i * each.value : (i + 1) * each.value], "little")
+
+
+class Histogram(_Model):
+    """Cycles in which a port had each value."""
+
+    def __getitem__(self, value: int) -> int:
+        if not 0 <= value < VALUES:
+            raise IndexError(value)
+        return int(self._library.rtl_histogram(self._handle, self._number)[value])
+
+
+class Activity(NamedTuple):
+    """Count what an engine did up to the end of a Task, in cycles since the end of the one before it.
+
+    ``cycle``    in which it ended, since the reset
+    ``idle``     without a Task, or with nothing to wait for
+    ``mac``      computing
+    the others   stalls, by reason
+    """
+
+    cycle: int
+    idle: int
+    weights: int
+    input: int
+    accumulators: int
+    dependency: int
+    output: int
+    unknown: int
+    mac: int
+
+
+class Monitor(_Model):
+    """The Tasks that an engine has finished, in order."""
+
+    def __iter__(self) -> Iterator[Activity]:
+        data = ctypes.POINTER(ctypes.c_uint64)()
+        count = self._library.rtl_monitored(self._handle, self._number, ctypes.byref(data))
+        size = len(Activity._fields)
+        return iter([Activity(*data[i * size : (i + 1) * size]) for i in range(count)])
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: Path) -> Any:
+    library = ctypes.CDLL(str(path))
+    handle, text, number, wide = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint64
+    small = ctypes.c_uint
+    bytes_ = ctypes.c_void_p
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "rtl_create": (handle, [wide]),
+        "rtl_destroy": (None, [handle]),
+        "rtl_error": (text, [handle]),
+        "rtl_now": (wide, [handle]),
+        "rtl_port": (number, [handle, text, ctypes.POINTER(small)]),
+        "rtl_get": (None, [handle, number, bytes_, small]),
+        "rtl_set": (None, [handle, number, text, small]),
+        "rtl_memory": (None, [handle, wide, bytes_, wide]),
+        "rtl_forget_memory": (None, [handle]),
+        "rtl_bandwidth": (None, [handle, small]),
+        "rtl_trace": (number, [handle, text]),
+        "rtl_model": (number, [handle, text, text, small, small, small]),
+        "rtl_feed": (None, [handle, number, text, small]),
+        "rtl_sunk": (wide, [handle, number, bytes_, bytes_]),
+        "rtl_histogram": (ctypes.POINTER(wide), [handle, number]),
+        "rtl_monitored": (wide, [handle, number, bytes_]),
+        "rtl_run": (wide, [handle, number, wide, ctypes.POINTER(number)]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,61 @@
+"""A Chain in a device's memory: descriptors and constants are placed once, blobs are stored and loaded around each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ..blob import codes_of
+from ..codegen.memory_map import FIXED
+
+if TYPE_CHECKING:
+    from ..blob import Array, View
+    from ..codegen.chain import Chain
+
+Result = TypeVar("Result")
+
+
+class Memory(Protocol):
+    """One buffer per region of a Chain: the host's bytes (uint8), and the addresses that the accelerator knows."""
+
+    @property
+    def bytes(self) -> Mapping[int, Array]: ...
+
+    @property
+    def addresses(self) -> Mapping[int, int]: ...
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Let the accelerator see what the host wrote."""
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Let the host see what the accelerator wrote."""
+
+
+def place(made: Chain, memory: Memory) -> None:
+    """Write descriptors and constants."""
+    made.fix(memory.addresses, memory.bytes[FIXED])
+    memory.flush([FIXED])
+
+
+def run(
+    made: Chain,
+    memory: Memory,
+    blobs: dict[str, Array],
+    views: Mapping[str, View],
+    start: Callable[[int], Result],
+) -> Result | None:
+    """Store the inputs, ``start`` the chain at its address and wait for its end, and load the outputs.
+
+    Returns what ``start`` returns, None without Tasks.
+    """
+    result = None
+    for blob in made.regions.given:
+        made.store(blob, codes_of(blob, blobs, made.shapes, views), memory.bytes)
+    memory.flush(made.written)
+    if made.tasks:
+        result = start(memory.addresses[FIXED])
+    memory.invalidate(made.read)
+    for blob, first, channels in made.wanted:
+        out = codes_of(blob, blobs, made.shapes, views)[:, first : first + channels]
+        made.load(blob, first, out, memory.bytes)
+    return result

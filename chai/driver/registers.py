@@ -1,0 +1,96 @@
+"""An accelerator's registers by name, and what they say of a chain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ..codegen.dependencies import Finished
+from ..errors import DeviceError
+
+if TYPE_CHECKING:
+    from ..overlay import Overlay
+    from ..tasks import Task
+
+
+class Bus(Protocol):
+    """Reaches registers by their offset in bytes."""
+
+    def read(self, offset: int) -> int:
+        """Return the value of a register."""
+
+    def write(self, offset: int, value: int) -> None:
+        """Write a register."""
+
+
+class Registers:
+    """The registers of an overlay, on a ``bus``."""
+
+    def __init__(self, overlay: Overlay, bus: Bus) -> None:
+        self.overlay = overlay
+        self.bus = bus
+
+    def read(self, name: str) -> int:
+        """Return a register's value."""
+        return int(self.bus.read(self.overlay.registers[name].offset))
+
+    def write(self, name: str, value: int) -> None:
+        """Write a register."""
+        self.bus.write(self.overlay.registers[name].offset, value)
+
+    def bits(self, name: str, part: str, value: int) -> int:
+        """Return part of a register's value."""
+        mask = self.overlay.registers[name].mask(part)
+        return (value & mask) // (mask & -mask)
+
+    def mask(self, name: str, *parts: str) -> int:
+        """Return a mask of these parts of a register."""
+        return sum(self.overlay.registers[name].mask(part) for part in parts)
+
+    def start(self, address: int, count: int) -> None:
+        """Start the chain of ``count`` descriptors at ``address``."""
+        self.write("CHAIN_LO", address & 0xFFFFFFFF)
+        self.write("CHAIN_HI", address >> 32)
+        self.write("COUNT", count)
+        self.write("CONTROL", self.mask("CONTROL", "start"))
+
+    def cycles(self) -> int:
+        """Return the clock cycles of the last chain."""
+        return self.read("CYCLES") | self.read("CYCLES_HI") << 32  # reading the first latches the second
+
+    def done(self) -> dict[str, int]:
+        """Return the Tasks that each engine has finished."""
+        value = self.read("DONE")
+        return {engine: self.bits("DONE", engine, value) for engine in Finished._fields}
+
+    def failed(self, tasks: Sequence[Task]) -> DeviceError:
+        """Return the error of a chain that has stopped, with the name of the layer."""
+        value = self.read("ERROR")
+        cause, tag = self.bits("ERROR", "cause", value), self.bits("ERROR", "tag", value)
+        known = self.overlay.registers.errors
+        words = known[cause] if cause < len(known) else f"cause {cause}"
+        return _named(tasks, tag, f"the accelerator stopped: {words}", "CHAI_CHECK=1 runs each layer on its own")
+
+    def late(self, tasks: Sequence[Task], waited: str = "") -> DeviceError:
+        """Return the error of a chain that has not ended after ``waited``, or has stopped without an error."""
+        done = self.done()
+        finished = sum(done.values())
+        # the oldest unfinished Task waits for no other, so it is the one that does not end
+        oldest = len(tasks)
+        for engine, count in done.items():
+            mine = [i for i, task in enumerate(tasks) if task.engine == engine]
+            oldest = min([oldest, *mine[count : count + 1]])
+        what = f"not done after {waited}" if waited else "the accelerator stopped without a word"
+        return _named(
+            tasks,
+            oldest,
+            f"{what}, {finished} of {len(tasks)} Tasks completed",
+            "it was reset; if it stays so, power cycle",
+        )
+
+
+def _named(tasks: Sequence[Task], index: int, message: str, hint: str) -> DeviceError:
+    if index >= len(tasks):
+        return DeviceError(message, hint=hint)
+    task = tasks[index]
+    return DeviceError(f"layer {task.origin[0]!r} ({task.kind}): {message}", layer=task.origin[0], hint=hint)

@@ -1,0 +1,196 @@
+"""The array engine: its parts, and the two Tasks that they work on at a time."""
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Value
+from amaranth.lib import data, wiring
+
+from chai.overlay import Overlay
+
+from ..ports import Stall, array_ports
+from . import multipliers, sums
+from .constants import Constants
+from .drain import Drain, complete_job
+from .jobs import Jobs
+from .loader import Loader
+from .multipliers import Multipliers
+from .passes import Feeder, Passes, Pixels
+from .plan import Planner, plan
+from .sums import Accumulators
+
+TASKS = 2  # bits of a count of Tasks
+
+
+class ArrayEngine(wiring.Component):
+    """Run the Tasks conv and affine, in order; the ports are those of ``array_ports``."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
+        if overlay.array.lanes != 1:
+            raise ValueError(f"{overlay.array.lanes} lanes: this engine has one pixel in a cycle")
+        super().__init__(array_ports(overlay))
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the parts and the wires between them."""
+        m = Module()
+        overlay = self.overlay
+        plans = [plan(overlay).create(path=(f"plan_{i}",)) for i in range(2)]
+        ports = [self.even, self.odd] if hasattr(self, "odd") else [self.even]
+        m.submodules.planner = planner = Planner(overlay)
+        m.submodules.constants = constants = Constants(overlay)
+        m.submodules.jobs = jobs = Jobs(overlay)
+        m.submodules.passes = passes = Passes(overlay)
+        m.submodules.feeder = feeder = Feeder(overlay)
+        m.submodules.pixels = pixels = Pixels(overlay)
+        m.submodules.multipliers = array = Multipliers(overlay)
+        m.submodules.accumulators = accumulators = Accumulators(overlay)
+        m.submodules.drain = drain = Drain(overlay)
+        loaders = [Loader(overlay, i) for i in range(len(ports))]
+        for i, (loader, port) in enumerate(zip(loaders, ports)):
+            m.submodules[f"loader_{i}"] = loader
+            wiring.connect(m, loader.memory, wiring.flipped(port))
+        wiring.connect(m, constants.memory, wiring.flipped(self.constants))
+        wiring.connect(m, drain.memory, wiring.flipped(self.output))
+        wiring.connect(m, wiring.flipped(self.task), planner.task)
+        wiring.connect(m, jobs.jobs, passes.jobs)
+        wiring.connect(m, passes.passes, feeder.passes)
+        wiring.connect(m, feeder.fed, pixels.fed)
+        for part in (passes, feeder, pixels, drain):
+            choose(m, part, plans, part.slot)
+        self._tasks(m, plans, planner, [*loaders, constants, jobs], drain.ended)
+        self._weights_and_tables(m, constants, feeder, drain, array)
+        self._pixels(m, loaders, pixels, array, accumulators)
+        self._jobs(m, pixels, accumulators, drain)
+        m.d.comb += self.finished.eq(self.output.finished)
+        self._report(m, loaders[0], pixels, feeder, drain)
+        return m
+
+    def _tasks(
+        self, m: Module, plans: list[Value], planner: Planner, parts: list[wiring.Component], ended: Value
+    ) -> None:
+        """Keep two plans; each part starts the next one as soon as it has taken all of the last."""
+        made = Signal(TASKS)
+        counts = [Signal(TASKS, name=f"task_{i}") for i in range(len(parts))]
+        drained = Signal(TASKS)
+        m.d.sync += drained.eq(drained + ended)
+        m.d.comb += planner.ready.eq(1)
+        for count in (*counts, drained):
+            flying = Signal(TASKS, name=f"{count.name}_flying")
+            m.d.comb += flying.eq(made - count)
+            with m.If(flying == 2):
+                m.d.comb += planner.ready.eq(0)
+        with m.If(planner.valid & planner.ready):
+            m.d.sync += made.eq(made + 1)
+            for slot, kept in enumerate(plans):
+                with m.If(made[0] == slot):
+                    m.d.sync += [getattr(kept, name).eq(getattr(planner.plan, name)) for name in kept.signature.members]
+        for part, count in zip(parts, counts):
+            m.d.sync += count.eq(count + part.taken)
+            choose(m, part, plans, count[0])
+            m.d.comb += part.start.eq((count != made) & ~part.taken)
+            if isinstance(part, Loader):
+                counts_reached = (self.array_done >= part.plan.after_array) & (
+                    self.window_done >= part.plan.after_window
+                )
+                m.d.comb += part.allowed.eq(counts_reached)
+            if isinstance(part, Jobs):
+                m.d.comb += part.slot.eq(count[0])
+
+    def _weights_and_tables(
+        self, m: Module, constants: Constants, feeder: Feeder, drain: Drain, array: Multipliers
+    ) -> None:
+        m.d.comb += [
+            feeder.written.eq(constants.written),
+            feeder.weights.eq(constants.weights),
+            constants.word.eq(feeder.word),
+            constants.freed.eq(feeder.freed),
+            array.row.eq(feeder.row),
+            array.at.eq(feeder.at),
+            array.load.eq(feeder.load),
+            drain.tables.eq(constants.tables),
+            drain.records.eq(constants.records),
+            constants.tables_used.eq(drain.drained),
+            constants.table.eq(drain.table),
+            constants.plane.eq(drain.plane),
+        ]
+
+    def _pixels(
+        self, m: Module, loaders: list[Loader], pixels: Pixels, array: Multipliers, accumulators: Accumulators
+    ) -> None:
+        """Take pixels from the input ring through the array to the accumulators."""
+        slowest = loaders[0].chunks, loaders[0].segments
+        if len(loaders) > 1:
+            behind = Signal(signed(len(loaders[0].chunks)))
+            m.d.comb += behind.eq(loaders[0].chunks - loaders[1].chunks)
+            first = (behind < 0) | ((behind == 0) & (loaders[0].segments < loaders[1].segments))
+            slowest = tuple(
+                Mux(first, getattr(loaders[0], name), getattr(loaders[1], name)) for name in ("chunks", "segments")
+            )
+        m.d.comb += [pixels.chunks.eq(slowest[0]), pixels.segments.eq(slowest[1])]
+        for loader in loaders:
+            m.d.comb += [loader.address.eq(pixels.word), loader.release.eq(pixels.release)]
+
+        # the ring's word in the next cycle, a register for it or the padding, then the array
+        inside = delayed(m, pixels.inside, 1, "inside")
+        zero = delayed(m, pixels.zero, 1, "zero")
+        word = Cat(loader.data for loader in loaders)
+        for i in range(self.overlay.array.inputs):
+            m.d.sync += array.codes[i].eq(Mux(inside, word.word_select(i, 8), zero << 7))
+        m.d.comb += array.swap.eq(delayed(m, pixels.swap, 2, "swap"))
+        cycles = 2 + multipliers.sum_latency(self.overlay) - 1
+        for name in ("address", "bank", "first"):
+            m.d.comb += getattr(accumulators, name).eq(delayed(m, getattr(pixels, name), cycles, name))
+        m.d.comb += [
+            accumulators.enable.eq(delayed(m, pixels.valid, cycles, "valid")),
+            accumulators.sums.eq(array.sums),
+        ]
+
+    def _jobs(self, m: Module, pixels: Pixels, accumulators: Accumulators, drain: Drain) -> None:
+        """Give the drain the jobs whose sums are complete: at most one in each bank."""
+        complete = Signal(data.ArrayLayout(complete_job(self.overlay), 2))
+        count = Signal(TASKS)  # jobs whose sums are complete, but not drained
+        bank = Signal()  # of the oldest
+        with m.If(pixels.final):
+            for i in range(2):
+                with m.If(pixels.bank == i):
+                    m.d.sync += [complete[i][name].eq(pixels.job[name]) for name in pixels.job.shape().members]
+                    m.d.sync += [complete[i].pixels.eq(pixels.address + 1), complete[i].bank.eq(i)]
+        cycles = 2 + multipliers.sum_latency(self.overlay) - 1 + sums.LATENCY
+        summed = delayed(m, pixels.final, cycles, "final")
+        taken = drain.jobs.valid & drain.jobs.ready
+        m.d.sync += [count.eq(count + summed - taken), bank.eq(bank ^ taken)]
+        m.d.comb += [
+            drain.jobs.valid.eq(count != 0),
+            drain.jobs.payload.eq(complete[bank]),
+            accumulators.drain_bank.eq(drain.bank),
+            accumulators.drain_address.eq(drain.address),
+            drain.sums.eq(accumulators.drained),
+            pixels.drained.eq(drain.drained),
+        ]
+
+    def _report(self, m: Module, loader: Loader, pixels: Pixels, feeder: Feeder, drain: Drain) -> None:
+        """Say why there is no pixel: the last part that cannot go on, is the reason."""
+        m.d.comb += self.mac.eq(pixels.valid)
+        with m.If(~pixels.valid):
+            with m.If(pixels.waits_bank):
+                m.d.comb += self.stall.eq(Mux(drain.waits, Stall.OUTPUT, Stall.ACCUMULATORS))
+            with m.Elif(pixels.waits_input):
+                m.d.comb += self.stall.eq(Mux(loader.waits, Stall.DEPENDENCY, Stall.INPUT))
+            with m.Elif(feeder.waits):
+                m.d.comb += self.stall.eq(Stall.WEIGHTS)
+            with m.Elif(drain.jobs.valid):
+                m.d.comb += self.stall.eq(Stall.OUTPUT)
+
+
+def choose(m: Module, part: wiring.Component, plans: list[Value], slot: Value) -> None:
+    """Connect a part's plan with that of a slot."""
+    for name in part.plan.signature.members:
+        m.d.comb += getattr(part.plan, name).eq(Mux(slot, getattr(plans[1], name), getattr(plans[0], name)))
+
+
+def delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
+    """Return ``value`` some cycles later."""
+    for i in range(cycles):
+        later = Signal.like(value, name=f"{name}_{i}")
+        m.d.sync += later.eq(value)
+        value = later
+    return value

@@ -1,0 +1,132 @@
+"""The array of multipliers: one pixel of ``inputs`` channels in each cycle gives ``outputs`` sums.
+
+A DSP multiplies an input by ``(w1 << shift) + w0`` and adds the result of the DSP before it in its chain. The lower
+``shift`` bits of a chain's result are the sum of the products with w0, the next ones that with w1, less the borrow of a
+negative lower sum. With weights within +-127 the sums of a chain fit (hw_overlays/README.md).
+"""
+
+from amaranth import Module, Signal, signed
+from amaranth.hdl import Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from chai.overlay import Overlay
+
+CODE = signed(8)
+
+
+def sum_latency(overlay: Overlay) -> int:
+    """Return the cycles from ``codes`` to the ``sums`` they give: B and A/D, AD, M, P, the chain, halves, the tree."""
+    array = overlay.array
+    return 4 + (array.chain - 1) + 1 + (array.inputs // array.chain - 1).bit_length()
+
+
+def sum_bits(overlay: Overlay) -> int:
+    """Return the bits of a sum over all inputs: a chain's, and one for each level of the tree."""
+    array = overlay.array
+    return array.pack_shift + (array.inputs // array.chain - 1).bit_length()
+
+
+class Multipliers(wiring.Component):
+    """The DSPs, the weights that they hold, and the trees that add up their chains.
+
+    ``codes``    one pixel: inputs x int8
+    ``row``      the weights of one input, for all outputs; with ``load`` they are kept as the next ones of input ``at``
+    ``swap``     the next weights become those of this pixel and of the following ones
+    ``sums``     of the pixel ``sum_latency`` cycles ago
+
+    Input k of a chain works k cycles after the first one, so a row of weights may be loaded from the cycle after ``swap``
+    on, if rows come in order.
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.array = array = overlay.array
+        super().__init__(
+            {
+                "codes": In(data.ArrayLayout(CODE, array.inputs)),
+                "row": In(data.ArrayLayout(CODE, array.outputs)),
+                "at": In(range(array.inputs)),
+                "load": In(1),
+                "swap": In(1),
+                "sums": Out(data.ArrayLayout(signed(sum_bits(overlay)), array.outputs)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the chains of all pairs of outputs."""
+        m = Module()
+        array = self.array
+        held = [Signal(data.ArrayLayout(CODE, array.outputs), name=f"next_{i}") for i in range(array.inputs)]
+        for i, weights in enumerate(held):
+            with m.If(self.load & (self.at == i)):
+                m.d.sync += weights.eq(self.row)
+        swap = [self.swap]
+        for k in range(1, array.chain):
+            swap.append(Signal(name=f"swap_{k}"))
+            m.d.sync += swap[k].eq(swap[k - 1])
+        codes = [self._delayed(m, self.codes[i], i % array.chain, f"code_{i}") for i in range(array.inputs)]
+        for pair in range(array.outputs // 2):
+            low, high = [], []
+            for first in range(0, array.inputs, array.chain):
+                result = None
+                for k in range(array.chain):
+                    i = first + k
+                    weights = held[i][2 * pair], held[i][2 * pair + 1]
+                    result = self._dsp(m, codes[i], weights, swap[k], result, f"{pair}_{i}")
+                name = f"{pair}_{first}"
+                shift = array.pack_shift
+                low.append(Signal(signed(shift), name=f"low_{name}"))
+                high.append(Signal(signed(shift), name=f"high_{name}"))
+                m.d.sync += [
+                    low[-1].eq(result[:shift]),
+                    high[-1].eq(result[shift : 2 * shift] + result[shift - 1]),
+                ]
+            m.d.comb += [
+                self.sums[2 * pair].eq(self._tree(m, low, f"low_{pair}")),
+                self.sums[2 * pair + 1].eq(self._tree(m, high, f"high_{pair}")),
+            ]
+        return m
+
+    def _delayed(self, m: Module, value: Value, cycles: int, name: str) -> Value:
+        for k in range(cycles):
+            later = Signal(CODE, name=f"{name}_{k}")
+            m.d.sync += later.eq(value)
+            value = later
+        return value
+
+    def _dsp(
+        self, m: Module, code: Value, weights: tuple[Value, Value], swap: Value, carry: Value | None, name: str
+    ) -> Value:
+        """Add one DSP with registers A, D, AD, B (two), M, P, and return P."""
+        shift = self.array.pack_shift
+        bits = shift + 8 + 8 + 2  # of a chain's result
+        a = Signal(CODE, name=f"a_{name}")
+        d = Signal(CODE, name=f"d_{name}")
+        both = Signal(signed(shift + 9), name=f"ad_{name}")
+        b1 = Signal(CODE, name=f"b1_{name}")
+        b2 = Signal(CODE, name=f"b2_{name}")
+        product = Signal(signed(shift + 17), name=f"m_{name}")
+        p = Signal(signed(max(bits, 2 * shift)), name=f"p_{name}")
+        with m.If(swap):
+            m.d.sync += [d.eq(weights[0]), a.eq(weights[1])]
+        m.d.sync += [
+            b1.eq(code),
+            both.eq((a << shift) + d),
+            b2.eq(b1),
+            product.eq(both * b2),
+            p.eq(product if carry is None else carry + product),
+        ]
+        return p
+
+    def _tree(self, m: Module, values: list[Value], name: str) -> Value:
+        """Return the sum of values, a register after each level."""
+        level = 0
+        while len(values) > 1:
+            pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
+            values = []
+            for i, pair in enumerate(pairs):
+                total = Signal(signed(len(pair[0]) + 1), name=f"tree_{name}_{level}_{i}")
+                m.d.sync += total.eq(sum(pair[1:], start=pair[0]))
+                values.append(total)
+            level += 1
+        return values[0]

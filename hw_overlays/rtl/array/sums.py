@@ -1,0 +1,80 @@
+"""The accumulators: two banks of one word per pixel of a tile, so that one is drained while the other sums."""
+
+from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from chai.overlay import Overlay
+
+from .multipliers import sum_bits
+
+LATENCY = 3  # cycles from ``enable`` until the word can be read with the sums added
+
+
+class Accumulators(wiring.Component):
+    """Add the sums of a pixel to its word.
+
+    ``enable``, ``bank``, ``address``, ``first``  of the sums that come in the next cycle; ``first`` replaces the word
+    ``sums``    of the cycle before's address
+    ``drain_bank``, ``drain_address``  a word to read, of the bank that is not summing
+    ``drained``  that word in the next cycle
+
+    A word is next summed at least three cycles later: a pass lasts that long.
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.depth = overlay.buffers.accumulators.depth
+        self.word = data.ArrayLayout(signed(overlay.accumulator_bits), overlay.array.outputs)
+        super().__init__(
+            {
+                "enable": In(1),
+                "bank": In(1),
+                "address": In(range(self.depth)),
+                "first": In(1),
+                "sums": In(data.ArrayLayout(signed(sum_bits(overlay)), overlay.array.outputs)),
+                "drain_bank": In(1),
+                "drain_address": In(range(self.depth)),
+                "drained": Out(self.word),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the banks and their adders."""
+        m = Module()
+        enable, first, bank, drain_bank = Signal(), Signal(), Signal(), Signal()
+        address = Signal.like(self.address)
+        m.d.sync += [
+            enable.eq(self.enable),
+            first.eq(self.first),
+            bank.eq(self.bank),
+            address.eq(self.address),
+            drain_bank.eq(self.drain_bank),
+        ]
+        words = []
+        write, write_bank, write_address = Signal(), Signal(), Signal.like(self.address)
+        total = Signal(self.word)
+        for i in range(2):
+            m.submodules[f"bank_{i}"] = memory = Memory(shape=self.word, depth=self.depth, init=[])
+            reader, writer = memory.read_port(), memory.write_port()
+            m.d.comb += [
+                reader.addr.eq(Mux(self.enable & (self.bank == i), self.address, self.drain_address)),
+                writer.addr.eq(write_address),
+                writer.data.eq(total),
+                writer.en.eq(write & (write_bank == i)),
+            ]
+            words.append(reader.data)
+        held = Signal(self.word)
+        m.d.comb += [
+            held.eq(Mux(bank, words[1].as_value(), words[0].as_value())),
+            self.drained.eq(Mux(drain_bank, words[1].as_value(), words[0].as_value())),
+        ]
+        added = [self.sums[i] + Mux(first, 0, held[i]) for i in range(self.word.length)]
+        bits = self.word.elem_shape.width
+        m.d.sync += [
+            total.eq(Cat(value[:bits] for value in added)),
+            write.eq(enable),
+            write_bank.eq(bank),
+            write_address.eq(address),
+        ]
+        return m

@@ -1,0 +1,186 @@
+"""Start a chain, count what the engines finish, raise the interrupt, and stop everything at an error or a reset."""
+
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.lib import stream
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
+
+from chai.overlay import Overlay
+
+from .descriptor import descriptor
+from .fetch import AHEAD, ENGINES, Fetch
+from .ports import ReadPort, Stall, address_bits
+from .registers import AxiLite, Registers, address_bits as register_bits
+
+UNFINISHED = AHEAD + 4  # Tasks of an engine that are in its queue or in itself, at most
+
+
+class Control(Component):
+    """The registers, and what they do.
+
+    ``array``, ``window``    descriptors for the engines
+    ``array_done``           Tasks that an engine has finished; ``array_finished`` is its pulse
+    ``array_failed``         1 for a cycle when a read or a write of an engine ended with an error: (read, write)
+    ``stop``                 memory ports end what is open and begin nothing
+    ``idle``                 none of them has anything open
+    ``clear``                reset the engines, while memory ports stop
+    ``clear_memory``         reset the memory ports, when they are idle
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
+        members: dict[str, object] = {
+            "bus": In(AxiLite(register_bits(overlay))),
+            "interrupt": Out(1),
+            "memory": Out(ReadPort(address_bits(overlay))),
+            "fetch_failed": In(1),
+            "stop": Out(1),
+            "idle": In(1),
+            "clear": Out(1),
+            "clear_memory": Out(1),
+            "mac": In(1),
+            "stall": In(Stall),
+        }
+        for engine in ENGINES:
+            members |= {
+                engine: Out(stream.Signature(descriptor(overlay))),
+                f"{engine}_finished": In(1),
+                f"{engine}_done": Out(16),
+                f"{engine}_failed": In(2),
+            }
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        overlay = self.overlay
+        m.submodules.registers = registers = Registers(overlay)
+        fetch = Fetch(overlay)
+        m.submodules.fetch = ResetInserter(self.clear)(fetch)
+        connect(m, flipped(self.bus), registers.bus)
+        connect(m, fetch.memory, flipped(self.memory))
+
+        def bit(register: str, part: str) -> int:
+            mask = overlay.registers[register].mask(part)
+            return (mask & -mask).bit_length() - 1
+
+        begin, reset = (registers.CONTROL[bit("CONTROL", part)] for part in ("start", "reset"))
+        started, busy, done, failed = Signal(), Signal(), Signal(), Signal()
+        cause, tag = Signal(8), Signal(16)
+        tags = self._engines(m, fetch, started)
+        m.d.comb += [
+            fetch.start.eq(started),
+            fetch.address.eq(Cat(registers.CHAIN_LO, registers.CHAIN_HI)),
+            fetch.count.eq(registers.COUNT),
+            self.interrupt.eq((registers.IRQ & registers.IRQ_ENABLE).any()),
+        ]
+
+        causes = overlay.registers.errors.index
+        reading, writing = causes("bus error while reading"), causes("bus error while writing")
+        found, found_cause, found_tag = Signal(), Signal(8), Signal(16)
+        problems = [(fetch.error, fetch.cause, fetch.tag), (self.fetch_failed, reading, fetch.fetched)]
+        for engine in ENGINES:
+            read, write = getattr(self, f"{engine}_failed")
+            problems += [(read, reading, tags[engine]), (write, writing, tags[engine])]
+        for happened, number, whose in problems:
+            with m.If(happened):
+                m.d.comb += [found.eq(1), found_cause.eq(number), found_tag.eq(whose)]
+
+        finished = Signal(16)
+        m.d.comb += finished.eq(self.array_done + self.window_done)
+        all_done = (fetch.fetched == registers.COUNT) & (finished == registers.COUNT[:16])
+        told = {"done": Signal(), "error": Signal()}
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(reset):
+                    m.d.sync += [done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
+                    m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
+                with m.Elif(begin):
+                    m.d.comb += started.eq(1)
+                    m.d.sync += [done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
+                    m.next = "STARTED"
+            with m.State("STARTED"):  # the number of fetched descriptors is that of this chain
+                m.d.comb += busy.eq(1)
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += busy.eq(1)
+                with m.If(all_done):
+                    m.d.comb += told["done"].eq(1)
+                    m.d.sync += done.eq(1)
+                    m.next = "IDLE"
+                with m.If(found):
+                    m.d.sync += [failed.eq(1), cause.eq(found_cause), tag.eq(found_tag)]
+                    m.next = "STOP"
+                with m.If(reset):
+                    m.d.sync += failed.eq(0)
+                    m.next = "STOP"
+            with m.State("STOP"):
+                m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1)]
+                with m.If(reset):
+                    m.d.sync += [failed.eq(0), cause.eq(0), tag.eq(0)]
+                with m.If(self.idle):
+                    m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1), self.clear_memory.eq(1)]
+                m.d.comb += told["error"].eq(failed)
+                with m.If(~failed):
+                    m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
+                m.next = "IDLE"
+
+        self._counters(m, registers, started, busy)
+        states = {"busy": busy, "done": done, "error": failed & ~busy}
+        for part, state in states.items():
+            m.d.comb += registers.STATUS[bit("STATUS", part)].eq(state)
+        for part, event in told.items():
+            m.d.comb += registers.set_IRQ[bit("IRQ", part)].eq(event)
+        for part, value in {"cause": cause, "tag": tag}.items():
+            at = bit("ERROR", part)
+            m.d.comb += registers.ERROR[at : at + len(value)].eq(value)
+        for engine in ENGINES:
+            at = bit("DONE", engine)
+            m.d.comb += registers.DONE[at : at + 16].eq(getattr(self, f"{engine}_done"))
+        m.d.comb += registers.BUILD.eq(overlay.build)
+        return m
+
+    def _engines(self, m: Module, fetch: Fetch, started: Signal) -> dict[str, Signal]:
+        """Pass descriptors on and count; return the tag of each engine's oldest unfinished Task."""
+        tags = {}
+        for engine in ENGINES:
+            given, taken = getattr(fetch, engine), getattr(self, engine)
+            finished, done = getattr(self, f"{engine}_finished"), getattr(self, f"{engine}_done")
+            queue = SyncFIFO(width=16, depth=UNFINISHED)
+            m.submodules[f"{engine}_tags"] = ResetInserter(self.clear)(queue)
+            m.d.comb += [
+                taken.payload.eq(given.payload),
+                taken.valid.eq(given.valid & queue.w_rdy),
+                given.ready.eq(taken.ready & queue.w_rdy),
+                queue.w_data.eq(given.payload.tag),
+                queue.w_en.eq(taken.valid & taken.ready),
+                queue.r_en.eq(finished),
+            ]
+            with m.If(finished & ~self.clear):
+                m.d.sync += done.eq(done + 1)
+            with m.If(started):
+                m.d.sync += done.eq(0)
+            tags[engine] = queue.r_data
+        return tags
+
+    def _counters(self, m: Module, registers: Registers, started: Signal, busy: Signal) -> None:
+        """Count cycles, and what the array does in them."""
+        cycles, held = Signal(64), Signal(32)
+        with m.If(started):
+            m.d.sync += cycles.eq(0)
+        with m.Elif(busy):
+            m.d.sync += cycles.eq(cycles + 1)
+        with m.If(registers.read_CYCLES):
+            m.d.sync += held.eq(cycles[32:])
+        m.d.comb += [registers.CYCLES.eq(cycles[:32]), registers.CYCLES_HI.eq(held)]
+        counted = {"MAC_CYCLES": self.mac} | {
+            f"STALL_{reason.name}": self.stall == reason for reason in Stall if reason is not Stall.NONE
+        }
+        for name, happens in counted.items():
+            counter = Signal(32, name=name.lower())
+            with m.If(started):
+                m.d.sync += counter.eq(0)
+            with m.Elif(busy & happens):
+                m.d.sync += counter.eq(counter + 1)
+            m.d.comb += getattr(registers, name).eq(counter)

@@ -1,0 +1,154 @@
+"""Fetch a chain's descriptors, check them, and hand each to its engine."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import Component, In, Out
+
+from chai import tasks
+from chai.overlay import Overlay
+
+from .descriptor import descriptor
+from .ports import BEAT, ReadPort, address_bits
+
+AHEAD = 4  # descriptors in the queue of an engine
+ENGINES = ("array", "window")
+FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the field of its name, or both axes of it
+    "channels": ("input_channels", "output_channels"),
+    "size": ("input_height", "input_width", "output_height", "output_width"),
+    "group": ("group",),
+}
+
+
+class Fetch(Component):
+    """Reads ``count`` descriptors from ``address`` when ``start`` is 1 for a cycle; ``fetched`` are in queues or engines.
+
+    ``error`` is 1 for a cycle when one cannot be run: ``cause`` is a number in the manifest's errors, ``tag`` its own.
+    It then stays still until it is reset.
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
+        layout = descriptor(overlay)
+        super().__init__(
+            {
+                "memory": Out(ReadPort(address_bits(overlay))),
+                "start": In(1),
+                "address": In(address_bits(overlay)),
+                "count": In(32),
+                "fetched": Out(32),
+                "error": Out(1),
+                "cause": Out(8),
+                "tag": Out(16),
+                **{engine: Out(stream.Signature(layout)) for engine in ENGINES},
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        overlay, memory = self.overlay, self.memory
+        size = overlay.descriptor.bytes
+        beats = size // BEAT
+        layout = descriptor(overlay)
+        bits = Signal(8 * size)
+        found = data.View(layout, bits)
+        address, left, beat = Signal.like(self.address), Signal(32), Signal(range(beats))
+
+        queues = {}
+        for engine in ENGINES:
+            queue = SyncFIFO(width=layout.size, depth=AHEAD)
+            m.submodules[engine] = queues[engine] = queue
+            out = getattr(self, engine)
+            m.d.comb += [
+                queue.w_data.eq(bits),
+                out.payload.as_value().eq(queue.r_data),
+                out.valid.eq(queue.r_rdy),
+                queue.r_en.eq(out.ready),
+            ]
+
+        m.d.comb += [
+            memory.request.payload.address.eq(address),
+            memory.request.payload.beats.eq(beats),
+            self.tag.eq(found.tag),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start):
+                    m.d.sync += [address.eq(self.address), left.eq(self.count), self.fetched.eq(0)]
+                    m.next = "ASK"
+            with m.State("ASK"):
+                m.d.comb += memory.request.valid.eq(left != 0)
+                with m.If(left == 0):
+                    m.next = "IDLE"
+                with m.Elif(memory.request.ready):
+                    m.d.sync += [left.eq(left - 1), address.eq(address + size), beat.eq(0)]
+                    m.next = "READ"
+            with m.State("READ"):
+                m.d.comb += memory.data.ready.eq(1)
+                with m.If(memory.data.valid):
+                    m.d.sync += [bits.eq(Cat(bits[8 * BEAT :], memory.data.payload)), beat.eq(beat + 1)]
+                    with m.If(beat == beats - 1):
+                        m.next = "CHECK"
+            with m.State("CHECK"):
+                m.d.sync += self.cause.eq(self._cause(found))
+                m.next = "PUSH"
+            with m.State("PUSH"):
+                for engine, queue in queues.items():
+                    with m.If((self.cause == 0) & self._goes_to(engine, found.opcode)):
+                        m.d.comb += queue.w_en.eq(1)
+                        with m.If(queue.w_rdy):
+                            m.d.sync += self.fetched.eq(self.fetched + 1)
+                            m.next = "ASK"
+                with m.If(self.cause != 0):
+                    m.d.comb += self.error.eq(1)
+                    m.next = "STUCK"
+            with m.State("STUCK"):
+                pass
+        return m
+
+    def _goes_to(self, engine: str, opcode: Value) -> Value:
+        """Return whether an opcode is that of a kind of Task that the engine runs."""
+        return Cat(opcode == number for kind, number in self._opcodes() if kind.engine == engine).any()
+
+    def _opcodes(self) -> Iterator[tuple[type[tasks.Task], int]]:
+        for name in self.overlay.kinds:
+            kind = tasks.find(name)
+            limits = kind.limits(self.overlay)
+            assert limits is not None
+            yield kind, limits.opcode
+
+    def _cause(self, found: data.View) -> Value:
+        """Return the number of what is wrong with a descriptor, 0 if nothing is."""
+        record = self.overlay.descriptor
+        crooked = Cat(
+            found[field.name] & (field.multiple - 1) != 0 for field in record.fields if field.multiple > 1
+        ).any()
+        known = Cat(self._goes_to(engine, found.opcode) for engine in ENGINES).any()
+        large = Cat(
+            (found.opcode == limits.opcode) & self._beyond(found, limits)
+            for kind, _ in self._opcodes()
+            for limits in [kind.limits(self.overlay)]
+        ).any()
+        first = 0
+        for words, wrong in [
+            ("address not aligned", crooked),
+            ("a value beyond the limits of its kind", large),
+            ("unknown opcode", ~known),
+            ("descriptor of another version", found.version != record.version),
+        ]:
+            first = Mux(wrong, self.overlay.registers.errors.index(words), first)
+        return first
+
+    def _beyond(self, found: data.View, limits: object) -> Value:
+        """Return whether a value of a descriptor is beyond a limit of its kind, or a size is 0."""
+        largest = {"shift": self.overlay.requant.shift_max, "batch": self.overlay.batch_max}
+        for name, limit in vars(limits).items():
+            if name.endswith("_max") and name != "global_max":
+                kind = name.removesuffix("_max")
+                limit = max(limit, getattr(limits, "global_max", 0)) if kind == "kernel" else limit
+                largest |= dict.fromkeys(FIELDS.get(kind, (f"{kind}_h", f"{kind}_w")), limit)
+        sizes = ("batch", *FIELDS["channels"], *FIELDS["size"])
+        beyond = [found[field] > limit for field, limit in largest.items()]
+        return Cat(*beyond, *(found[field] == 0 for field in sizes)).any()

@@ -1,0 +1,110 @@
+"""Signatures between the parts of the accelerator: memory ports and engines.
+
+Every signature is seen from the part that asks: an engine's memory port is ``Out(ReadPort(...))``. A stream transfers its
+payload in each cycle in which ``valid`` and ``ready`` are both 1; ``valid`` never waits for ``ready``, and a payload that
+is offered stays until it is taken.
+"""
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data, enum, stream
+from amaranth.lib.wiring import In, Out, Signature
+
+from chai.overlay import Overlay
+
+from .descriptor import descriptor
+
+BEAT = 8  # bytes of a beat: every memory port has 64 bits
+BEATS_BITS = 16  # of the length of a request
+
+
+class Stall(enum.Enum, shape=3):
+    """Why an engine with a Task does not compute in a cycle; NONE if it computes or has no Task."""
+
+    NONE = 0
+    WEIGHTS = 1
+    INPUT = 2
+    ACCUMULATORS = 3
+    DEPENDENCY = 4
+    OUTPUT = 5
+
+
+def address_bits(overlay: Overlay) -> int:
+    """Return the bits of an address in DDR: a Zynq-7000 has 32, an UltraScale+ 40."""
+    return 32 if overlay.family == "zynq7000" else 40
+
+
+class ReadPort(Signature):
+    """A port that reads runs of beats.
+
+    ``request``  byte address (a multiple of 8) and number of beats, at least 1; a run may cross any boundary
+    ``data``     the beats of all requests in order; any latency. A beat that is not taken holds up the later ones
+    """
+
+    def __init__(self, bits: int = 32) -> None:
+        self.request = data.StructLayout({"address": unsigned(bits), "beats": unsigned(BEATS_BITS)})
+        super().__init__({"request": Out(stream.Signature(self.request)), "data": In(stream.Signature(unsigned(64)))})
+
+
+class WritePort(Signature):
+    """A port that writes runs of whole beats.
+
+    ``request``   as of a ReadPort; ``last`` marks the last run of a Task
+    ``data``      the beats of all requests in order; they may come before, with or after their request
+    ``finished``  1 for one cycle when the write responses of a run with ``last`` and of all before it have arrived
+    """
+
+    def __init__(self, bits: int = 32) -> None:
+        self.request = data.StructLayout({"address": unsigned(bits), "beats": unsigned(BEATS_BITS), "last": 1})
+        super().__init__(
+            {
+                "request": Out(stream.Signature(self.request)),
+                "data": Out(stream.Signature(unsigned(64))),
+                "finished": In(1),
+            }
+        )
+
+
+def engine_ports(overlay: Overlay) -> dict[str, object]:
+    """Return the members of an engine's signature apart from its memory ports.
+
+    ``task``         descriptors, checked and in order; one may be taken while earlier ones still run
+    ``array_done``   Tasks that the array has finished since the start of the chain. An engine compares them with
+                     ``after_array`` before it reads or writes a blob; weights and tables may be read earlier
+    ``window_done``  the same of the window engine
+    ``finished``     1 for one cycle at the end of each Task, when its last write response has arrived
+    ``mac``          1 in each cycle in which it computes
+    ``stall``        the reason in each cycle in which it has a Task and does not compute
+    """
+    return {
+        "task": In(stream.Signature(descriptor(overlay))),
+        "array_done": In(16),
+        "window_done": In(16),
+        "finished": Out(1),
+        "mac": Out(1),
+        "stall": Out(Stall),
+    }
+
+
+def array_ports(overlay: Overlay) -> dict[str, object]:
+    """Return the members of the array engine's signature.
+
+    ``constants``  reads weights and tables (port 0)
+    ``even``       reads input planes 0, 2, ... of each word of the array's inputs (port 1)
+    ``odd``        reads the others (port 2); not there if a word is one plane
+    ``output``     writes results (port 0)
+    """
+    bits = address_bits(overlay)
+    planes = overlay.array.inputs // overlay.layout.channels_per_word
+    odd = {"odd": Out(ReadPort(bits))} if planes > 1 else {}
+    return engine_ports(overlay) | {
+        "constants": Out(ReadPort(bits)),
+        "even": Out(ReadPort(bits)),
+        **odd,
+        "output": Out(WritePort(bits)),
+    }
+
+
+def window_ports(overlay: Overlay) -> dict[str, object]:
+    """Return the members of the window engine's signature: ``input`` reads blobs and tables, ``output`` writes (port 3)."""
+    bits = address_bits(overlay)
+    return engine_ports(overlay) | {"input": Out(ReadPort(bits)), "output": Out(WritePort(bits))}

@@ -1,0 +1,118 @@
+"""Requantisation in hardware: sums to codes, bit for bit as ``chai.fixed.requantize``.
+
+A lane has one DSP: ``v = sum + bias``; ``value = v * multiplier``, plus the products before it while ``more``;
+``code = clamp(((value + R - (value < 0)) >> shift) + zero)`` with ``R = 2^(shift - 1)``, 0 for no shift.
+What is added before the shift is one of two words of the Task, R and R - 1, chosen by the sign. At shift 0 both are 0.
+"""
+
+from amaranth import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from chai.overlay import Overlay
+
+LATENCY = 8  # cycles from ``sums`` to the ``codes`` they give
+
+# fixed for a Task: it changes only while no sum is between ``sums`` and ``codes``
+RULE = data.StructLayout(
+    {
+        "shift": 6,
+        "leaky": 1,  # a negative sum is multiplied by ``negative``
+        "zero": 1,  # the output's zero point: 1 for -128
+        "low": signed(8),
+        "high": signed(8),
+    }
+)
+SATURATED = signed(10)  # beyond it every code is clamped, whatever the zero point
+
+
+class Requantise(wiring.Component):
+    """``lanes`` sums into as many codes, a new set every cycle, ``LATENCY`` cycles later.
+
+    ``sums``, ``bias``  signed, of the manifest's ``accumulator_bits``, as is the true sum of both
+    ``multiplier``, ``negative``  signed, one bit more than the manifest's ``mult_bits``; negative: of sums below 0, if leaky
+    ``more``            this product is added to that of the cycle before
+    ``codes``, ``below``  the codes, and whether their values were negative
+    """
+
+    def __init__(self, overlay: Overlay, lanes: int) -> None:
+        self.overlay, self.lanes = overlay, lanes
+        sums = data.ArrayLayout(signed(overlay.accumulator_bits), lanes)
+        multipliers = data.ArrayLayout(signed(overlay.requant.mult_bits + 1), lanes)
+        super().__init__(
+            {
+                "rule": In(RULE),
+                "sums": In(sums),
+                "bias": In(sums),
+                "multiplier": In(multipliers),
+                "negative": In(multipliers),
+                "more": In(1),
+                "codes": Out(data.ArrayLayout(signed(8), lanes)),
+                "below": Out(lanes),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the lanes, and the words and the delay that they share."""
+        m = Module()
+        half = Signal(self.overlay.requant.shift_max)  # R: one bit, or none
+        less = Signal.like(half)  # R - 1
+        power = (1 << self.rule.shift) >> 1
+        m.d.sync += [half.eq(power), less.eq(power - self.rule.shift.any())]
+        more = Signal(3)  # with the registers before the DSP's last
+        m.d.sync += more.eq(Cat(self.more, more))
+        for i in range(self.lanes):
+            m.submodules[f"lane_{i}"] = lane = Lane(self.overlay)
+            m.d.comb += [lane.rule.eq(self.rule), lane.half.eq(half), lane.less.eq(less), lane.more.eq(more[-1])]
+            m.d.comb += [lane.sum.eq(self.sums[i]), lane.bias.eq(self.bias[i])]
+            m.d.comb += [lane.multiplier.eq(self.multiplier[i]), lane.negative.eq(self.negative[i])]
+            m.d.comb += [self.codes[i].eq(lane.code), self.below[i].eq(lane.below)]
+        return m
+
+
+class Lane(wiring.Component):
+    """One sum into one code. ``half`` and ``less`` are what is added before the shift, ``more`` is three cycles late."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        sum, factor = signed(overlay.accumulator_bits), signed(overlay.requant.mult_bits + 1)
+        self.product = signed(sum.width + factor.width)
+        word = unsigned(overlay.requant.shift_max)
+        members = {"rule": In(RULE), "half": In(word), "less": In(word), "more": In(1), "sum": In(sum), "bias": In(sum)}
+        members |= {"multiplier": In(factor), "negative": In(factor), "code": Out(signed(8)), "below": Out(1)}
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the adder, the DSP, the rounding, the shift and the clamp, each with its register."""
+        m = Module()
+        rule = self.rule
+        v, above, below = Signal.like(self.sum), Signal.like(self.multiplier), Signal.like(self.negative)
+        m.d.sync += [v.eq(self.sum + self.bias), above.eq(self.multiplier), below.eq(self.negative)]
+
+        # the DSP: its registers A and B, M, P
+        a, b = Signal.like(v), Signal.like(above)
+        product, value = Signal(self.product), Signal(signed(self.product.width + 1))
+        m.d.sync += [a.eq(v), b.eq(Mux(rule.leaky & (v < 0), below, above))]
+        m.d.sync += [product.eq(a * b), value.eq(product + Mux(self.more, value, 0))]
+
+        rounded, fine, coarse = Signal.like(value), Signal.like(value), Signal.like(value)
+        shifted = Signal(SATURATED)
+        m.d.sync += [
+            rounded.eq(value + Mux(value < 0, self.less, self.half)),
+            fine.eq(rounded >> rule.shift[:3]),
+            shifted.eq(saturated(coarse, SATURATED)),
+        ]
+        m.d.comb += coarse.eq(fine >> Cat(Const(0, 3), rule.shift[3:]))
+        code = shifted - (rule.zero << 7)
+        m.d.sync += self.code.eq(Mux(code < rule.low, rule.low, Mux(code > rule.high, rule.high, code)))
+        signs = Signal(4)  # of the value, until its code is there
+        m.d.sync += signs.eq(Cat(value < 0, signs))
+        m.d.comb += self.below.eq(signs[-1])
+        return m
+
+
+def saturated(value: Signal, shape: object) -> object:
+    """Return a signed value within the range of a narrower signed shape."""
+    bits = len(Signal(shape))
+    rest = value[bits - 1 :]
+    fits = rest.all() | ~rest.any()
+    return Mux(fits, value[:bits].as_signed(), Mux(value < 0, -(1 << (bits - 1)), (1 << (bits - 1)) - 1))

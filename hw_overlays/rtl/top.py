@@ -1,0 +1,84 @@
+"""The accelerator: control, two engines, and four memory ports."""
+
+from amaranth.hdl import Cat, Module, ResetInserter
+from amaranth.lib.wiring import Component, In, Out, connect, flipped
+
+from chai.overlay import Overlay
+
+from .axi import AxiRead, AxiReader, AxiWrite, AxiWriter
+from .control import Control
+from .fetch import ENGINES
+from .ports import Stall, address_bits
+from .registers import AxiLite, address_bits as register_bits
+
+READS = ("m0", "m1", "m2", "m3")  # memory ports that read, and that write
+WRITES = ("m0", "m3")
+
+
+class Accelerator(Component):
+    """Its ports are those of the IP: registers on AXI-Lite, ``m0`` to ``m3`` on DDR, the interrupt (a level).
+
+    m0  reads descriptors, weights and tables, writes the array's results
+    m1  reads even planes of the array's input
+    m2  reads odd planes
+    m3  reads and writes for the window engine
+
+    ``probe`` says what the engines do, for a simulation; a bitstream leaves it open.
+    """
+
+    def __init__(self, overlay: Overlay, array: Component, window: Component) -> None:
+        self.overlay = overlay
+        self.engines = {"array": array, "window": window}
+        bits = address_bits(overlay)
+        members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay))), "interrupt": Out(1)}
+        members |= {f"{port}_read": Out(AxiRead(bits)) for port in READS}
+        members |= {f"{port}_write": Out(AxiWrite(bits)) for port in WRITES}
+        for engine in ENGINES:
+            members |= {f"{engine}_finished": Out(1), f"{engine}_mac": Out(1), f"{engine}_stall": Out(Stall)}
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        bits = address_bits(self.overlay)
+        m.submodules.control = control = Control(self.overlay)
+        connect(m, flipped(self.bus), control.bus)
+        m.d.comb += self.interrupt.eq(control.interrupt)
+        for name, engine in self.engines.items():
+            m.submodules[name] = ResetInserter(control.clear)(engine)
+            connect(m, getattr(control, name), engine.task)
+            m.d.comb += [
+                engine.array_done.eq(control.array_done),
+                engine.window_done.eq(control.window_done),
+                getattr(control, f"{name}_finished").eq(engine.finished),
+                getattr(self, f"{name}_finished").eq(engine.finished),
+                getattr(self, f"{name}_mac").eq(engine.mac),
+                getattr(self, f"{name}_stall").eq(engine.stall),
+            ]
+        array, window = self.engines.values()
+        m.d.comb += [control.mac.eq(array.mac), control.stall.eq(array.stall)]
+
+        clients = {"m0": [control.memory, array.constants], "m1": [array.even], "m3": [window.input]}
+        if hasattr(array, "odd"):
+            clients["m2"] = [array.odd]
+        readers = {port: AxiReader(bits, len(clients[port])) for port in READS if port in clients}
+        writers = {"m0": AxiWriter(bits), "m3": AxiWriter(bits)}
+        for port, reader in readers.items():
+            m.submodules[f"{port}_reader"] = ResetInserter(control.clear_memory)(reader)
+            connect(m, reader.axi, flipped(getattr(self, f"{port}_read")))
+            for i, client in enumerate(clients[port]):
+                connect(m, client, getattr(reader, f"client{i}"))
+            m.d.comb += reader.stop.eq(control.stop)
+        for port, writer, engine in zip(writers, writers.values(), (array, window)):
+            m.submodules[f"{port}_writer"] = ResetInserter(control.clear_memory)(writer)
+            connect(m, writer.axi, flipped(getattr(self, f"{port}_write")))
+            connect(m, engine.output, writer.client)
+            m.d.comb += writer.stop.eq(control.stop)
+
+        input_errors = Cat(readers[port].error for port in ("m1", "m2") if port in readers)
+        m.d.comb += [
+            control.idle.eq(Cat(part.idle for part in (*readers.values(), *writers.values())).all()),
+            control.fetch_failed.eq(readers["m0"].error[0]),
+            control.array_failed.eq(Cat(readers["m0"].error[1] | input_errors.any(), writers["m0"].error)),
+            control.window_failed.eq(Cat(readers["m3"].error, writers["m3"].error)),
+        ]
+        return m

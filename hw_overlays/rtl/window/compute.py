@@ -1,0 +1,146 @@
+"""Compute: the words of a Task to its codes."""
+
+from amaranth import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from chai.overlay import Overlay
+
+from ..descriptor import descriptor
+from ..requantise import LATENCY, Requantise
+from .elements import Elements
+from .pool import Pool
+from .whole import Whole
+
+
+class Compute(wiring.Component):
+    """One Task at a time: the next one begins when the codes of the last one are out of the lanes.
+
+    ``task``    descriptors
+    ``first``, ``second``  words of the inputs
+    ``record``  of the table, in the cycle after ``read``; ``there`` if one can be claimed; ``done_with`` after the last
+    ``room``    1 if a word of codes may come; ``claim`` says that one will: ``word``, with ``write``
+    ``record_claim``  the same of records
+    ``works``, ``starved``, ``unset``, ``held``  whether it goes on, or waits for words, a record, or room
+    """
+
+    def __init__(self, overlay: Overlay, opcodes: dict[str, int], record: data.Layout) -> None:
+        self.overlay = overlay
+        self.step = overlay.layout.channels_per_word
+        self.opcodes = opcodes
+        word = stream.Signature(8 * self.step)
+        super().__init__(
+            {
+                "task": In(stream.Signature(descriptor(overlay))),
+                "first": In(word),
+                "second": In(word),
+                "there": In(1),
+                "record_claim": Out(1),
+                "read": Out(1),
+                "record": In(record),
+                "done_with": Out(1),
+                "room": In(1),
+                "claim": Out(1),
+                "word": Out(8 * self.step),
+                "write": Out(1),
+                "works": Out(1),
+                "starved": Out(1),
+                "unset": Out(1),
+                "held": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the units, the lanes between them and the codes, and the count of planes."""
+        m = Module()
+        m.submodules.pool = pool = Pool(self.overlay)
+        m.submodules.whole = whole = Whole(self.overlay)
+        m.submodules.elements = elements = Elements(self.overlay)
+        m.submodules.lanes = lanes = Requantise(self.overlay, self.step)
+        now = Signal.like(self.task.payload)
+        pools, pairs = now.opcode == self.opcodes["pool"], now.opcode == self.opcodes["eltwise"]
+        averages = pools & now.average
+        image = (
+            (now.kernel_h == now.input_height) & (now.kernel_w == now.input_width) & (now.pad_h == 0) & (now.pad_w == 0)
+        )
+        chosen = {pool: pools & ~image, whole: pools & image, elements: ~pools}
+        self._planes(m, now, pool, chosen, averages)
+
+        # -- what the units share
+        room = self.room & (~averages | self.there)
+        for unit in chosen:
+            m.d.comb += [unit.task.eq(now), unit.first.payload.eq(self.first.payload), unit.room.eq(room)]
+            m.d.comb += unit.first.valid.eq(self.first.valid)
+        m.d.comb += [elements.pairs.eq(pairs), elements.second.payload.eq(self.second.payload)]
+        m.d.comb += [elements.second.valid.eq(self.second.valid), self.second.ready.eq(elements.second.ready)]
+        m.d.comb += [
+            self.first.ready.eq(pool.first.ready | whole.first.ready | elements.first.ready),
+            self.claim.eq(pool.claim | whole.claim | elements.claim),
+            self.record_claim.eq(self.claim & averages),
+            self.read.eq((pool.soon | whole.soon) & averages),
+            self.works.eq(pool.works | whole.works | elements.works),
+            self.starved.eq(pool.starved | whole.starved | elements.starved),
+            self.held.eq((pool.held | whole.held | elements.held) & ~self.room),
+            self.unset.eq((pool.held | whole.held | elements.held) & self.room),
+        ]
+
+        # -- into the lanes
+        record = self.record
+        for lane in range(self.step):
+            sums = Mux(pools, Mux(pool.valid, pool.sums[lane], whole.sums[lane]), elements.values[lane])
+            m.d.comb += [
+                lanes.sums[lane].eq(sums),
+                lanes.bias[lane].eq(Mux(averages, record.bias, 0)),
+                lanes.multiplier[lane].eq(Mux(averages, record.multiplier, Mux(pools, 1, elements.multiplier))),
+                lanes.negative[lane].eq(Mux(averages, record.negative, now.negative)),
+            ]
+        m.d.comb += [
+            lanes.more.eq(elements.more & ~pools),
+            lanes.rule.shift.eq(now.shift),
+            lanes.rule.leaky.eq(now.leaky & ~pairs),
+            lanes.rule.zero.eq(now.output_zero),
+            lanes.rule.low.eq(now.low),
+            lanes.rule.high.eq(now.high),
+        ]
+
+        # -- out of the lanes; a leaky eltwise has codes for both signs, one after the other
+        valid, aside = Signal(LATENCY), Signal(LATENCY)
+        m.d.sync += valid.eq(Cat(pool.valid | whole.valid | elements.valid, valid))
+        m.d.sync += aside.eq(Cat(elements.aside, aside))
+        codes, below = Signal.like(lanes.codes), Signal(self.step)
+        with m.If(aside[-1]):
+            m.d.sync += [codes.eq(lanes.codes), below.eq(lanes.below)]
+        m.d.comb += self.write.eq(valid[-1])
+        for lane in range(self.step):
+            choice = Mux(pairs & now.leaky & ~below[lane], codes[lane], lanes.codes[lane])
+            m.d.comb += self.word.word_select(lane, 8).eq(choice)
+        return m
+
+    def _planes(
+        self, m: Module, now: Signal, pool: Pool, chosen: dict[wiring.Component, object], averages: object
+    ) -> None:
+        """Begin plane after plane of a Task in its unit, and the next Task after the last code."""
+        planes, images = Signal(16), Signal(16)  # left, the current ones included
+        of_image = (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
+        under_way = Signal(8)  # codes that are claimed and not yet written
+        m.d.sync += under_way.eq(under_way + self.claim - self.write)
+        with m.FSM():
+            with m.State("IDLE"):
+                m.d.comb += self.task.ready.eq(1)
+                with m.If(self.task.valid):
+                    m.d.sync += now.eq(self.task.payload)
+                    m.next = "PREPARE"
+            with m.State("PREPARE"):
+                m.d.comb += pool.prepare.eq(chosen[pool])
+                m.d.sync += [planes.eq(of_image), images.eq(now.batch)]
+                m.next = "PLANES"
+            with m.State("PLANES"):
+                for unit, choice in chosen.items():
+                    m.d.comb += unit.start.eq(choice & unit.ready & (images != 0))
+                    with m.If(unit.start):
+                        m.d.sync += planes.eq(planes - 1)
+                        with m.If(planes == 1):
+                            m.d.sync += [planes.eq(of_image), images.eq(images - 1)]
+                    with m.If(choice & unit.ready & (images == 0) & (under_way == 0)):
+                        m.d.comb += self.done_with.eq(averages)
+                        m.next = "IDLE"

@@ -1,0 +1,79 @@
+"""The window engine: ``fetch``, ``table``, ``compute`` and ``store`` side by side."""
+
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import connect, flipped
+
+from chai.overlay import Overlay
+
+from ..ports import Stall, window_ports
+from .compute import Compute
+from .fetch import Fetch
+from .store import Store
+from .table import Table
+
+KINDS = ("pool", "eltwise", "copy")
+
+
+class WindowEngine(wiring.Component):
+    """Runs Tasks in order; one is fetched while the one before is computed and the one before that is written."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
+        super().__init__(window_ports(overlay))
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the parts and their connections."""
+        m = Module()
+        limits = {section.kind: dict(section.limits) for section in self.overlay.tasks}
+        unused = 1 << 8  # no descriptor has this opcode
+        opcodes = {kind: limits[kind]["opcode"] if kind in limits else unused for kind in KINDS}
+        m.submodules.fetch = fetch = Fetch(self.overlay, opcodes)
+        m.submodules.table = table = Table(self.overlay)
+        m.submodules.compute = compute = Compute(self.overlay, opcodes, table.record.shape())
+        m.submodules.store = store = Store(self.overlay)
+        connect(m, flipped(self.input), fetch.input)
+        connect(m, flipped(self.output), store.output)
+        connect(m, fetch.first, compute.first)
+        connect(m, fetch.second, compute.second)
+        # a Task is handed to compute and store together
+        work, task = fetch.work, self.task
+        m.d.comb += [
+            fetch.task.valid.eq(task.valid),
+            fetch.task.payload.eq(task.payload),
+            task.ready.eq(fetch.task.ready),
+            fetch.reached.eq((self.array_done >= fetch.now.after_array) & (self.window_done >= fetch.now.after_window)),
+            work.ready.eq(compute.task.ready & store.task.ready),
+            compute.task.valid.eq(work.valid & store.task.ready),
+            store.task.valid.eq(work.valid & compute.task.ready),
+            compute.task.payload.eq(work.payload),
+            store.task.payload.eq(work.payload),
+            self.finished.eq(self.output.finished),
+        ]
+        m.d.comb += [
+            table.begin.eq(fetch.begin),
+            table.count.eq(fetch.count),
+            table.keeps.eq(fetch.keeps),
+            table.beat.eq(fetch.beat),
+            table.write.eq(fetch.write),
+            table.claim.eq(compute.record_claim),
+            table.read.eq(compute.read),
+            fetch.freed.eq(table.freed),
+            fetch.done_with.eq(compute.done_with),
+            compute.there.eq(table.there),
+            compute.record.eq(table.record),
+            compute.room.eq(store.room),
+            store.claim.eq(compute.claim),
+            store.word.eq(compute.word),
+            store.write.eq(compute.write),
+        ]
+        m.d.comb += self.mac.eq(compute.works)
+        with m.If(compute.starved):
+            m.d.comb += self.stall.eq(Stall.INPUT)
+        with m.If(compute.starved & fetch.waits):
+            m.d.comb += self.stall.eq(Stall.DEPENDENCY)
+        with m.If(compute.unset):
+            m.d.comb += self.stall.eq(Stall.WEIGHTS)
+        with m.If(compute.held):
+            m.d.comb += self.stall.eq(Stall.OUTPUT)
+        return m

@@ -1,0 +1,179 @@
+"""Fetch: the words of a Task's blobs, and the records of its table, into queues, ahead of the Task that is computed."""
+
+from amaranth import Module, Mux, Signal
+from amaranth.lib import data, enum, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from chai.overlay import Overlay
+
+from ..descriptor import descriptor
+from ..ports import BEAT, ReadPort, address_bits
+from .table import RECORDS
+from .walk import RUN, Walk
+
+WORDS = 512  # of each input's queue: beats in flight and waiting
+REQUESTS = 32  # in flight
+
+
+class To(enum.Enum, shape=2):
+    """What the beats of a request are."""
+
+    FIRST = 0
+    SECOND = 1
+    TABLE = 2
+
+
+ROUTE = data.StructLayout({"to": To, "beats": range(RUN + 1)})
+
+
+class Fetch(wiring.Component):
+    """Requests a run only where there is room for all of it, so that no beat waits and the order of runs is free.
+
+    ``task``     descriptors; the next one is taken when all runs of the last one are requested
+    ``reached``  1 if the Tasks that the current one waits for have finished; ``waits`` if it has to wait
+    ``work``     the same descriptors for the next part, as soon as they are there
+    ``first``, ``second``  words of the inputs of all Tasks in order
+    ``begin``, ``count``, ``keeps``, ``beat``, ``write``, ``freed``  of a Table; ``done_with`` after the last use of its records
+    """
+
+    def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
+        self.bits = address_bits(overlay)
+        self.step = overlay.layout.channels_per_word
+        self.opcodes = opcodes
+        layout = descriptor(overlay)
+        super().__init__(
+            {
+                "task": In(stream.Signature(layout)),
+                "now": Out(layout),
+                "reached": In(1),
+                "waits": Out(1),
+                "input": Out(ReadPort(self.bits)),
+                "work": Out(stream.Signature(layout)),
+                "first": Out(stream.Signature(64)),
+                "second": Out(stream.Signature(64)),
+                "begin": Out(1),
+                "count": Out(30),
+                "keeps": Out(1),
+                "beat": Out(64),
+                "write": Out(1),
+                "freed": In(1),
+                "done_with": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the walks over blobs and table, the choice among their runs, and the way of the beats."""
+        m = Module()
+        m.submodules.first_walk = first = Walk(self.bits)
+        m.submodules.second_walk = second = Walk(self.bits)
+        m.submodules.table_walk = table = Walk(self.bits)
+        m.submodules.first_queue = first_queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
+        m.submodules.second_queue = second_queue = fifo.SyncFIFOBuffered(width=64, depth=WORDS)
+        m.submodules.routes = routes = fifo.SyncFIFOBuffered(width=ROUTE.size, depth=REQUESTS)
+        self._walks(m, first, second, table)
+
+        # room: what is not yet asked for
+        room = {To.FIRST: Signal(range(WORDS + 1), init=WORDS), To.SECOND: Signal(range(WORDS + 1), init=WORDS)}
+        room[To.TABLE] = Signal(range(2 * RECORDS + 1))
+        more = {
+            To.FIRST: first_queue.r_rdy & first_queue.r_en,
+            To.SECOND: second_queue.r_rdy & second_queue.r_en,
+            To.TABLE: self.freed << 1,
+        }
+        # one request at a time is offered to the port; the inputs of an eltwise take turns
+        request = self.input.request
+        turn = Signal(To)
+        free = (~request.valid | request.ready) & routes.w_rdy
+        chosen = {To.TABLE: table.runs, To.FIRST: first.runs, To.SECOND: second.runs}
+        pair = self.now.opcode == self.opcodes["eltwise"]
+        asked: object = 0
+        with m.If(request.ready):
+            m.d.sync += request.valid.eq(0)
+        for to, runs in chosen.items():
+            fits = runs.valid & (room[to] >= runs.payload.beats)
+            in_turn = 1 if to is To.TABLE else (turn == to)
+            takes = Signal(name=f"takes_{to.name.lower()}")
+            m.d.comb += [takes.eq(free & fits & in_turn & ~asked), runs.ready.eq(takes)]
+            asked = asked | takes
+            m.d.sync += room[to].eq(room[to] + more[to] - Mux(takes, runs.payload.beats, 0))
+            with m.If(takes):
+                m.d.sync += [request.valid.eq(1), request.payload.address.eq(runs.payload.address)]
+                m.d.sync += request.payload.beats.eq(runs.payload.beats)
+                m.d.comb += [routes.w_en.eq(1), routes.w_data.eq(ROUTE.const({"to": to}))]
+                m.d.comb += data.View(ROUTE, routes.w_data).beats.eq(runs.payload.beats)
+                if to is not To.TABLE:
+                    m.d.sync += turn.eq(Mux(pair & (turn == To.FIRST), To.SECOND, To.FIRST))
+        with m.If(self.begin):
+            m.d.sync += room[To.TABLE].eq(2 * RECORDS)
+
+        # beats go where the oldest request wants them
+        arrived = self.input.data
+        route = data.View(ROUTE, routes.r_data)
+        beats = Signal(range(RUN + 1))
+        m.d.comb += [arrived.ready.eq(routes.r_rdy), self.beat.eq(arrived.payload)]
+        m.d.comb += [queue.w_data.eq(arrived.payload) for queue in (first_queue, second_queue)]
+        with m.If(arrived.valid & routes.r_rdy):
+            m.d.sync += beats.eq(beats + 1)
+            with m.If(beats == route.beats - 1):
+                m.d.sync += beats.eq(0)
+                m.d.comb += routes.r_en.eq(1)
+            m.d.comb += first_queue.w_en.eq(route.to == To.FIRST)
+            m.d.comb += second_queue.w_en.eq(route.to == To.SECOND)
+            m.d.comb += self.write.eq(route.to == To.TABLE)
+        for queue, out in ((first_queue, self.first), (second_queue, self.second)):
+            m.d.comb += [out.valid.eq(queue.r_rdy), out.payload.eq(queue.r_data), queue.r_en.eq(out.ready)]
+        return m
+
+    def _walks(self, m: Module, first: Walk, second: Walk, table: Walk) -> None:
+        """Start the walks of a Task: the inputs when the Tasks before them have finished, the table when it is free."""
+        now = self.now
+        start = {
+            walk: Signal(name=f"start_{name}")
+            for walk, name in ((first, "first"), (second, "second"), (table, "table"))
+        }
+        hand, table_used = Signal(), Signal()
+        idle = Signal()
+        m.d.comb += idle.eq(~hand & ~any_of(start.values()) & first.area.ready & second.area.ready & table.area.ready)
+        m.d.comb += [self.task.ready.eq(idle), self.work.valid.eq(hand), self.work.payload.eq(now)]
+        with m.If(self.task.valid & idle):
+            new = self.task.payload
+            m.d.sync += [now.eq(new), hand.eq(1), start[first].eq(1)]
+            m.d.sync += start[second].eq(new.opcode == self.opcodes["eltwise"])
+            m.d.sync += start[table].eq((new.opcode == self.opcodes["pool"]) & new.average)
+        with m.If(hand & self.work.ready):
+            m.d.sync += hand.eq(0)
+
+        planes = (now.input_channels + self.step - 1) >> (self.step.bit_length() - 1)
+        for walk, address, image in ((first, now.input, now.input_image), (second, now.second, now.second_image)):
+            blob = walk.area.payload
+            m.d.comb += [blob.address.eq(address), blob.pitch.eq(now.input_pitch), blob.image.eq(image)]
+            m.d.comb += [blob.words.eq(now.input_pitch // BEAT), blob.planes.eq(planes), blob.images.eq(now.batch)]
+            m.d.comb += walk.area.valid.eq(start[walk] & self.reached)
+        m.d.comb += self.waits.eq((start[first] | start[second]) & ~self.reached)
+        # a plane of the output has a record for each of its words
+        records = table.area.payload
+        m.d.comb += [
+            self.count.eq(now.output_pitch // BEAT),
+            self.keeps.eq(self.count <= RECORDS),
+            records.address.eq(now.table),
+            records.words.eq(self.count << 1),
+            records.planes.eq(Mux(self.keeps, 1, planes)),
+            records.images.eq(Mux(self.keeps, 1, now.batch)),
+            table.area.valid.eq(start[table] & ~table_used),
+            self.begin.eq(table.area.valid & table.area.ready),
+        ]
+        with m.If(self.begin):
+            m.d.sync += table_used.eq(1)
+        with m.If(self.done_with):
+            m.d.sync += table_used.eq(0)
+        for walk in start:
+            with m.If(walk.area.valid & walk.area.ready):
+                m.d.sync += start[walk].eq(0)
+
+
+def any_of(signals: object) -> object:
+    """Return 1 if one of these signals is 1."""
+    found: object = 0
+    for signal in signals:
+        found = found | signal
+    return found

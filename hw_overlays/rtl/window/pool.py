@@ -1,0 +1,71 @@
+"""Pool: the maximum or the sum of each window of a plane, one word of the input a cycle.
+
+Columns first: the last words of a row are in the taps of each channel, and a tree reduces those of a window. Then rows:
+the windows of a column that the current row belongs to are in slots of the line memory, and the reduced row goes into all
+of them at once. Four banks hold four slots of a column side by side; more take more cycles.
+"""
+
+from amaranth import Array, Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from chai.overlay import Overlay
+
+from .reduce import SUM, Bank, Taps, levels_of, taps_of
+from .scan import BANKS, Scan
+from .unit import unit_ports
+
+
+class Pool(wiring.Component):
+    """Sums or maxima of the windows of one plane after the other.
+
+    ``prepare``  begins a Task: 1 for a cycle, with the new ``task``
+    ``sums``     the windows row by row, with ``valid``; ``soon`` is 1 in the cycle before
+    """
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
+        self.channels = overlay.layout.channels_per_word
+        self.ports = unit_ports(overlay)
+        sums = data.ArrayLayout(SUM, self.channels)
+        super().__init__(self.ports | {"prepare": In(1), "soon": Out(1), "sums": Out(sums)})
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the scan, the taps of each channel and the banks, in the stages of a pipeline."""
+        m = Module()
+        m.submodules.scan = scan = Scan(self.overlay)
+        average, most = self.task.average, taps_of(self.overlay)
+        levels = levels_of(most)
+        m.d.comb += [scan.task.eq(self.task), scan.start.eq(self.start), scan.room.eq(self.room)]
+        m.d.comb += [scan.first.valid.eq(self.first.valid), self.first.ready.eq(scan.first.ready)]
+        m.d.comb += scan.prepare.eq(self.prepare)
+        for name in ("ready", "claim", "starved", "held", "works"):
+            m.d.comb += getattr(self, name).eq(getattr(scan, name))
+
+        steps = [scan.step]  # of this cycle, and of the cycles before
+        for i in range(levels + 2):
+            steps.append(Signal.like(scan.step, name=f"step_{i + 1}"))
+            m.d.sync += steps[-1].eq(steps[-2])
+        reads, works, done = steps[levels], steps[levels + 1], steps[levels + 2]
+        m.d.comb += [self.soon.eq(works.ends), self.valid.eq(done.ends)]
+
+        rows = []
+        for channel in range(self.channels):
+            m.submodules[f"taps_{channel}"] = taps = Taps(most)
+            m.d.comb += [
+                taps.average.eq(average),
+                taps.width.eq(self.task.kernel_w),
+                taps.code.eq(self.first.payload.word_select(channel, 8)),
+                taps.shift.eq(scan.shift),
+                taps.begins.eq(scan.begins),
+                taps.there.eq(scan.there),
+            ]
+            rows.append(taps.row)
+        sums = []
+        for i in range(BANKS):
+            m.submodules[f"bank_{i}"] = bank = Bank(self.overlay.buffers.pool.depth // BANKS, self.channels, most)
+            m.d.comb += [bank.average.eq(average), bank.step.eq(reads.slots[i])]
+            m.d.comb += [signal.eq(row) for signal, row in zip(bank.row, rows)]
+            sums.append(bank.sums.as_value())
+        m.d.comb += self.sums.as_value().eq(Array(sums)[done.bank])
+        return m

@@ -1,0 +1,45 @@
+"""Whole: the maximum or the sum of a plane, in a register of its own."""
+
+from amaranth import Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import Out
+
+from chai.overlay import Overlay
+
+from ..ports import BEAT
+from .reduce import combined
+from .unit import unit_ports
+
+
+class Whole(wiring.Component):
+    """Global pooling: one result a plane, ``sums`` with ``valid``; ``soon`` is 1 in the cycle before."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.step = overlay.layout.channels_per_word
+        self.sum = signed(overlay.accumulator_bits)
+        super().__init__(unit_ports(overlay) | {"soon": Out(1), "sums": Out(data.ArrayLayout(self.sum, self.step))})
+
+    def elaborate(self, platform: object) -> Module:
+        """Return the register and the counter of words."""
+        m = Module()
+        words, begun = Signal(29), Signal()
+        busy, last = words != 0, words == 1
+        m.d.comb += [
+            self.ready.eq(~busy),
+            self.starved.eq(busy & ~self.first.valid),
+            self.held.eq(last & ~self.room),
+            self.works.eq(busy & ~self.starved & ~self.held),
+            self.first.ready.eq(self.works),
+            self.claim.eq(self.works & last),
+            self.soon.eq(self.claim),
+        ]
+        m.d.sync += self.valid.eq(self.claim)
+        with m.If(self.works):
+            m.d.sync += [words.eq(words - 1), begun.eq(1)]
+            for channel in range(self.step):
+                code = self.first.payload.word_select(channel, 8).as_signed()
+                total = self.sums[channel]
+                m.d.sync += total.eq(Mux(begun, combined(self.task.average, total, code), code))
+        with m.If(self.start):
+            m.d.sync += [words.eq(self.task.input_pitch // BEAT), begun.eq(0)]
+        return m

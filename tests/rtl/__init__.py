@@ -1,0 +1,1 @@
+"""The accelerator's RTL: needs the extra ``rtl``."""

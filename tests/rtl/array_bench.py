@@ -1,0 +1,242 @@
+"""Run Tasks on the array engine alone: their blobs and constants in noise, their definition as the oracle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from chai import overlay as overlays
+from chai.codegen.dependencies import NONE, Finished
+from chai.codegen.encoding import encode
+from chai.devices.rtlsim.building import rtlil
+from chai.devices.rtlsim.simulation import Simulation
+from chai.fixed import Requantization
+from chai.hw_overlays.rtl.array.engine import ArrayEngine
+from chai.overlay import Overlay
+from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
+from chai.overlay.manifest import Array as ArraySize, Buffer, Buffers
+from chai.overlay.weights import joined
+from chai.tasks.conv import Affine, Conv
+from chai.tasks.tiling import beyond_ring
+from chai.tasks.window import Window
+
+BASE = 0x1000_0000
+ROOM = 3 << 19
+KINDS = "conv", "grouped", "depthwise", "affine"
+
+
+def small(inputs: int, outputs: int, pixels: int = 16, ring: int = 128, weights: int = 32) -> Overlay:
+    """The default overlay with a small array, and memories in which few things fit."""
+    overlay = overlays.load()
+    buffers = Buffers(
+        input=Buffer(8 * inputs, ring, 1, 1, "block"),
+        weights=Buffer(8 * outputs, weights, 2, 1, "block"),
+        accumulators=Buffer(overlay.accumulator_bits * outputs, pixels, 2, 1, "block"),
+        pool=overlay.buffers.pool,
+    )
+    return replace(overlay, array=ArraySize(inputs, outputs, 1, 4, 17), buffers=buffers)
+
+
+@lru_cache
+def engine(overlay: Overlay) -> str:
+    """The RTLIL of the overlay's array engine."""
+    return rtlil(ArrayEngine(overlay))
+
+
+class Blob(NamedTuple):
+    """Where codes of this shape are: in a blob with more planes before and behind them."""
+
+    offset: int
+    shape: tuple[int, ...]
+    first: int
+    channels: int
+
+    def place(
+        self, name: str, overlay: Overlay, address: dict[str, Placed], shapes: dict[str, tuple[int, ...]]
+    ) -> None:
+        whole = self.shape[0], self.channels, *self.shape[2:]
+        shapes[name], shapes[f"{name} whole"] = self.shape, whole
+        sizes = (blob_bytes(shape, overlay.layout) for shape in (self.shape, whole))
+        address[name] = Placed(self.offset, next(sizes), f"{name} whole", self.first)
+        address[f"{name} whole"] = Placed(self.offset, next(sizes))
+
+
+class Bench:
+    """A memory with Tasks in it, and what it must be when they have run."""
+
+    def __init__(self, overlay: Overlay, seed: int) -> None:
+        self.overlay, self.seed = overlay, seed
+        self.random = np.random.default_rng(seed)
+        self.memory = self.random.integers(0, 256, ROOM, dtype=np.uint8)
+        self.expected = self.memory.copy()
+        self.used = 0
+        self.descriptors: list[bytes] = []
+
+    def add(self, task: Conv, codes: np.ndarray, after: Finished = NONE, source: Blob | None = None) -> Blob:
+        """Add a Task, and its input's codes unless they are those of ``source``; return its output's blob."""
+        n, m = codes.shape[0], task.weights.shape[0]
+        target = self._blob((n, m, *task.window.sizes(codes.shape[2:])))
+        if source is None:
+            source = self._blob(codes.shape)
+            noise = self.random.integers(
+                -128, 128, (n, 8 * planes(codes.shape[1], self.overlay.layout), *codes.shape[2:])
+            )
+            noise[:, : codes.shape[1]] = codes  # what is beyond the last channel, has no weights
+            self._store(source, noise.astype(np.int8), self.memory, self.expected)
+        address: dict[str, Placed] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
+        source.place("x", self.overlay, address, shapes)
+        target.place("y", self.overlay, address, shapes)
+        tag, where = len(self.descriptors), self._allocate(0)
+        descriptor, pieces = encode(task, self.overlay, address, shapes, where, tag=tag, after=after)
+        constants = np.frombuffer(joined(pieces), np.uint8)
+        begin = self._allocate(len(constants)) - BASE
+        for memory in (self.memory, self.expected):
+            memory[begin : begin + len(constants)] = constants
+        self._store(target, task.define(codes), self.expected)
+        self.descriptors.append(descriptor)
+        return target
+
+    def codes(self, blob: Blob) -> np.ndarray:
+        """The codes that a blob has when all Tasks so far have run."""
+        codes = np.empty(blob.shape, np.int8)
+        fetch(self._part(self.expected, blob), codes, self.overlay.layout, blob.first, blob.channels)
+        return codes
+
+    def _blob(self, shape: tuple[int, ...]) -> Blob:
+        step = self.overlay.layout.channels_per_word
+        first, more = (step * int(self.random.integers(0, 4)) for _ in range(2))
+        channels = step * planes(first + shape[1], self.overlay.layout) + more
+        if self.random.random() < 0.5:
+            first, channels = 0, shape[1]
+        size = blob_bytes((shape[0], channels, *shape[2:]), self.overlay.layout)
+        return Blob(self._allocate(size), shape, first, channels)
+
+    def _store(self, blob: Blob, codes: np.ndarray, *memories: np.ndarray) -> None:
+        for memory in memories:
+            store(codes, self._part(memory, blob), self.overlay.layout, blob.first, blob.channels)
+
+    def _part(self, memory: np.ndarray, blob: Blob) -> np.ndarray:
+        size = blob_bytes((blob.shape[0], blob.channels, *blob.shape[2:]), self.overlay.layout)
+        return memory[blob.offset - BASE :][:size]
+
+    def _allocate(self, size: int) -> int:
+        begin = self.used
+        self.used += -(-size // 64) * 64
+        assert self.used <= ROOM
+        return BASE + begin
+
+    def simulation(self, latency: tuple[int, int] = (1, 1), pause: int = 0) -> Simulation:
+        """A simulation with this memory and the Tasks on their way."""
+        simulation = Simulation(engine(self.overlay), self.seed)
+        simulation.memory(BASE, self.memory)
+        for port in ("constants", "even", "odd")[: 1 + self.overlay.array.inputs // 8]:
+            simulation.reader(port, *latency, pause)
+        simulation.writer("output", *latency, pause)
+        simulation.source("task", pause).feed(*self.descriptors)
+        return simulation
+
+    def run(self, latency: tuple[int, int] = (1, 1), pause: int = 0, limit: int = 1_000_000) -> int:
+        """Run all Tasks and compare all memory with what their definitions say; return the cycles."""
+        simulation = self.simulation(latency, pause)
+        for done in range(len(self.descriptors)):
+            simulation.run("finished", limit)
+            simulation.set("array_done", done + 1)
+        cycles = simulation.now
+        simulation.tick(400)  # nothing comes after the last Task
+        simulation.close()
+        self.check()
+        return cycles
+
+    def check(self) -> None:
+        """Compare all memory with what it must be."""
+        wrong = np.flatnonzero(self.memory != self.expected)
+        assert not len(wrong), f"{len(wrong)} bytes differ, the first at {BASE + wrong[0]:#x}"
+
+
+# -- random Tasks
+
+
+def random_conv(
+    overlay: Overlay, random: np.random.Generator, kind: str, shape: tuple[int, ...] | None = None
+) -> tuple[Conv, np.ndarray]:
+    """A Task of one of ``KINDS`` that the overlay can run, and its input: of this shape if one is found, or a random one."""
+    for attempt in range(1000):
+        sizes = _sizes(overlay, random, kind, shape if attempt < 20 else None)
+        if sizes is None:
+            continue
+        task, codes = _task(random, kind, *sizes)
+        task = task.joined(overlay)
+        if beyond_ring(overlay, task.window, task.weights.shape, task.group, codes.shape) is None:
+            return task, codes
+    raise AssertionError(f"no {kind}")
+
+
+def pick(random: np.random.Generator, *values: int) -> int:
+    return values[int(random.integers(len(values)))]
+
+
+Sizes = tuple[tuple[int, ...], tuple[int, ...], int, Window]  # of the input, of the weights, groups
+
+
+def _sizes(overlay: Overlay, random: np.random.Generator, kind: str, shape: tuple[int, ...] | None) -> Sizes | None:
+    def number(low: int, high: int) -> int:
+        return int(random.integers(low, high + 1))
+
+    def pair(low: int, high: int) -> tuple[int, int]:
+        return number(low, high), number(low, high)
+
+    window = Window((1, 1), (1, 1), (0, 0))
+    if kind != "affine":
+        kernel, stride = pair(1, pick(random, 1, 3, 5)), pair(1, pick(random, 1, 2, 4))
+        dilation = pair(1, pick(random, 1, 1, 3))
+        spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel)]
+        pad = number(0, min(10, spans[0] - 1)), number(0, min(10, spans[1] - 1))
+        window = Window(kernel, stride, pad, dilation)
+    n, channels, *size = shape or (pick(random, 1, 1, 2, 3), number(1, 40), *pair(1, pick(random, 6, 14, 22)))
+    if min(window.sizes(tuple(size))) < 1:
+        return None
+    group, each, outputs = 1, channels, number(1, 60)
+    if kind in ("depthwise", "affine"):
+        group, each, outputs = channels, 1, channels
+    elif kind == "grouped":
+        divisors = [g for g in range(2, channels + 1) if channels % g == 0]
+        if shape is None:
+            group, each = number(2, 4), pick(random, number(2, 12), 8, 24)
+            channels = group * each
+        elif divisors:
+            group = pick(random, *divisors)
+            each = channels // group
+        outputs = group * pick(random, number(1, 12), 8 * number(1, 4))
+    if outputs > 100:
+        return None
+    return (n, channels, *size), (outputs, each, *window.kernel), group, window
+
+
+def _task(
+    random: np.random.Generator, kind: str, shape: tuple[int, ...], weights: tuple[int, ...], group: int, window: Window
+) -> tuple[Conv, np.ndarray]:
+    """Codes and weights with extremes, and a requantisation whose codes spread."""
+    zero, output_zero = (pick(random, 0, -128) for _ in range(2))
+    codes = random.integers(-128, 128, shape).astype(np.int8)
+    codes.reshape(-1)[random.random(codes.size) < 0.1] = pick(random, -128, 127)
+    products = prod(weights[1:])
+    most = min(127, (1 << 24) // (2 * 255 * products))
+    factors = random.integers(-most, most + 1, weights).astype(np.int8)
+    factors.reshape(-1)[random.random(factors.size) < 0.1] = pick(random, -most, most)
+    spread = 128.0 * most * products**0.5
+    bias = random.integers(-int(spread), int(spread) + 1, weights[0])
+    bias -= zero * factors.reshape(weights[0], -1).sum(1, dtype=np.int64)
+    bias[np.abs(factors.astype(np.int64)).reshape(weights[0], -1).sum(1) * 128 + np.abs(bias) >= 1 << 24] = 0
+    shift = int(random.integers(0, 41))
+    scale = 2.0**shift * 90 / spread
+    multiplier = np.clip(scale * random.uniform(0.3, 3, (weights[0], 1, 1)), 0, (1 << 17) - 1).astype(np.int64)
+    negative = (multiplier * random.uniform(0, 1, multiplier.shape)).astype(np.int64) if random.random() < 0.3 else None
+    low, high = pick(random, -128, -128, output_zero, -20), pick(random, 127, 127, 60)
+    r = Requantization(multiplier, shift, low, high, negative, output_zero)
+    cls = Affine if kind == "affine" else Conv
+    return cls(("x",), "y", (kind,), factors, bias, window, group, r, zero), codes

@@ -1,0 +1,114 @@
+"""The multipliers and accumulators alone: extremes of packed weights, and weights that change between pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth", reason="the extra rtl is not installed")
+
+from amaranth.sim import Simulator
+
+from chai import overlay as overlays
+from chai.hw_overlays.rtl.array.multipliers import Multipliers, sum_latency
+from chai.hw_overlays.rtl.array.sums import LATENCY, Accumulators
+from chai.overlay import Overlay
+from chai.overlay.manifest import Array as Size, Buffer
+
+
+def small(size: Size) -> Overlay:
+    overlay = overlays.load()
+    sums = Buffer(overlay.accumulator_bits * size.outputs, 8, 2, 1, "block")
+    return replace(overlay, array=size, buffers=replace(overlay.buffers, accumulators=sums))
+
+
+def simulate(dut: Any, bench: Any) -> None:
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("size", [Size(8, 6, 1, 4, 17), Size(16, 2, 1, 8, 18), Size(4, 4, 1, 4, 17)])
+def test_sums_of_extremes_and_of_random_codes(size: Size) -> None:
+    """Two sets of weights, the second loaded while the first one multiplies."""
+    overlay, random = small(size), np.random.default_rng(size.inputs)
+    weights = random.integers(-127, 128, (2, size.inputs, size.outputs))
+    weights[0] = np.where(np.arange(size.outputs) % 2, 127, -127)  # both halves of a DSP at opposite ends
+    weights[0, :, -1] = -127
+    codes = random.integers(-128, 128, (2, size.inputs + 5, size.inputs))
+    codes[0, :3] = np.array([-128, 127, 0])[:, None]
+    dut = Multipliers(overlay)
+    found = []
+
+    async def bench(ctx: Any) -> None:
+        def load(row: int, values: np.ndarray) -> None:
+            ctx.set(dut.load, 1)
+            ctx.set(dut.at, row)
+            for output, weight in enumerate(values):
+                ctx.set(dut.row[output], int(weight))
+
+        for row in range(size.inputs):
+            load(row, weights[0, row])
+            await ctx.tick()
+        pixels = [*codes[0], *codes[1]]
+        for cycle in range(len(pixels) + sum_latency(overlay)):
+            first = cycle % len(codes[0]) == 0 and cycle < len(pixels)
+            ctx.set(dut.swap, int(first))
+            ctx.set(dut.load, 0)
+            if cycle < size.inputs:  # the rows of the other pass, from the cycle of the swap on
+                load(cycle, weights[1, cycle])
+            for i in range(size.inputs):
+                ctx.set(dut.codes[i], int(pixels[min(cycle, len(pixels) - 1)][i]))
+            if cycle >= sum_latency(overlay):
+                found.append([ctx.get(dut.sums[output]) for output in range(size.outputs)])
+            await ctx.tick()
+
+    simulate(dut, bench)
+    assert np.array_equal(np.array(found).reshape(2, len(codes[0]), size.outputs), codes @ weights)
+
+
+def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
+    overlay, random = small(Size(8, 4, 1, 4, 17)), np.random.default_rng(3)
+    dut = Accumulators(overlay)
+    expected = np.zeros((2, 8, 4), np.int64)
+    steps = [(0, pixel, turn == 0) for turn in range(3) for pixel in range(5)]
+    steps += [(1, pixel, turn == 0) for turn in range(2) for pixel in range(7)]
+    values = random.integers(-(1 << 17), 1 << 17, (len(steps), 4))
+    values[0], values[5] = 1 << 16, -(1 << 17)
+    for (bank, pixel, first), added in zip(steps, values):
+        expected[bank, pixel] = added + (0 if first else expected[bank, pixel])
+    found = np.zeros_like(expected)
+
+    async def bench(ctx: Any) -> None:
+        drained: list[tuple[int, int]] = []
+        reads = iter([(0, pixel) for pixel in range(5)])
+        for cycle in range(len(steps) + 20):
+            ctx.set(dut.enable, int(cycle < len(steps)))
+            if cycle < len(steps):
+                bank, pixel, first = steps[cycle]
+                ctx.set(dut.bank, bank)
+                ctx.set(dut.address, pixel)
+                ctx.set(dut.first, int(first))
+            if 0 < cycle <= len(steps):
+                for output in range(4):
+                    ctx.set(dut.sums[output], int(values[cycle - 1, output]))
+            if drained:
+                bank, pixel = drained.pop()
+                found[bank, pixel] = [ctx.get(dut.drained[output]) for output in range(4)]
+            if cycle >= 14 + LATENCY:  # the last sums of the first bank are in it
+                drain = next(reads, None)
+                if drain:
+                    drained.append(drain)
+                    ctx.set(dut.drain_bank, drain[0])
+                    ctx.set(dut.drain_address, drain[1])
+                if cycle == len(steps) + LATENCY:
+                    reads = iter([(1, pixel) for pixel in range(7)])
+            await ctx.tick()
+
+    simulate(dut, bench)
+    assert np.array_equal(found[0, :5], expected[0, :5])
+    assert np.array_equal(found[1, :7], expected[1, :7])

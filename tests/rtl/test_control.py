@@ -1,0 +1,225 @@
+"""Chains through the whole accelerator, from registers to interrupt, with engines that copy."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth", reason="the extra rtl is not installed")
+pytest.importorskip("pyosys", reason="the extra rtl is not installed")
+
+from chai import overlay as overlays
+from chai.devices.rtlsim.accelerator import Accelerator
+from chai.devices.rtlsim.building import missing, rtlil
+from chai.devices.rtlsim.simulation import Simulation
+from chai.overlay.records import pack
+
+if missing():
+    pytest.skip(missing(), allow_module_level=True)
+
+from .copying import accelerator
+
+OVERLAY = overlays.load()
+OPCODES = {"array": 1, "window": 5}
+CHAIN, CONSTANTS, BLOBS, SIZE = 0x1000_0000, 0x2000_0000, 0x3000_0000, 1 << 16
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return rtlil(accelerator(OVERLAY))
+
+
+class Bench:
+    """An accelerator, its memory, and the registers by name."""
+
+    def __init__(self, text: str, seed: int = 0, latency: tuple[int, int] = (1, 1), pause: int = 0) -> None:
+        noise = np.random.default_rng(seed)
+        self.chain, self.constants, self.blobs = (noise.integers(0, 256, SIZE, dtype=np.uint8) for _ in range(3))
+        self.simulation = Simulation(text, seed)
+        for address, data in ((CHAIN, self.chain), (CONSTANTS, self.constants), (BLOBS, self.blobs)):
+            self.simulation.memory(address, data)
+        self.accelerator = Accelerator(self.simulation, latency, pause)
+
+    def read(self, name: str) -> int:
+        return self.accelerator.read(OVERLAY.registers[name].offset)
+
+    def write(self, name: str, value: int) -> None:
+        self.accelerator.write(OVERLAY.registers[name].offset, value)
+
+    def start(self, descriptors: Sequence[bytes], at: int = 0) -> None:
+        data = b"".join(descriptors)
+        self.chain[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        self.write("IRQ_ENABLE", 3)
+        self.write("CHAIN_LO", CHAIN + at)
+        self.write("CHAIN_HI", 0)
+        self.write("COUNT", len(descriptors))
+        self.write("CONTROL", 1)
+
+    def status(self) -> list[str]:
+        value = self.read("STATUS")
+        return [bits.name for bits in OVERLAY.registers["STATUS"].bits if value >> bits.bit & 1]
+
+
+def copy(
+    engine: str, source: int, target: int, words: int, tag: int = 0, after: tuple[int, int] = (0, 0), **more
+) -> bytes:
+    values = {field.name: 0 for field in OVERLAY.descriptor.fields if field.name != "version"}
+    sizes = dict.fromkeys(("input_channels", "output_channels", "input_height", "output_height", "output_width"), 1)
+    window = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
+    values |= {**sizes, **window, "batch": 1, "input_width": words, "opcode": OPCODES[engine], "tag": tag}
+    values |= {"input": BLOBS + source, "output": BLOBS + target, "weights": CONSTANTS}
+    return pack(OVERLAY.descriptor, {**values, "after_array": after[0], "after_window": after[1], **more})
+
+
+def test_registers_hold_what_the_manifest_says(text: str) -> None:
+    bench = Bench(text)
+    assert bench.read("ID") == OVERLAY.registers["ID"].value
+    assert bench.read("BUILD") == OVERLAY.build
+    for name in ("CHAIN_LO", "CHAIN_HI", "COUNT", "IRQ_ENABLE"):
+        bench.write(name, 0xDEADBEEF)
+        assert bench.read(name) == 0xDEADBEEF
+    bench.write("ID", 5)
+    assert bench.read("ID") == OVERLAY.registers["ID"].value
+    assert bench.read("CONTROL") == 0
+    assert bench.accelerator.read(OVERLAY.registers.window - 4) == 0
+
+
+def test_a_chain_of_one_task_ends_with_an_interrupt(text: str) -> None:
+    bench = Bench(text, latency=(30, 30))
+    expected = bench.blobs[:800].copy()
+    bench.start([copy("array", 0, 0x1000, 100)])
+    assert bench.status() == ["busy"]
+    assert bench.accelerator.wait(1000)
+    assert np.array_equal(bench.blobs[0x1000 : 0x1000 + 800], expected)
+    assert bench.status() == ["done"]
+    assert bench.read("DONE") == 1
+    assert bench.read("IRQ") == 1
+    assert bench.read("MAC_CYCLES") == 100
+    cycles = bench.read("CYCLES")
+    assert 100 < cycles < 1000
+    assert bench.read("CYCLES_HI") == 0
+    bench.write("IRQ", 1)
+    assert bench.read("IRQ") == 0
+    assert not bench.simulation.get("interrupt")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tasks_that_wait_for_each_other(text: str, seed: int) -> None:
+    """A random chain of copies, with the counts that its bytes need and no others, equals one copy after the other."""
+    chosen = random.Random(seed)
+    bench = Bench(text, seed, (1, chosen.choice([1, 50, 300])), chosen.choice([0, 30, 128]))
+    expected = bench.blobs.copy()
+    slots, length = 24, 40
+    touched: dict[int, list[tuple[str, int, bool]]] = {}
+    counts = {"array": 0, "window": 0}
+    chain = []
+    for tag in range(chosen.choice([1, 5, 30])):
+        engine = chosen.choice(["array", "window"])
+        source, target = chosen.sample(range(slots), 2)
+        after = {"array": 0, "window": 0}
+        for slot, writes in ((source, False), (target, True)):
+            for other, number, wrote in touched.get(slot, []):
+                if writes or wrote:
+                    after[other] = max(after[other], number)
+        counts[engine] += 1
+        touched.setdefault(source, []).append((engine, counts[engine], False))
+        touched.setdefault(target, []).append((engine, counts[engine], True))
+        words = chosen.randint(1, length)
+        chain.append(copy(engine, source * 512, target * 512, words, tag, (after["array"], after["window"])))
+        expected[target * 512 : target * 512 + 8 * words] = expected[source * 512 : source * 512 + 8 * words]
+    bench.start(chain, at=64 * chosen.randrange(8))
+    assert bench.accelerator.wait(200_000)
+    assert np.array_equal(bench.blobs, expected)
+    assert bench.read("DONE") == counts["array"] | counts["window"] << 16
+    assert bench.status() == ["done"]
+
+
+def test_a_second_chain_counts_from_zero(text: str) -> None:
+    bench = Bench(text)
+    for _ in range(2):
+        bench.start([copy("window", 0, 512, 9), copy("array", 512, 1024, 9, 1, (0, 1)), copy("array", 0, 4096, 3, 2)])
+        assert bench.accelerator.wait(2000)
+        assert np.array_equal(bench.blobs[1024:1096], bench.blobs[:72])
+        assert bench.read("DONE") == 1 << 16 | 2
+        bench.write("IRQ", 3)
+
+
+def test_an_empty_chain_is_done_at_once(text: str) -> None:
+    bench = Bench(text)
+    bench.start([])
+    assert bench.accelerator.wait(10)
+    assert bench.status() == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ("unknown opcode", {"opcode": 77}),
+        ("a value beyond the limits of its kind", {"batch": 257}),
+        ("a value beyond the limits of its kind", {"kernel_h": 12}),
+        ("a value beyond the limits of its kind", {"input_height": 0}),
+        ("a value beyond the limits of its kind", {"shift": 41}),
+        ("bus error while reading", {"input": 0x7000_0000}),
+        ("bus error while reading", {"weights": 0x7000_0000}),
+        ("bus error while writing", {"output": 0x7000_0000}),
+    ],
+)
+def test_what_cannot_be_run_stops_the_chain_with_its_tag(text: str, words: str, more: dict[str, int]) -> None:
+    bench = Bench(text, 3, (20, 60), 20)
+    good = [copy("array", 0, 512, 30, 0), copy("window", 0, 2048, 30, 1)]
+    bench.start([*good, copy("array", 0, 1024, 30, 2, (1, 1), **more), copy("window", 0, 4096, 30, 3, (2, 1))])
+    assert bench.accelerator.wait(5000)
+    assert bench.status() == ["error"]
+    assert bench.read("ERROR") == OVERLAY.registers.errors.index(words) | 2 << 16
+    assert bench.read("IRQ") == 2
+    before = bench.blobs.copy()
+    bench.simulation.tick(1000)
+    assert np.array_equal(bench.blobs, before)
+    bench.write("CONTROL", 2)
+    assert bench.status() == []
+    bench.write("IRQ", 3)
+    bench.start(good)
+    assert bench.accelerator.wait(2000)
+    assert bench.status() == ["done"]
+    assert np.array_equal(bench.blobs[512:752], bench.blobs[:240])
+
+
+@pytest.mark.parametrize(
+    ("words", "byte", "value"), [("descriptor of another version", 0, 99), ("address not aligned", 8, 4)]
+)
+def test_bytes_that_no_host_packs(text: str, words: str, byte: int, value: int) -> None:
+    bench = Bench(text)
+    wrong = bytearray(copy("array", 0, 512, 30, 0))
+    wrong[byte] = value
+    bench.start([bytes(wrong)])
+    assert bench.accelerator.wait(1000)
+    assert bench.read("ERROR") == OVERLAY.registers.errors.index(words)
+
+
+@pytest.mark.parametrize("cycles", [1, 60, 150, 200, 333, 600])
+def test_a_reset_stops_a_chain_at_any_time(text: str, cycles: int) -> None:
+    bench = Bench(text, cycles, (5, 90), 50)
+    chain = [copy(("array", "window")[i % 2], 0, 512 * i, 60, i) for i in range(1, 12)]
+    bench.start(chain)
+    bench.simulation.tick(cycles)
+    bench.write("CONTROL", 2)
+    for _ in range(2000):
+        if "busy" not in bench.status():
+            break
+    assert bench.status() == []
+    assert bench.read("DONE") == 0
+    before = bench.blobs.copy()
+    bench.simulation.tick(500)
+    assert np.array_equal(bench.blobs, before)
+    bench.start(chain)
+    assert bench.accelerator.wait(20_000)
+    assert bench.read("DONE") == 5 << 16 | 6 or bench.read("DONE") == 6 << 16 | 5
+
+
+def test_dependencies_are_counted_as_stalls(text: str) -> None:
+    bench = Bench(text)
+    bench.start([copy("window", 0, 512, 60), copy("array", 512, 1024, 60, 1, (0, 1))])
+    assert bench.accelerator.wait(2000)
+    assert bench.read("STALL_DEPENDENCY") > 40
+    assert bench.read("STALL_WEIGHTS") == bench.read("STALL_OUTPUT") == 0

@@ -1,0 +1,28 @@
+"""Records as hardware sees them: the bits that the host packs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+pytest.importorskip("amaranth")
+
+from amaranth.hdl import Const
+
+from chai import overlay as overlays
+from chai.hw_overlays.rtl.descriptor import layout
+from chai.overlay.records import pack
+
+
+@pytest.mark.parametrize("name", overlays.names())
+@pytest.mark.parametrize("kind", ["descriptor", "table"])
+def test_fields_are_where_the_host_packs_them(name: str, kind: str) -> None:
+    record = getattr(overlays.load(name), kind)
+    chosen = random.Random(7)
+    fields = [field for field in record.fields if field.name != "version"]
+    values = {f.name: chosen.randint(f.range[0] // f.multiple, f.range[1] // f.multiple) * f.multiple for f in fields}
+    made = layout(record)
+    assert made.size == 8 * record.bytes
+    found = made.from_bits(int.from_bytes(pack(record, values), "little"))
+    assert {name: Const.cast(found[name]).value for name in values} == {f.name: values[f.name] for f in fields}

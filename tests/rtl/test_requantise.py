@@ -1,0 +1,106 @@
+"""The requantisation lanes against ``chai.fixed.requantize``: ties of both signs, every shift, zero points, leaky, pairs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chai import overlay
+from chai.fixed import Requantization, requantize
+
+pytest.importorskip("amaranth")
+
+from amaranth.sim import Simulator
+
+from chai.hw_overlays.rtl.requantise import LATENCY, Requantise
+
+OVERLAY = overlay.load()
+LANES = 3
+LARGEST = OVERLAY.accumulator_bound - 1
+MULTIPLIER = (1 << OVERLAY.requant.mult_bits) - 1
+Array = np.ndarray
+
+
+def run(
+    rule: dict[str, int], sums: Array, bias: Array, multiplier: Array, negative: Array, more: Array
+) -> tuple[Array, Array]:
+    """Codes and signs (n, lanes) of sums and multipliers (n, lanes) that enter one after the other."""
+    dut = Requantise(OVERLAY, LANES)
+    codes, below = np.zeros(sums.shape, np.int64), np.zeros(sums.shape, bool)
+
+    async def bench(ctx: Any) -> None:
+        for name, value in rule.items():
+            ctx.set(getattr(dut.rule, name), value)
+        await ctx.tick().repeat(2)
+        for i in range(len(sums) + LATENCY):
+            if i < len(sums):
+                for lane in range(LANES):
+                    ctx.set(dut.sums[lane], int(sums[i, lane]))
+                    ctx.set(dut.bias[lane], int(bias[i, lane]))
+                    ctx.set(dut.multiplier[lane], int(multiplier[i, lane]))
+                    ctx.set(dut.negative[lane], int(negative[i, lane]))
+                ctx.set(dut.more, int(more[i]))
+            if i >= LATENCY:
+                codes[i - LATENCY] = [ctx.get(dut.codes[lane]) for lane in range(LANES)]
+                below[i - LATENCY] = [ctx.get(dut.below) >> lane & 1 for lane in range(LANES)]
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-8)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return codes, below
+
+
+def hard_sums(random: np.random.Generator, shift: int) -> tuple[Array, Array, Array, Array]:
+    """Sums, biases and multipliers (n, lanes): random magnitudes, the extremes, and values that end in exactly a half."""
+    shape = 36, LANES
+    sums = random.integers(-LARGEST, LARGEST + 1, shape) >> random.integers(0, 25, shape)
+    bias = random.integers(-LARGEST, LARGEST + 1, shape) >> random.integers(0, 25, shape)
+    multiplier, negative = (random.integers(0, MULTIPLIER + 1, shape) for _ in range(2))
+    sums[0], bias[0], multiplier[0], negative[0] = [LARGEST, -LARGEST, 0], 0, MULTIPLIER, MULTIPLIER
+    if shift:  # odd multiples of 2^(shift - 1), while sum and multiplier can make them
+        ones = min(shift - 1, OVERLAY.requant.mult_bits - 1)
+        odd = 2 * random.integers(-64, 64, (18, LANES)) + 1
+        ties = odd << min(shift - 1 - ones, 16)
+        multiplier[1:19] = negative[1:19] = 1 << ones
+        bias[1:19] = random.integers(-5000, 5000, ties.shape)
+        sums[1:19] = ties - bias[1:19]
+    sums = np.where(np.abs(sums + bias) > LARGEST, sums // 2, sums)
+    bias = np.where(np.abs(sums + bias) > LARGEST, 0, bias)
+    return sums, bias, multiplier, negative
+
+
+@pytest.mark.parametrize("shift", range(OVERLAY.requant.shift_max + 1))
+def test_codes_are_those_of_the_fixed_point_definition(shift: int) -> None:
+    random = np.random.default_rng(shift)
+    leaky, zero = shift % 2, -128 * (shift // 2 % 2)
+    low, high = [(-128, 127), (zero, 127), (zero, zero + 31)][shift % 3]
+    sums, bias, multiplier, negative = hard_sums(random, shift)
+    rule = {"shift": shift, "leaky": leaky, "zero": int(zero != 0), "low": low, "high": high}
+    codes, below = run(rule, sums, bias, multiplier, negative, np.zeros(len(sums), int))
+    r = Requantization(multiplier, shift, low, high, negative if leaky else None, zero)
+    assert (codes == requantize(sums + bias, r)).all()
+    value = (sums + bias) * np.where((sums + bias < 0) & bool(leaky), negative, multiplier)
+    assert (below == (value < 0)).all()
+
+
+def test_products_of_signed_factors_are_summed_before_they_are_rounded() -> None:
+    """An eltwise: x * factor, then y * second_factor with ``more``."""
+    random = np.random.default_rng(0)
+    shift, zero, pairs = 9, -128, 60
+    values = random.integers(-128, 256, (2 * pairs, LANES))
+    factors = random.integers(-MULTIPLIER - 1, MULTIPLIER + 1, (2 * pairs, LANES)) >> random.integers(
+        0, 14, (2 * pairs, 1)
+    )
+    factors[:20] = [[1 << shift - 1, -1 << shift - 1, 0]]  # ties
+    more = np.arange(2 * pairs) % 2
+    rule = {"shift": shift, "leaky": 0, "zero": 1, "low": -128, "high": 127}
+    bias = np.where(random.integers(0, 2, values.shape), 128, 0)
+    codes, below = run(rule, values - bias, bias, factors, np.zeros_like(factors), more)
+    totals = (values * factors).reshape(pairs, 2, LANES).sum(1)
+    r = Requantization(np.array(1), shift, -128, 127, zero=zero)
+    assert (codes[1::2] == requantize(totals, r)).all()
+    assert (below[1::2] == (totals < 0)).all()
