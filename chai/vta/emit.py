@@ -49,9 +49,9 @@ class Pass:
 class Group:
     """Positions that are computed and stored together: what precedes and follows their passes, and the STOREs."""
 
-    before: list[Instruction]
+    before: Sequence[Instruction]
     passes: list[Pass]
-    after: list[Instruction]
+    after: Sequence[Instruction]
     stores: list[Store]
 
 
