@@ -252,7 +252,7 @@ class Convolution:
             )
             return Gemm(*table, several, count // FORGET, count, FORGET, 0, FORGET, blocks, 0)
         pixels = [y * sh * tile.width + x * sw for y in range(tile.rows) for x in range(tile.columns)]
-        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which nobody stores
+        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # not stored
         table = micro_ops.table(
             MicroOp(dst + i, inp + b * tile.area + pixel, wgt + b * self.taps)
             for b in range(blocks)
@@ -275,9 +275,9 @@ def under(source: Plane, window: Window, tile: Tile, place: tuple[int, int, int,
     above, before = max(0, -y), max(0, -x)
     rows = min(source.height, y + tile.height) - max(0, y)
     columns = min(source.width, x + tile.width) - max(0, x)
-    below, behind = tile.height - above - rows, tile.width - before - columns
+    below, after = tile.height - above - rows, tile.width - before - columns
     first = source.entry(image, block, max(0, y), max(0, x))
-    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, behind)
+    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, after)
 
 
 def starts(length: int, size: int) -> list[int]:

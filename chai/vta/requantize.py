@@ -69,14 +69,14 @@ class Shift:
 def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> Shift | str:
     """Return the Shift of a Requantization, or why VTA has none; the sums of ``silent`` channels are always 0."""
     if r.negative is not None:
-        return "a leaky ReLU: VTA has no multiplier behind its accumulators"
+        return "a leaky ReLU: VTA has no multiplier after its accumulators"
     if r.zero:
         return "unsigned codes: VTA pads with 0, which must be the code of 0"
     m = np.broadcast_to(np.asarray(r.multiplier, np.int64).reshape(-1), channels).copy()
     if silent is not None and not silent.all():
         m[silent] = m[~silent][0]
     if (m <= 0).any() or (m & (m - 1)).any():
-        return "its multipliers are not powers of two: VTA has no multiplier behind its accumulators"
+        return "its multipliers are not powers of two: VTA has no multiplier after its accumulators"
     right = r.shift - (np.frexp(m.astype(np.float64))[1].astype(np.int64) - 1)
     if right.min() < -LEFT or right.max() > RIGHT:
         return f"its sums are shifted by {right.min()} to {right.max()} bits, expected {-LEFT} to {RIGHT}"

@@ -61,12 +61,12 @@ def _shift(task: Task) -> Shift | str | None:
         silent = ~weights.reshape(len(weights), -1).any(1) & (task.bias == 0)
         return shift_of(task.requantization, len(weights), silent)
     if isinstance(task, Pool):
-        return None if task.requantization is None else "an average: VTA has no multiplier behind its accumulators"
+        return None if task.requantization is None else "an average: VTA has no multiplier after its accumulators"
     if isinstance(task, Copy):
         return None if task.requantization is None else _scaled(task, task.requantization)[1]
     if isinstance(task, Eltwise):
         if task.negative is not None:
-            return "a leaky ReLU: VTA has no multiplier behind its accumulators"
+            return "a leaky ReLU: VTA has no multiplier after its accumulators"
         return _scaled(task, task.requantization)[1]
     return f"no {task.kind} unit"
 

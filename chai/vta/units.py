@@ -53,7 +53,7 @@ def steps(program: Sequence[Instruction], instructions: int, tokens: int) -> lis
     """Return the instructions in an order in which the units can run them.
 
     ``instructions`` is the room of each unit's queue of instructions, ``tokens`` that of each queue of tokens. Raises
-    DeviceError for a program that hangs, leaves tokens behind, or sets the done flag before everything has finished.
+    DeviceError for a program that hangs, leaves tokens over, or sets the done flag before everything has finished.
     """
     _check_end(program)
     flow = _Flow(program, tokens)
@@ -74,7 +74,7 @@ def steps(program: Sequence[Instruction], instructions: int, tokens: int) -> lis
         raise DeviceError(f"the program would hang: {names}")
     for (source, target), queue in flow.tokens.items():
         if queue:
-            raise DeviceError(f"the program leaves {len(queue)} tokens from {source.name} to {target.name} behind")
+            raise DeviceError(f"the program leaves {len(queue)} tokens from {source.name} to {target.name} over")
     last = flow.steps[-1] if flow.steps[-1].number == len(program) - 1 else flow.by_number[len(program) - 1]
     counts = [flow.units.count(unit) for unit in Unit]
     counts[Unit.COMPUTE] -= 1
