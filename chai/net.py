@@ -24,7 +24,7 @@ from .runtime import host
 from .runtime.batches import run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
-from .runtime.feeds import alike, feeds_of, input_of
+from .runtime.feeds import alike, batches_of, feeds_of, input_of
 from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
@@ -257,7 +257,7 @@ class Net(Shared):
                 f"pictures for {self.name}: inputs {', '.join(self.inputs)} of known size are needed to be one",
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
-        blob = self.inputs[0]
+        (blob,) = self.inputs
         return prepared(pictures, self.card.preprocess_after(self.graph.transforms.get(blob)), shapes[blob])
 
     def shapes_of(self, blob: str) -> Shape:
@@ -272,13 +272,12 @@ class Net(Shared):
     def tops(self, layer: str) -> tuple[Array, ...]:
         """Return a layer's tops in the last pass, before later layers changed them in place. Needs ``keep="all"``."""
         values = self._last.values
-        names = [known.name for known in self.graph.layers]
-        if layer not in names:
-            raise UsageError(f"there is no layer {layer!r} in {self.name}", hint=did_you_mean(layer, names))
-        tops = self.graph.layer(layer).tops
-        if any(t not in values for t in tops):
+        tops = {known.name: known.tops for known in self.graph.layers}
+        if layer not in tops:
+            raise UsageError(f"there is no layer {layer!r} in {self.name}", hint=did_you_mean(layer, tops))
+        if any(t not in values for t in tops[layer]):
             raise UsageError(f"the tops of layer {layer!r} were not kept", hint='Net(..., keep="all")')
-        return tuple(values[t] for t in tops)
+        return tuple(values[t] for t in tops[layer])
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)
@@ -320,9 +319,8 @@ class Net(Shared):
         at its own size. A layer's exception is raised in place of its batch; all workers have ended by then, and also
         when the caller stops early.
         """
-        feeds = (self._feeds((), b) if isinstance(b, Mapping) else self._feeds((b,), {}) for b in batches)
-        first = next(feeds, None)
-        if first is None:
+        feeds = batches_of(self._feeds, (iter(batches),), {})
+        if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
         if self.overlay is None:
@@ -352,7 +350,7 @@ class Net(Shared):
                 return self._shapes, None, ready
             ready = ready and self.calibrated and self._source.planned(self._shapes)
             if not self.calibrated:
-                self._source.calibrate(self._shapes, self._keep, feeds, asked=False)
+                self._source.calibrate(self._shapes, self._keep, (feeds,), asked=False)
             return self._shapes, self.offload, ready
 
     def _finished(self, values: Mapping[str, Array], perf: PerfInfo, labels: Mapping[str, Array]) -> dict[str, Array]:
@@ -364,15 +362,20 @@ class Net(Shared):
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
-        """Set the formats of blobs from one float pass over these inputs; they remain until the next call.
+        """Set the formats of blobs from float passes over these inputs; they remain until the next call.
 
-        Each blob's format covers its largest magnitude (max calibration).
+        ``data`` is as for ``forward``, or an iterator of batches. Each blob's format covers its largest magnitude (max
+        calibration). Images are computed one by one: memory does not grow with their number.
         """
-        feeds = self._feeds(data, inputs)
+        feeds = batches_of(self._feeds, data, inputs)
         with self._using(), self._changing():
-            self.reshape(**{name: array.shape for name, array in feeds.items()})
+            if (first := next(feeds, None)) is None:
+                raise UsageError("calibrate: there is no batch")
+            self.reshape(**{name: array.shape for name, array in first.items()})
             if self.overlay is not None:
-                self._source.calibrate(self._shapes, self._keep, feeds, asked=True)
+                self._source.calibrate(
+                    self._shapes, self._keep, alike(chain((first,), feeds), self._shapes), asked=True
+                )
                 _ = self.offload  # now, not at the first image
 
     @property

@@ -48,7 +48,7 @@ def residual(blocks: int) -> str:
     return w.text()
 
 
-def first_pass(path: Path, device: str, x: Any) -> None:
+def first(path: Path, device: str, x: np.ndarray) -> None:
     """Load a network and run it once."""
     chai.Net(path, device=device).forward(x)
 
@@ -60,16 +60,16 @@ def actions(path: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
     for device in ("float", "emulator"):
         yield f"load, {device}", partial(chai.Net, path, device=device)
         net = chai.Net(path, device=device)
-        yield f"first pass, {device}", partial(first_pass, path, device, x)
+        yield f"first pass, {device}", partial(first, path, device, x)
         net.forward(x)
         yield f"forward, {device}", partial(net.forward, x)
         every = chai.Net(path, device=device, keep="all")
         every.forward(x)
         yield f'forward, {device}, keep="all"', partial(every.forward, x)
-    yield "compile", lambda: save(net, compiled)
-    yield "load, .chai", lambda: chai.Net(compiled)
-    yield "show", lambda: command(["show", str(path)])
-    yield "show, .chai", lambda: command(["show", str(compiled)])
+    yield "compile", partial(save, net, compiled)
+    yield "load, .chai", partial(chai.Net, compiled)
+    yield "show", partial(command, ["show", str(path)])
+    yield "show, .chai", partial(command, ["show", str(compiled)])
 
 
 def main() -> None:

@@ -143,10 +143,10 @@ class Steps:
                 names = about["layers"]
                 if not names or any(n not in self.layers for n in names):
                     raise self.reader.error("header: a segment of layers that are not there")
-                tasks, made = self._chain(index, about)
+                tasks, chain = self._chain(index, about)
                 index += 1
                 edges = tuple(about["reads"]), tuple(about["writes"])
-                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, made)
+                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, chain)
 
     def _chain(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Chain]:
         """Return a segment's Tasks, decoded from its descriptors and constants, and its Chain."""
@@ -192,9 +192,9 @@ class Steps:
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
         for tag, (task, piece, descriptor, finished) in enumerate(zip(work, pieces, descriptors, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
-                found = value(overlay.descriptor, descriptor, name)
-                if found != number:
-                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {found}, here it is {number}")
+                stored = value(overlay.descriptor, descriptor, name)
+                if stored != number:
+                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {stored}, here it is {number}")
             if not (piece.images and piece.images[0]):
                 continue
             # its first images were decoded; for the others the descriptor must be what the same Task encodes to
@@ -240,10 +240,10 @@ class Steps:
 
     def _format(self, blob: str) -> Format:
         """Return the format of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
-        found = self.formats.get(self._format_of.get(blob, blob))
-        if found is None:
+        format = self.formats.get(self._format_of.get(blob, blob))
+        if format is None:
             raise self.reader.error(f"header: the format of blob {blob!r} is missing")
-        return found
+        return format
 
     @cached_property
     def _format_of(self) -> dict[str, str]:

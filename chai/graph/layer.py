@@ -137,6 +137,11 @@ class Layer:
         """Return how its top identifies classes: "softmax", "sigmoid" or "argmax"; None if it may hold anything."""
         return None
 
+    @property
+    def images_alone(self) -> bool:
+        """Return whether it computes each image of a batch (axis 0) without looking at the others."""
+        return not self.carries_state and not self.dynamic and getattr(self.params, "axis", 1) != 0
+
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.
 

@@ -65,6 +65,10 @@ class BatchNorm(AffineLayer):
         return factor, -mean * factor
 
     @property
+    def images_alone(self) -> bool:
+        return self.params.use_global_stats is not False
+
+    @property
     def bias_blob(self) -> int | None:
         return 0
 

@@ -254,14 +254,14 @@ def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target)
     segments = {i: step for i, step in enumerate(scheduled.steps) if isinstance(step, DeviceStep)}
     shapes = {**target.shapes, **scheduled.shapes}
     tasks = [task for step in segments.values() for task in step.tasks]
-    found = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
-    scheduled.shapes.update(found.shapes)
+    unfolding = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
+    scheduled.shapes.update(unfolding.shapes)
     for i, step in enumerate(scheduled.steps):
-        if isinstance(step, Pack) and step.blob in found.unfolds:
-            scheduled.steps[i] = replace(step, unfold=found.unfolds[step.blob])
+        if isinstance(step, Pack) and step.blob in unfolding.unfolds:
+            scheduled.steps[i] = replace(step, unfold=unfolding.unfolds[step.blob])
     for i, step in segments.items():
-        names = tuple(unfolded_name(blob) if blob in found.unfolds else blob for blob in step.inputs)
-        scheduled.steps[i] = replace(step, tasks=tuple(map(found.tasks.__getitem__, step.tasks)), inputs=names)
+        names = tuple(unfolded_name(blob) if blob in unfolding.unfolds else blob for blob in step.inputs)
+        scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
 
 
 def insert_pack_unpack(

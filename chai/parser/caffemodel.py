@@ -98,8 +98,8 @@ class Weights:
         """
         whole = next((share for share in layer.shares if share[0] in self.layers), None)
         if layer.name in self.layers or whole is None:
-            found = self.layers.get(layer.name)
-            return layer.name, found.blobs if found is not None else []
+            stored = self.layers.get(layer.name)
+            return layer.name, stored.blobs if stored is not None else []
         name, indices = whole
         blobs = self.layers[name].blobs
         if blobs and max(indices) >= len(blobs):

@@ -74,8 +74,8 @@ def _unknown(message: Message, custom: Registry, layer: str | None = None) -> It
         layer = message.get("name", layer)
         type = message.get("type", "")
         taken_by_custom = message.get("user_defined_layer") or custom.overrides(type) or layers.find(type) is None
-        found = lookup(custom, type) if taken_by_custom else None
-        taken = set(found.options.args) if found is not None else set()
+        definition = lookup(custom, type) if taken_by_custom else None
+        taken = set(definition.options.args) if definition is not None else set()
     for field in message.unknown:
         inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()
         if taken.isdisjoint(inside):

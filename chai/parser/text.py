@@ -173,11 +173,11 @@ class _Parser:
                 raise self._wrong(f"expected a field name{f' or {closing!r}' if closing else ''}")
 
     def _extension_name(self) -> str:
-        found = re.compile(_EXTENSION).match(self.source.text, self.start)
-        if found is None:
+        match = re.compile(_EXTENSION).match(self.source.text, self.start)
+        if match is None:
             raise self._wrong("expected a field name")
-        self.at = found.end()
-        return found.group().replace(" ", "").replace("\t", "")
+        self.at = match.end()
+        return match.group().replace(" ", "").replace("\t", "")
 
     def _value(self, fields: list[Field], name: str, start: int, depth: int) -> None:
         colon = self._is(":")

@@ -139,9 +139,9 @@ class CustomType(Definition):
 
     def with_shape(self, function: Function) -> CustomType:
         """Return the same type with this shape function."""
-        made = copy(self)
-        made.shape(function)
-        return made
+        extended = copy(self)
+        extended.shape(function)
+        return extended
 
     def setup(self, function: Function) -> Function:
         """Register ``f(x, **args)``: plain Python, run once per layer, and again after its parameters change.

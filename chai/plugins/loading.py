@@ -179,12 +179,12 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    made = registry.Registry(own, registry.REGISTRY, strict)
-    made.modules = sys.modules if len(sources) < len(given) else {}
+    types = registry.Registry(own, registry.REGISTRY, strict)
+    types.modules = sys.modules if len(sources) < len(given) else {}
     for place in [_existing(source) for source in sources if isinstance(source, (str, Path))]:
-        made.shapes |= _own_types[place].shapes
-        made.folders += [place] if place.is_dir() else []
-    return made
+        types.shapes |= _own_types[place].shapes
+        types.folders += [place] if place.is_dir() else []
+    return types
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:

@@ -355,8 +355,8 @@ class Net:
         return tops
 
     def _run_on_overlay(self) -> None:
-        found = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
-        for name, value in found.items():
+        outputs = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
+        for name, value in outputs.items():
             self.blobs[name].put(value)
         blobs = self.net.blobs
         for name in blobs:

@@ -114,8 +114,8 @@ def costs(
         for state in states:
             state.drop(ends[i])
     wanted = [{blob: state.value(blob) for blob in observed.measured} for state in states]
-    found = {}
+    costs = {}
     for name, branches in results.items():
         judged = (builder.judge(branches, wanted, temperature) for temperature in temperatures)
-        found[name] = sum(float(np.concatenate(each).mean()) for each in judged)
-    return found
+        costs[name] = sum(float(np.concatenate(each).mean()) for each in judged)
+    return costs

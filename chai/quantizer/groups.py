@@ -130,12 +130,12 @@ def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser 
     p = layer.precision
     if p is None or not source.step:
         return None
-    found = fitting(layer, steps, source, p.quant_type, bits)
-    if found.coarser is not None and p.th_params:
-        thresholds = (found.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
-        thresholds = np.where(found.steps == steps, np.array(p.th_params, np.float32), thresholds)
+    fit = fitting(layer, steps, source, p.quant_type, bits)
+    if fit.coarser is not None and p.th_params:
+        thresholds = (fit.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
+        thresholds = np.where(fit.steps == steps, np.array(p.th_params, np.float32), thresholds)
         layer.precision = replace(p, th_params=tuple(map(float, thresholds)))
-    return found.coarser
+    return fit.coarser
 
 
 def precision(

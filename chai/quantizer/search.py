@@ -162,16 +162,16 @@ def quantize(
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
             kept, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
-        found = _built(builder, kept, plain, progress)
-        note = f"{spelled(bits)}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
-        costs = alone.of_layers(builder, found) if effort != "fast" else {}
-        weights = save(output, net.graph, found.graph, note)
+        candidate = _built(builder, kept, plain, progress)
+        note = f"{spelled(bits)}-bit {scheme}, {candidate.recipe}, {observed.images} images, seed {seed}"
+        costs = alone.of_layers(builder, candidate) if effort != "fast" else {}
+        weights = save(output, net.graph, candidate.graph, note)
     seconds = monotonic() - started
     budgeted = budget if bits == "mixed" else None
     how = {"bits": bits, "budget": budgeted, "scheme": scheme, "effort": effort, "seed": seed}
     images = observed.images
     return Result(
-        output, weights, found, tried, plain, images, observed.batches, costs, widened, seconds, observing, how
+        output, weights, candidate, tried, plain, images, observed.batches, costs, widened, seconds, observing, how
     )
 
 

@@ -94,12 +94,12 @@ class Slot:
 
 @dataclass(frozen=True)
 class Use:
-    """What a step reads and writes, in all passes that keep the same blobs.
+    """Blobs that a step reads and writes, the same in all passes that keep the same blobs.
 
     ``needed``   blobs inside a segment that are also needed as outputs
     ``looked``   tops to look at after a segment, each with the name of its layer
     ``written``  blobs that exist after it
-    ``inner``    blobs inside a segment that nobody reads outside it
+    ``inner``    blobs inside a segment that are not read outside it
     """
 
     reads: Blobs
@@ -111,7 +111,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Kept:
-    """What all passes that keep the same blobs have in common: readers of each blob, and the use of each step."""
+    """The common part of all passes that keep the same blobs: readers of each blob, and the use of each step."""
 
     blobs: frozenset[str]
     left: Counter[tuple[Side, str]]

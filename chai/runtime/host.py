@@ -130,11 +130,12 @@ def run(
     feeds: Mapping[str, Array],
     keep: Collection[str],
     started: float | None = None,
+    watch: Callable[[str, Array], None] | None = None,
 ) -> tuple[dict[str, Array], PerfInfo]:
     """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-    Layers run one by one in prototxt order; blobs are dropped after their last reader. Raises PluginError for a failing
-    custom layer, ModelError if memory runs out.
+    Layers run one by one in prototxt order; blobs are dropped after their last reader. ``watch`` is called with each blob
+    that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
     """
     started = perf_counter() if started is None else started
     values: dict[str, Array] = dict(feeds)
@@ -152,6 +153,8 @@ def run(
                 for blob, top in zip(layer.tops, tops):
                     values[blob] = top
                     alive.add(blob, top)
+                    if watch is not None:
+                        watch(blob, top)
                 steps.append(step)
                 ms = step.ms
             for blob in finished:

@@ -183,10 +183,10 @@ class PerfInfo:
                 times = [p.total_ms if kind == "total" else p.shares[kind].ms for p in self.passes or (self,)]
                 rows.append((kind, str(share.steps or "-"), *self._cells(times), f"{share.percent:.1f}"))
         for name in self.composed:
-            found = [e for p in self.passes or (self,) for e in p.entries if e.name == name]
-            times = [e.own for e in found]
+            named = [e for p in self.passes or (self,) for e in p.entries if e.name == name]
+            times = [e.own for e in named]
             percent = self._percent(spread(times).median) if times else 0.0
-            rows.append((name, str(len(found[-1].steps)), *self._cells(times), f"{percent:.1f}"))
+            rows.append((name, str(len(named[-1].steps)), *self._cells(times), f"{percent:.1f}"))
         return steps, Table(("time of", "steps", *ms, "%"), rows, "l" + "r" * (len(ms) + 2))
 
     def _rows(self) -> Iterator[tuple[str, ...]]:

@@ -39,9 +39,9 @@ class StepTime:
 
     def timed(self, ms: float, begin: float, device_ms: float | None) -> StepTime:
         """Return the step with these times; ``dataclasses.replace`` takes five times as long, for every Task of a pass."""
-        made = object.__new__(StepTime)
-        vars(made).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
-        return made
+        step = object.__new__(StepTime)
+        vars(step).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
+        return step
 
     @property
     def kind(self) -> str:

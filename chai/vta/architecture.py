@@ -100,7 +100,7 @@ def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
 
 
 def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
-    """Return the modelled time of a pass as text. Layers on the host are not in it, since they were not measured."""
+    """Return the modelled time of a pass as text. Layers on the host are not in it: they were not measured."""
     every = [made.times for made in segments]
     total, gemm = (sum(getattr(each, name) for each in every) for name in ("total", "gemm"))
     share = f"GEMM {100 * gemm / total:.0f} % of it" if total else "nothing runs there"

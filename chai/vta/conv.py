@@ -252,7 +252,7 @@ class Convolution:
             )
             return Gemm(*table, several, count // FORGET, count, FORGET, 0, FORGET, blocks, 0)
         pixels = [y * sh * tile.width + x * sw for y in range(tile.rows) for x in range(tile.columns)]
-        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # not stored
+        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(
             MicroOp(dst + i, inp + b * tile.area + pixel, wgt + b * self.taps)
             for b in range(blocks)

@@ -72,7 +72,7 @@ class Maximum:
         before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(Operation.ADD, dst, tile.positions, LOWEST)]
         sh, sw = self.window.stride
         pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
-        pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # not stored
+        pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(MicroOp(dst + i, PIXELS + pixel) for i, pixel in enumerate(pixels))
         (kh, kw), every = self.window.kernel, tile.rows * tile.columns
         apart = [

@@ -45,7 +45,7 @@ def test_help_loads_nothing(option: str) -> None:
 def test_show_into_a_pipe_loads_little() -> None:
     loaded = modules("show", "googlenet")
     assert set(loaded).isdisjoint({"numpy", "numba", "PIL", "rich", "subprocess", "tempfile", "statistics", "difflib"})
-    assert len(own(loaded)) <= 79, own(loaded)  # fewer are welcome
+    assert len(own(loaded)) <= 85, own(loaded)  # 79 now; what a path does not need, it does not import
     unneeded = ("chai.net", "chai.artifact", "chai.runtime", "chai.codegen", "chai.devices", "chai.offload.planning")
     assert not [name for name in loaded if name.startswith(unneeded)]
 

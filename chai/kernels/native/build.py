@@ -30,6 +30,7 @@ FLAGS = [
 VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, with the compiler's flags
     "x86_64": {
         "avx512vnni": ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"],
+        "avxvnni": ["-mavx2", "-mfma", "-mavxvnni"],
         "avx2": ["-mavx2", "-mfma"],
         "plain": [],
     },
@@ -37,7 +38,15 @@ VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, wi
     "armv7l": {"neon": ["-mfpu=neon"], "plain": []},
 }
 ZIG = {  # of each machine: the system that its library runs on, at least, and what zig calls the instruction sets
-    "x86_64": ("x86_64-linux-gnu.2.17", {"avx512vnni": "x86_64_v4+avx512vnni", "avx2": "x86_64_v3", "plain": "x86_64"}),
+    "x86_64": (
+        "x86_64-linux-gnu.2.17",
+        {
+            "avx512vnni": "x86_64_v4+avx512vnni",
+            "avxvnni": "x86_64_v3+avxvnni",
+            "avx2": "x86_64_v3",
+            "plain": "x86_64",
+        },
+    ),
     "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
     "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
 }
@@ -88,13 +97,13 @@ def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequen
 
 def build_all(command: Sequence[str], folder: Path = FOLDER) -> dict[str, list[str]]:
     """Compile the libraries of all machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
-    made = {}
+    variants = {}
     for name, (system, sets) in ZIG.items():
         flags = {variant: [f"-mcpu={cpu}"] for variant, cpu in sets.items()}
-        made[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
-        if made[name] != [*sets]:
-            raise Failed(f"{name}: only {', '.join(made[name])} of {', '.join(sets)} were compiled")
-    return made
+        variants[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
+        if variants[name] != [*sets]:
+            raise Failed(f"{name}: only {', '.join(variants[name])} of {', '.join(sets)} were compiled")
+    return variants
 
 
 def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
@@ -152,11 +161,11 @@ def update() -> None:
 def main() -> int:
     """Compile for this machine and say what was made."""
     try:
-        made = build()
+        variants = build()
     except (Failed, OSError) as error:
         sys.stderr.write(f"no kernels were compiled: {error}\n")
         return 1
-    sys.stdout.write(f"{library()}: {', '.join(made)}\n")
+    sys.stdout.write(f"{library()}: {', '.join(variants)}\n")
     return 0
 
 

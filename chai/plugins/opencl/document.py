@@ -45,8 +45,8 @@ class Element:
 
     def get(self, name: str, default: str = "") -> str:
         """Return an attribute's value."""
-        found = self.attributes.get(name)
-        return default if found is None else found.value
+        attribute = self.attributes.get(name)
+        return default if attribute is None else attribute.value
 
     @property
     def place(self) -> str:
