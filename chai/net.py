@@ -119,8 +119,9 @@ class Net(Shared):
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
-        if bits not in (8, 6) or scheme not in (None, *SCHEMES):
-            raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
+        for what, value, known_values in (("bits", bits, (8, 6)), ("scheme", scheme or SCHEMES[0], SCHEMES)):
+            if value not in known_values:
+                raise UsageError(f"{what} {value!r}: expected {' or '.join(map(str, known_values))}")
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
@@ -140,8 +141,7 @@ class Net(Shared):
                 graph = cut_sized(graph, start_layer, end_layer, shapes or {})
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
-            form = SCHEMES[0] if target is None else target.scheme(scheme)
-            chosen = dict(engine or {})
+            chosen, form = dict(engine or {}), SCHEMES[0] if target is None else target.scheme(scheme)
             self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, form, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
