@@ -275,9 +275,9 @@ def under(source: Plane, window: Window, tile: Tile, place: tuple[int, int, int,
     above, before = max(0, -y), max(0, -x)
     rows = min(source.height, y + tile.height) - max(0, y)
     columns = min(source.width, x + tile.width) - max(0, x)
-    below, behind = tile.height - above - rows, tile.width - before - columns
+    below, after = tile.height - above - rows, tile.width - before - columns
     first = source.entry(image, block, max(0, y), max(0, x))
-    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, behind)
+    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, after)
 
 
 def starts(length: int, size: int) -> list[int]:

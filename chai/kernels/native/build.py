@@ -77,13 +77,16 @@ def digest() -> str:
 
 
 def compiler() -> list[str]:
-    """Return the command of the C compiler: CC, cc, gcc or clang. Raises Failed if there is none."""
+    """Return the command of the C compiler: CC if that is set, else cc, gcc or clang. Raises Failed if there is none."""
     import shutil
 
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        if shutil.which(name.split()[0]):
-            return name.split()
-    raise Failed("there is no C compiler (cc, gcc or clang)")
+    own = os.environ.get("CC", "").split()
+    for command in [own] if own else [["cc"], ["gcc"], ["clang"]]:
+        if shutil.which(command[0]):
+            return command
+    raise Failed(
+        f"CC names {own[0]!r}, which is no command here" if own else "there is no C compiler (cc, gcc or clang)"
+    )
 
 
 def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:
