@@ -120,7 +120,8 @@ class Net(Shared):
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
         if bits not in (8, 6) or scheme not in (None, *SCHEMES):
-            raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
+            given = f"bits {bits}" if scheme is None else f"bits {bits}, scheme {scheme!r}"
+            raise UsageError(f"{given}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
