@@ -1,15 +1,16 @@
-"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first three.
+"""Test environments of chai: ``nox`` runs all of them (pip install nox), ``nox -t ci`` the first four.
 
 tests    this Python, with the newest dependencies
 extras   this Python, and the libraries of the extras opencl and hdf5: the tests that need them
 driver   this Python, and the pynq library on a simulated board
+rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
 pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, too
 lint     ruff and mypy
 wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
 arm      the Arm kernels under qemu-user (tools/arm.sh)
-sanitise the kernels' tests with an address sanitiser
+sanitise the kernels' tests with an address sanitiser, and with a thread sanitiser
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ def driver(session: nox.Session) -> None:
     through_pynq(session, LAST)
 
 
+@nox.session(tags=["ci"])
+def rtl(session: nox.Session) -> None:
+    """Simulate the accelerator's RTL."""
+    session.install("-e", ".[dev,rtl]")
+    session.run("python", "-m", "pytest", "-q", "tests/rtl", *TWO, *session.posargs)
+
+
 @nox.session(python="3.10")
 def board(session: nox.Session) -> None:
     """Run the suite on a board's versions."""
@@ -66,7 +74,7 @@ def pynq(session: nox.Session, version: str) -> None:
 
 def through_pynq(session: nox.Session, version: str) -> None:
     """Run tests/pynq with this version of pynq."""
-    session.install("-e", ".[pynq]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
+    session.install("-e", ".[pynq,rtl]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
     session.run("python", "-m", "pytest", "-q", "tests/pynq", *session.posargs)
 
 
@@ -94,6 +102,7 @@ def arm(session: nox.Session) -> None:
 
 @nox.session
 def sanitise(session: nox.Session) -> None:
-    """Run the kernels' tests with each blob in an allocation of its own, which gcc's address sanitiser watches."""
+    """Run the kernels' tests with gcc's sanitisers: of addresses, with each blob in an allocation of its own; of threads."""
     session.install("-e", ".[dev]")
-    session.run("python", "tools/sanitise.py", *session.posargs)
+    for kind in ("address", "thread"):
+        session.run("python", "tools/sanitise.py", kind, *session.posargs)

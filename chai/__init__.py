@@ -10,7 +10,8 @@ Names are loaded when they are first used, so ``import chai`` costs nothing.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # typing is not imported: it would take half of the time of ``chai --help``
 
 __version__ = "0.1.0"
 
@@ -46,6 +47,8 @@ __all__ = sorted([*_HOME, "__version__"])
 __path__ += [f"{folder}/aliases" for folder in __path__]  # modules in folders: ``import chai.trace``, ``chai.cv``
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from .aliases import cv as cv
     from .errors import (
         ChaiError as ChaiError,

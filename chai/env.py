@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from .errors import UsageError
+from .util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class Env:
     check: whether every Task is compared with its definition; dump: folder to write every blob to, or None.
     cache: folder of fetched weights; pynq_wait: how to wait for a board, "poll" or "interrupt".
     opencl_inprocess: whether OpenCL kernels run in the process of the network.
-    kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best.
+    kernels: variant of the compiled kernels, "sgemm" for none of them, or "" for the best; threads: how many run them,
+    or 0 for as many as the process may use.
     rtl_vcd: file for the waves of a simulated accelerator, or None.
     """
 
@@ -32,6 +33,7 @@ class Env:
     opencl_inprocess: bool
     kernels: str
     rtl_vcd: Path | None
+    threads: int
 
 
 @lru_cache(maxsize=1)
@@ -43,6 +45,9 @@ def env() -> Env:
     wait = os.environ.get("CHAI_PYNQ_WAIT") or "poll"
     if wait not in ("poll", "interrupt"):
         raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt")
+    threads = os.environ.get("CHAI_THREADS", "0") or "0"
+    if not threads.isdecimal():
+        raise UsageError(f"CHAI_THREADS is {threads!r}; expected a number, at least 1")
     places = [p for p in os.environ.get("CHAI_CUSTOM", "").split(os.pathsep) if p]
     return Env(
         device=os.environ.get("CHAI_DEVICE", ""),
@@ -56,6 +61,7 @@ def env() -> Env:
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
         rtl_vcd=Path(os.environ["CHAI_RTL_VCD"]) if os.environ.get("CHAI_RTL_VCD") else None,
+        threads=min(int(threads), 256),
     )
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from . import devices
+from . import artifact, devices, runtime
 from .blob import Shape, show
 from .env import env
 from .errors import UsageError
 from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
-from .parser.caffemodel import Weights
 from .passes.cut import cut_sized
 from .plugins import CustomLayer
 from .plugins.loading import registry_of
@@ -25,11 +24,10 @@ from .runtime import host
 from .runtime.batches import run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
-from .runtime.feeds import alike, feeds_of, input_of
+from .runtime.feeds import alike, batches_of, feeds_of, input_of
 from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
-from .runtime.source import PrototxtSource, Source
 from .util import html
 from .util.suggest import did_you_mean
 from .util.text import visible
@@ -43,8 +41,10 @@ if TYPE_CHECKING:
     from .offload.partition import Partition
     from .offload.schedule import Schedule
     from .overlay import Overlay
+    from .parser.caffemodel import Weights
     from .plugins.loading import Sources
     from .runtime.execution import Execution
+    from .runtime.source import Source
     from .zoo.card import Card
 
 
@@ -60,7 +60,7 @@ class Net(Shared):
     ``start_layer``, ``end_layer``   run only the part of the network between them, both included
     ``calibrate``   inputs to measure the formats of a network without precision_param, an array or {blob: array};
                     default: the first batch
-    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed"
+    ``bits``, ``scheme``   of those formats: 8 or 6, "Xilinx" or "DynamicFixed" (default: 8, the overlay's first scheme)
     ``custom``      custom layers for this network only: a file or folder (its code is run), a module, a class, a
                     function, {type: function}, or a list of these
     ``autotune``    use the fastest implementation of each custom layer on this machine, measured once
@@ -107,7 +107,7 @@ class Net(Shared):
         end_layer: str = "",
         calibrate: Any = None,
         bits: int = 8,
-        scheme: str = "Xilinx",
+        scheme: str | None = None,
         autotune: bool = False,
         strict: bool = False,
         jit: bool = True,
@@ -119,13 +119,11 @@ class Net(Shared):
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
-        if bits not in (8, 6) or scheme not in SCHEMES:
+        if bits not in (8, 6) or scheme not in (None, *SCHEMES):
             raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
-            from .artifact.source import CompiledSource  # not needed for a prototxt
-
             settled = {"phase": phase, "level": level, "stages": (*stages,), "start_layer": start_layer}
             settled |= {"end_layer": end_layer, "bits": bits, "scheme": scheme}
             changed = [name for name, value in settled.items() if value != known[name]]
@@ -134,7 +132,7 @@ class Net(Shared):
                     f"{prototxt} is compiled: {changed[0] if changed else 'a caffemodel'} cannot be given any more",
                     hint="give it to chai compile, or load the prototxt",
                 )
-            self._source = CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
+            self._source = artifact.CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
         else:
             path, weights = locate(prototxt, caffemodel)
             graph = read_graph(path, custom, phase, level, stages, strict)
@@ -142,7 +140,9 @@ class Net(Shared):
                 graph = cut_sized(graph, start_layer, end_layer, shapes or {})
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
-            self._source = PrototxtSource(graph, weights, on, target, dict(engine or {}), bits, scheme, self._partial)
+            form = SCHEMES[0] if target is None else target.scheme(scheme)
+            chosen = dict(engine or {})
+            self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, form, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
@@ -257,7 +257,7 @@ class Net(Shared):
                 f"pictures for {self.name}: inputs {', '.join(self.inputs)} of known size are needed to be one",
                 hint="Net(..., shapes={blob: shape}), or preprocess with chai.Preprocess",
             )
-        blob = self.inputs[0]
+        (blob,) = self.inputs
         return prepared(pictures, self.card.preprocess_after(self.graph.transforms.get(blob)), shapes[blob])
 
     def shapes_of(self, blob: str) -> Shape:
@@ -272,13 +272,12 @@ class Net(Shared):
     def tops(self, layer: str) -> tuple[Array, ...]:
         """Return a layer's tops in the last pass, before later layers changed them in place. Needs ``keep="all"``."""
         values = self._last.values
-        names = [known.name for known in self.graph.layers]
-        if layer not in names:
-            raise UsageError(f"there is no layer {layer!r} in {self.name}", hint=did_you_mean(layer, names))
-        tops = self.graph.layer(layer).tops
-        if any(t not in values for t in tops):
+        tops = {known.name: known.tops for known in self.graph.layers}
+        if layer not in tops:
+            raise UsageError(f"there is no layer {layer!r} in {self.name}", hint=did_you_mean(layer, tops))
+        if any(t not in values for t in tops[layer]):
             raise UsageError(f"the tops of layer {layer!r} were not kept", hint='Net(..., keep="all")')
-        return tuple(values[t] for t in tops)
+        return tuple(values[t] for t in tops[layer])
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)
@@ -320,9 +319,8 @@ class Net(Shared):
         at its own size. A layer's exception is raised in place of its batch; all workers have ended by then, and also
         when the caller stops early.
         """
-        feeds = (self._feeds((), b) if isinstance(b, Mapping) else self._feeds((b,), {}) for b in batches)
-        first = next(feeds, None)
-        if first is None:
+        feeds = batches_of(self._feeds, (iter(batches),), {})
+        if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
         if self.overlay is None:
@@ -352,7 +350,7 @@ class Net(Shared):
                 return self._shapes, None, ready
             ready = ready and self.calibrated and self._source.planned(self._shapes)
             if not self.calibrated:
-                self._source.calibrate(self._shapes, self._keep, feeds, asked=False)
+                self._source.calibrate(self._shapes, self._keep, (feeds,), asked=False)
             return self._shapes, self.offload, ready
 
     def _finished(self, values: Mapping[str, Array], perf: PerfInfo, labels: Mapping[str, Array]) -> dict[str, Array]:
@@ -364,15 +362,20 @@ class Net(Shared):
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
     def calibrate(self, *data: Any, **inputs: Any) -> None:
-        """Set the formats of blobs from one float pass over these inputs; they remain until the next call.
+        """Set the formats of blobs from float passes over these inputs; they remain until the next call.
 
-        Each blob's format covers its largest magnitude (max calibration).
+        ``data`` is as for ``forward``, or an iterator of batches. Each blob's format covers its largest magnitude (max
+        calibration). Images are computed one by one: memory does not grow with their number.
         """
-        feeds = self._feeds(data, inputs)
+        feeds = batches_of(self._feeds, data, inputs)
         with self._using(), self._changing():
-            self.reshape(**{name: array.shape for name, array in feeds.items()})
+            if (first := next(feeds, None)) is None:
+                raise UsageError("calibrate: there is no batch")
+            self.reshape(**{name: array.shape for name, array in first.items()})
             if self.overlay is not None:
-                self._source.calibrate(self._shapes, self._keep, feeds, asked=True)
+                self._source.calibrate(
+                    self._shapes, self._keep, alike(chain((first,), feeds), self._shapes), asked=True
+                )
                 _ = self.offload  # now, not at the first image
 
     @property

@@ -23,13 +23,12 @@ from chai.util.paths import resource
 DOUBLE = dedent('''
     """Double: 2 x, on an overlay a rescaled Copy."""
 
-    from dataclasses import dataclass
-
     import numpy as np
 
     from ..graph import Layer
     from ..graph.params import within
     from ..tasks.copy import Copy
+    from ..util.lazy_dataclass import dataclass
 
 
     @dataclass(frozen=True)

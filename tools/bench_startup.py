@@ -1,9 +1,12 @@
-"""Compare start-up times of commands with the time of their unavoidable imports.
+"""Compare start-up times of commands with those of programs that do the same, and with another commit.
 
-    python tools/bench_startup.py [--rounds 21]
+    python tools/bench_startup.py [--rounds 21] [--against CHECKOUT] [--models FOLDER]
 
-Processes are interleaved; medians and ratios are printed. Each command is compared with the imports that any program
-would need for the same work, which bounds what chai adds.
+Processes are interleaved. Printed are processor time (user and system), which depends least on other work of the machine,
+and wall time: medians and minima in milliseconds, and the ratio of the minima of processor time. Byte code is read from a
+folder of this run's own, as in an installed package. A command is compared with the imports that any program would need
+for it; a network compiled from FOLDER (deploy.prototxt, weights.caffemodel, images/) with OpenCV 4, which reads the Caffe
+files. CHECKOUT is another commit's working tree.
 """
 
 from __future__ import annotations
@@ -13,55 +16,139 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
+ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = "import google.protobuf.descriptor_pool, google.protobuf.message_factory, rich.table, rich.console"
 TABLE = (
     SCHEMA + "\nt = rich.table.Table()\nfor c in range(5): t.add_column(str(c))\n"
     "for r in range(142): t.add_row(*(f'cell {r} {c}' for c in range(5)))\nrich.console.Console().print(t)"
 )
-PAIRS = {  # name: (command, peer, bound, on a terminal)
-    "chai --help": (["-m", "chai", "--help"], ["-c", "import argparse"], 1.3, False),
-    "chai show googlenet, piped": (["-m", "chai", "show", "googlenet"], ["-c", SCHEMA], 1.5, False),
-    "chai show googlenet, terminal": (["-m", "chai", "show", "googlenet"], ["-c", TABLE], 1.5, True),
-}
+FORWARD = "import sys, numpy, chai\nchai.Net(sys.argv[1]).forward(numpy.zeros((1, 3, 224, 224), 'f'))"
+OPENCV = (
+    "import sys, numpy, cv2\nnet = cv2.dnn.readNetFromCaffe(*sys.argv[1:3])\n"
+    "net.setInput(numpy.zeros((1, 3, 224, 224), 'f'))\nnet.forward()"
+)
 
 
-def once(command: list[str], terminal: bool) -> float:
-    """Return the milliseconds of one process."""
-    full = [sys.executable, *command]
+class Line(NamedTuple):
+    """``command`` is chai's, with {chai} where a compiled network is named; ``bound`` is the goal for the ratio."""
+
+    name: str
+    command: list[str]
+    peer: list[str]
+    bound: float
+    terminal: bool = False
+
+
+class Time(NamedTuple):
+    """Milliseconds of a process."""
+
+    cpu: float
+    wall: float
+
+
+SHOW = ["-m", "chai", "show"]
+LINES = [
+    Line("--help", ["-m", "chai", "--help"], ["-c", "import argparse"], 1.3),
+    Line("show googlenet, piped", [*SHOW, "googlenet"], ["-c", SCHEMA], 1.5),
+    Line("show googlenet, terminal", [*SHOW, "googlenet"], ["-c", TABLE], 1.5, True),
+]
+
+
+def with_models(folder: Path) -> list[Line]:
+    """Return the lines that need a trained GoogLeNet."""
+    files = [str(folder / "deploy.prototxt"), str(folder / "weights.caffemodel")]
+    image = str(min((folder / "images").iterdir()))
+    compiled = "{chai}"
+    return [
+        Line("show .chai, to Caffe files", [*SHOW, compiled], [*SHOW, *files, "--overlay", "pynq-z2"], 1.0),
+        Line(
+            "run .chai, to numpy and PIL", ["-m", "chai", "run", compiled, "-i", image], ["-c", "import numpy, PIL"], 9
+        ),
+        Line("first result .chai, to OpenCV 4", ["-c", FORWARD, compiled], ["-c", OPENCV, *files], 0.5),
+    ]
+
+
+def once(command: list[str], terminal: bool, environment: dict[str, str], folder: str) -> Time:
+    """Return the time of one process."""
+    parent, child = pty.openpty() if terminal else (-1, -1)
     begin = perf_counter()
-    if not terminal:
-        subprocess.run(full, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
-        return (perf_counter() - begin) * 1000
-    parent, child = pty.openpty()
     with subprocess.Popen(
-        full, stdout=child, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
+        [sys.executable, *command],
+        stdout=child if terminal else subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd=folder,
     ) as process:
-        os.close(child)
-        try:
-            while os.read(parent, 65536):
-                pass
-        except OSError:
-            pass  # the process has closed its end
-        process.wait()
+        if terminal:
+            os.close(child)
+            _drain(parent)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall = (perf_counter() - begin) * 1000
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
+    return Time((used.ru_utime + used.ru_stime) * 1000, wall)
+
+
+def _drain(parent: int) -> None:
+    try:
+        while os.read(parent, 65536):
+            pass
+    except OSError:
+        pass  # the process has closed its end
     os.close(parent)
-    return (perf_counter() - begin) * 1000
+
+
+def columns(
+    line: Line, against: Path | None, compiled: dict[Path, str], base: dict[str, str]
+) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    """Yield name, command and environment of each program of a line."""
+    for name, tree in (("chai", ROOT), *((("before", against),) if against else ())):
+        command = [compiled.get(tree, "") if word == "{chai}" else word for word in line.command]
+        yield name, command, {**base, "PYTHONPATH": str(tree)}
+    yield "peer", line.peer, {**base, "PYTHONPATH": str(ROOT)}
 
 
 def main() -> None:
-    """Print one line per pair."""
+    """Print a line per command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=21)
-    rounds = parser.parse_args().rounds
-    for name, (command, peer, bound, terminal) in PAIRS.items():
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(rounds + 1):
-            for kept, what in zip(times, (command, peer)):
-                kept.append(once(what, terminal))
-        ours, theirs = (median(t[1:]) for t in times)
-        print(f"{name:30s} {ours:6.1f} ms   peer {theirs:6.1f} ms   ratio {ours / theirs:.2f}   goal {bound}")
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--models", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="chai-bench-startup-") as folder:
+        base = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/byte code", "TERM": "xterm"}
+        base.pop("PYTHONDONTWRITEBYTECODE", None)
+        trees = [ROOT, *([args.against.resolve()] if args.against else [])]
+        compiled: dict[Path, str] = {}
+        if args.models:
+            models = args.models.resolve()
+            for tree in trees:
+                compiled[tree] = f"{folder}/{len(compiled)}.chai"
+                make = ["-m", "chai", "compile", f"{models}/deploy.prototxt", f"{models}/weights.caffemodel"]
+                make += ["--calibration", f"{models}/images", "-q", "-o", compiled[tree]]
+                once(make, False, {**base, "PYTHONPATH": str(tree)}, folder)
+        for line in [*LINES, *(with_models(models) if args.models else ())]:
+            programs = list(columns(line, trees[1] if args.against else None, compiled, base))
+            times: dict[str, list[Time]] = {name: [] for name, _, _ in programs}
+            for _ in range(args.rounds + 1):
+                for name, command, environment in programs:
+                    times[name].append(once(command, line.terminal, environment, folder))
+            least = {name: min(t.cpu for t in each[1:]) for name, each in times.items()}  # the first fills caches
+            cells = [
+                f"{name} {median(t.cpu for t in each[1:]):5.0f} [{least[name]:.0f}] "
+                f"wall {median(t.wall for t in each[1:]):5.0f} [{min(t.wall for t in each[1:]):.0f}]"
+                for name, each in times.items()
+            ]
+            ratio = f"ratio {least['chai'] / least['peer']:.2f}, goal {line.bound:g}"
+            print(f"{line.name:32s} {'   '.join(cells)}   {ratio}", flush=True)
 
 
 if __name__ == "__main__":

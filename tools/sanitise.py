@@ -1,7 +1,10 @@
-"""Run the kernels' tests with gcc's address sanitiser: ``python tools/sanitise.py [PYTEST'S ARGUMENTS]``.
+"""Run the kernels' tests with a sanitiser of gcc: ``python tools/sanitise.py address|thread [PYTEST'S ARGUMENTS]``.
 
-Every blob, weight and table is on its own: blobs share no bytes, and the bytes between them are poisoned, so that a kernel
-that reads or writes one byte too many ends the run. The library is compiled into a folder of its own.
+``address``: every blob, weight and table is on its own. Blobs share no bytes, and the bytes between them are poisoned, so that
+a kernel that reads or writes one byte too many ends the run.
+``thread``: two threads that use the same bytes without an order are an error.
+
+The library is compiled into a folder of its own.
 """
 
 from __future__ import annotations
@@ -20,23 +23,29 @@ from chai.kernels.native.library import state
 from chai.util.lazy_numpy import np
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ["tests/kernels/test_native.py", "tests/kernels/test_running.py", "tests/tasks/test_define.py"]
-FLAGS = ["-fsanitize=address", "-fno-omit-frame-pointer", "-O2"]
+TESTS = {
+    "address": ["tests/kernels/test_native.py", "tests/kernels/test_running.py", "tests/tasks/test_define.py"],
+    "thread": ["tests/kernels/test_threads.py", "tests/kernels/test_running.py", "-k", "not fork"],
+}
 GAP = 256  # poisoned bytes between two blobs or tables
 LARGE = 4096  # bytes more for each array: numpy gives smaller ones out again, poisoned
-LIBRARY = "CHAI_SANITISED"
+LIBRARY, KIND = "CHAI_SANITISED", "CHAI_SANITISER"
 
 
 def main() -> int:
     """Compile, and run pytest with this file as a plugin."""
+    kind, *arguments = sys.argv[1:] or ["address"]
+    flags = [f"-fsanitize={kind}", "-fno-omit-frame-pointer", "-O2"]
+    runtime = {"address": "libasan.so", "thread": "libtsan.so"}[kind]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "chai.so")
-        sys.stdout.write(f"{', '.join(build.build(path, extra=FLAGS))}\n")
-        runtime = subprocess.run(["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
-        options = f"detect_leaks=0:log_path={folder}/report"
-        env = {**os.environ, LIBRARY: str(path), "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": options}
+        sys.stdout.write(f"{', '.join(build.build(path, extra=flags))}\n")
+        loaded = subprocess.run(["cc", f"-print-file-name={runtime}"], capture_output=True, text=True, check=True)
+        options = f"log_path={folder}/report"
+        env = {**os.environ, LIBRARY: str(path), KIND: kind, "LD_PRELOAD": loaded.stdout.strip()}
+        env |= {"ASAN_OPTIONS": f"detect_leaks=0:{options}", "TSAN_OPTIONS": f"exitcode=66:{options}"}
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "sanitise", *(sys.argv[1:] or TESTS)]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "sanitise", *(arguments or TESTS[kind])]
         code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
         for report in Path(folder).glob("report*"):
             sys.stdout.write(report.read_text())
@@ -68,11 +77,17 @@ def replaced(where: object, name: str, by: Callable[..., object]) -> None:
 
 
 def sanitised() -> None:
-    """Use the sanitised library, and memory in which every blob and table is on its own."""
+    """Use the sanitised library."""
     path = Path(os.environ[LIBRARY])
     replaced(build, "library", lambda *_: path)
-    replaced(program, "share", apart)
     state.cache_clear()
+    if os.environ[KIND] == "address":
+        lonely()
+
+
+def lonely() -> None:
+    """Give every blob and table memory of its own, between poisoned bytes."""
+    replaced(program, "share", apart)
     aligned, reserve = program._aligned, table.Constants.reserve
 
     def reserved(self: table.Constants, size: int) -> int:

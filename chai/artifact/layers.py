@@ -84,17 +84,17 @@ def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Registry) 
     about = reader.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
     params = reader.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
-    made = make(custom, name, entry["type"], params, True, lambda: values, reader.get("name", str), about["type"])
-    assert isinstance(made, CustomLayer)
-    if made.custom.version != about["version"]:
-        there, here = (v or "(none)" for v in (about["version"], made.custom.version))
+    layer = make(custom, name, entry["type"], params, True, lambda: values, reader.get("name", str), about["type"])
+    assert isinstance(layer, CustomLayer)
+    if layer.custom.version != about["version"]:
+        there, here = (v or "(none)" for v in (about["version"], layer.custom.version))
         raise PluginError(
-            f"{reader.artifact.path}: layer {name!r} was compiled with version {there} of custom type {made.key!r}, "
+            f"{reader.artifact.path}: layer {name!r} was compiled with version {there} of custom type {layer.key!r}, "
             f"here is {here}",
             layer=name,
             hint="load the layer's file of that version, or compile the network again",
         )
-    return made
+    return layer
 
 
 def _check_layer(reader: Reader, layer: Layer, shapes: Mapping[str, Shape]) -> None:

@@ -116,12 +116,12 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
 
 def _coarser(reader: Reader, layers: Collection[str]) -> dict[str, Coarser]:
     """Return the layers with coarser weight steps."""
-    found = {}
+    steps_by_layer = {}
     for name, value in reader.get("coarser", {str: list}).items():
         if name not in layers or len(value) != 2 or type(value[0]) is not int or type(value[1]) not in (int, float):
             raise reader.error(f"header: coarser steps of layer {name!r}")
-        found[name] = Coarser(*value)
-    return found
+        steps_by_layer[name] = Coarser(*value)
+    return steps_by_layer
 
 
 def _composed(reader: Reader) -> dict[str, Composed]:

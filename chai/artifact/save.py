@@ -127,10 +127,10 @@ def _step(step: Step, chains: _Chains) -> dict[str, Any]:
         {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
         for t in step.tasks
     ]
-    made = chains.add(step)
-    images = [(i, *(some or (0, made.shapes[step.tasks[i].output][0]))) for i, some in made.pieces]
+    chain = chains.add(step)
+    images = [(i, *(some or (0, chain.shapes[step.tasks[i].output][0]))) for i, some in chain.pieces]
     edges = {"reads": list(step.inputs), "writes": list(step.outputs)}
-    return {"tasks": tasks, "pieces": images, "layers": layers, **edges, "at": made.regions.offsets}
+    return {"tasks": tasks, "pieces": images, "layers": layers, **edges, "at": chain.regions.offsets}
 
 
 class _Chains:

@@ -11,7 +11,7 @@ from ..errors import DeviceError, UsageError
 from ..offload.plan import Plan
 from ..overlay import load as load_overlay
 from ..runtime.execution import Execution
-from ..runtime.source import prepare
+from ..runtime.host import prepare
 from ..util.suggest import did_you_mean
 from .container import read
 from .load import load, overlay_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,13 @@ from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
+from ..overlay.weights import Packed
 from ..plugins import CustomLayer
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
 from .layers import OnDevice
 from .reader import Reader
 
@@ -140,10 +143,10 @@ class Steps:
                 names = about["layers"]
                 if not names or any(n not in self.layers for n in names):
                     raise self.reader.error("header: a segment of layers that are not there")
-                tasks, made = self._chain(index, about)
+                tasks, chain = self._chain(index, about)
                 index += 1
                 edges = tuple(about["reads"]), tuple(about["writes"])
-                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, made)
+                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, chain)
 
     def _chain(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Chain]:
         """Return a segment's Tasks, decoded from its descriptors and constants, and its Chain."""
@@ -189,9 +192,9 @@ class Steps:
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
         for tag, (task, piece, descriptor, finished) in enumerate(zip(work, pieces, descriptors, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
-                found = value(overlay.descriptor, descriptor, name)
-                if found != number:
-                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {found}, here it is {number}")
+                stored = value(overlay.descriptor, descriptor, name)
+                if stored != number:
+                    raise self.reader.error(f"task {tag}: its descriptor has {name} = {stored}, here it is {number}")
             if not (piece.images and piece.images[0]):
                 continue
             # its first images were decoded; for the others the descriptor must be what the same Task encodes to
@@ -221,21 +224,26 @@ class Steps:
         """Return a Task after checking that what its descriptor does not have is possible."""
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
+        if isinstance(task, Conv) and isinstance(task.weights, Packed):
+            most = self._format(task.inputs[0]).magnitude
+            reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
+            if reached >= self.overlay.accumulator_bound:
+                raise self.reader.error(f"task {tag}: a sum could reach {reached:,}, beyond the overlay's accumulator")
         for blob, unfold in self.unfolds.items():
             if unfolded_name(blob) in task.inputs and not (isinstance(task, Conv) and task.window == unfold.kernel):
                 raise self.reader.error(f"task {tag}: it does not read blob {blob!r} as it is unfolded")
-        zeros = [self._zero(blob) for blob in (*task.inputs, task.output)]
+        zeros = [self._format(blob).zero for blob in (*task.inputs, task.output)]
         own = task.zero_points()
         if len(set(zeros)) > 1 if own is None else zeros != list(own):
             raise self.reader.error(f"task {tag}: its zero points are not those of its blobs' formats")
         return task
 
-    def _zero(self, blob: str) -> int:
-        """Return the zero point of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
-        found = self.formats.get(self._format_of.get(blob, blob))
-        if found is None:
+    def _format(self, blob: str) -> Format:
+        """Return the format of a blob on the device; a joint or unfolded blob has that of the blobs it is made of."""
+        format = self.formats.get(self._format_of.get(blob, blob))
+        if format is None:
             raise self.reader.error(f"header: the format of blob {blob!r} is missing")
-        return found.zero
+        return format
 
     @cached_property
     def _format_of(self) -> dict[str, str]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from ..net import Net
 from ..offload.formats import given
 from ..overlay import load
 from ..runtime import perf
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.text import tell
 from .estimate import estimate, write

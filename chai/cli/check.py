@@ -21,13 +21,14 @@ from ..util.lazy_numpy import np
 from ..util.table import Table, floored
 from ..util.text import visible
 from ..zoo.locate import locate
-from . import check_custom, inputs, options, output, schema_parts, schemas, worst
+from . import check_custom, inputs, options, output, schemas, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..blob import Array
+    from . import schema_parts
 
 EPILOG = """examples:
   chai check digits -i photos/
@@ -252,7 +253,7 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
         return "a wider format in its precision_param" if own else "formats from more images, --calibration DIR"
     if not own and args.bits < 8:
         return "--bits 8"
-    if not own and args.scheme != "Xilinx":
+    if not own and args.scheme == "DynamicFixed":
         return "--scheme Xilinx, whose steps fit closer"
     if layer.engine == "fpga":
         return f"--engine {layer.name}=host"

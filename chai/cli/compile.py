@@ -59,7 +59,7 @@ def execute(args: argparse.Namespace) -> int:
     if files:
         jobs.warn_of_defaults(job, files)
         jobs.calibrate(args, job)
-        job.net.reshape(**{job.blob: job.shape})  # calibration ran the images as one batch
+        job.net.reshape(**{job.blob: job.shape})  # calibration ran one image at a time
     elif given(job.net.offload.graph):
         job.net.plan()
     card = Card(job.net.name, tuple(job.labels), job.preprocess)

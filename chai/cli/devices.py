@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+from typing import TYPE_CHECKING
 
 from .. import devices, overlay
 from ..env import env
 from ..errors import UsageError
-from . import options, output, schema_parts, schemas
+from . import options, output, schemas
 from .parsing import section
+
+if TYPE_CHECKING:
+    from . import schema_parts
 
 EPILOG = """examples:
   chai devices

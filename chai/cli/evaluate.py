@@ -28,7 +28,7 @@ from ..images import files as images
 from ..offload.formats import given
 from ..util.data.journal import Journal
 from ..zoo.locate import is_compiled, locate
-from . import inputs, options, output, schema_parts, schemas
+from . import inputs, options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..evaluate.truth import Truth
     from ..evaluate.workers.dispatch import Crew
     from ..evaluate.workers.job import Job, Place
+    from . import schema_parts
 
 _TRUTH = {"scores": "--labels FILE or --truth FILE", "boxes": "--truth FILE.jsonl", "map": "--truth DIR"}
 _LOOPBACK = re.compile(r"://(localhost|127\.|\[::1\])")
@@ -224,7 +225,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Job, 
         calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
     elif not compiled and not given(prepared.net.graph):
         calibration = todo[: args.batch]
-        kind = f"{args.bits}-bit {args.scheme} formats from the largest values of the first {len(calibration)} images"
+        kind = f"{args.bits}-bit {options.scheme(args)} formats from the largest values of the first {len(calibration)} images"
         output.say(f"warning: {prepared.net.name} brings no precision_param: {kind}")
     network = _anywhere(args.net), _anywhere(args.weights)
     reference = (_anywhere(args.reference[0]), _anywhere(args.reference[1])) if args.reference else network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,15 @@ from ..blob import show
 from ..errors import ParseError, UsageError
 from ..images import files as images
 from ..images.preprocess import Preprocess
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from . import options, output, schema_parts
+from . import options, output
 from .parsing import refuse
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from ..net import Net
+    from . import schema_parts
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,11 @@ def _shape_of(files: list[Path], blob: str) -> Shape:
 def calibrate(args: argparse.Namespace, job: Job) -> None:
     """Choose the formats on the images of --calibration."""
     files = images.find([args.calibration])
-    inputs = [item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, [])]
-    if not inputs:
+    inputs = (item for _, item in items(output.progress(files, len(files), "calibration", args.quiet), job, []))
+    first = next(inputs, None)
+    if first is None:
         raise UsageError(f"--calibration {args.calibration}: no image there can be read")
-    job.net.calibrate(**{job.blob: np.stack(inputs)})
+    job.net.calibrate({job.blob: item[None]} for item in chain((first,), inputs))
 
 
 def items(files: Iterable[Path], job: Job, failed: list[schema_parts.Failure]) -> Iterator[tuple[str, Array]]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from typing import TYPE_CHECKING
 
-from . import options, output, schema_parts, schemas
+from . import options, output, schemas
 from .parsing import section
+
+if TYPE_CHECKING:
+    from . import schema_parts
 
 EPILOG = """examples:
   chai layers

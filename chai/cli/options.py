@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
 EXECUTION = ("overlay", "engine", *FORMATS, "autotune", "no_jit")
-SCHEME = "thresholds (Xilinx) or powers of two (DynamicFixed) (default: Xilinx)"
+SCHEME = "thresholds (Xilinx) or powers of two (DynamicFixed) (default: the overlay's first: Xilinx if it has both)"
 PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale")
 
 
@@ -102,7 +102,7 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
         default=8,
         help="width of the formats that chai chooses if the prototxt has no precision_param (default: 8)",
     )
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help=SCHEME)
+    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), help=SCHEME)
     group.add_argument(
         "--autotune", action="store_true", help="time the implementations of custom layers once and use the fastest"
     )
@@ -183,6 +183,13 @@ def offload(args: argparse.Namespace) -> dict[str, Any]:
         "autotune": args.autotune,
         "jit": not args.no_jit,
     }
+
+
+def scheme(args: argparse.Namespace) -> str:
+    """Return the scheme of formats that chai chooses: --scheme, else the overlay's first. Raises UsageError."""
+    from .. import overlay
+
+    return overlay.load(args.overlay or overlay.default).scheme(args.scheme)
 
 
 def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
+from textwrap import indent
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,7 @@ from ..util.table import Table, filled, fit, plain, quantity, widths
 from ..util.text import encodable, tell, visible
 
 if TYPE_CHECKING:
-    from .schema_parts import Schema
+    from .schema import Schema
 
 T = TypeVar("T")
 ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
@@ -153,9 +154,40 @@ def listed(label: str, text: str, items: Sequence[str] = ()) -> None:
 
 def as_json(content: Schema) -> None:
     """Print one JSON object, marked with its schema. JSON has no NaN: numbers that are not finite become null."""
+    result(*_json(plain_values(content)).split("\n"))
+
+
+class Growing:
+    """Prints a JSON object with a list of results: each goes out as it comes, all other values after the last.
+
+    Nothing is printed before the first one, so that an error before it leaves no half of an object.
+    """
+
+    def __init__(self, schema: type[Schema], name: str) -> None:
+        self._before = f'{{\n "schema": "{schema.schema}",\n "{name}": ['
+        self._between = "\n"
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        """Print one more result."""
+        self._write(self._before + self._between + indent(_json(_finite(item)), "  "))
+        self._before, self._between = "", ",\n"
+
+    def end(self, values: Mapping[str, Any]) -> None:
+        """Print the other values."""
+        last = "]" if self._before else "\n ]"
+        self._write(
+            self._before + last + "".join(f",\n{_json(_finite({k: v}))[2:-2]}" for k, v in values.items()) + "\n}\n"
+        )
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)  # JSON is ASCII, and has no control characters
+        sys.stdout.flush()
+
+
+def _json(value: Any) -> str:
     import json
 
-    result(*json.dumps(plain_values(content), indent=1, allow_nan=False).split("\n"))
+    return json.dumps(value, indent=1, allow_nan=False)
 
 
 def plain_values(content: Schema) -> dict[str, Any]:

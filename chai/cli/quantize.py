@@ -22,11 +22,12 @@ from ..util.files import complete
 from ..util.text import visible
 from ..zoo import card as cards
 from ..zoo.locate import locate
-from . import inputs, options, output, schema_parts, schemas, worst
+from . import inputs, options, output, schemas, worst
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from . import schema_parts
 
 EPILOG = """examples:
   chai quantize digits --calibration photos/ -o digits_int8.prototxt
@@ -88,13 +89,13 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
     )
-    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), default="Xilinx", help=options.SCHEME)
+    group.add_argument("--scheme", choices=("Xilinx", "DynamicFixed"), help=options.SCHEME)
     group.add_argument(
         "--layer-bits",
         action="append",
         default=[],
         metavar="LAYER=8|6",
-        help="width of one convolution's weights and input; repeatable",
+        help="width of the weights and the input of one convolution or InnerProduct; repeatable",
     )
     group.add_argument(
         "--chaidnn",
@@ -158,7 +159,7 @@ def execute(args: argparse.Namespace) -> int:
         args.output,
         bits=args.widths,
         budget=BUDGET if args.budget is None else args.budget,
-        scheme=args.scheme,
+        scheme=options.scheme(args),
         effort=args.effort,
         wider=wider,
         limit=args.limit,

@@ -12,12 +12,13 @@ from ..runtime import timeline
 from ..runtime.perf import CSV, PerfInfo, Speeds, summary
 from ..util.files import complete
 from ..util.lazy_numpy import np
-from . import answers, inputs, options, output, schema_parts, schemas
+from . import answers, inputs, options, output, schemas
 from .drawing import Drawing
 from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from . import schema_parts
 
 EPILOG = """examples:
   chai run digits -i photo.png
@@ -94,7 +95,8 @@ def execute(args: argparse.Namespace) -> int:
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
     _check_formats(args, job)
-    results: list[dict[str, Any]] = []
+    listing = output.Growing(schemas.Run, "images") if args.json else None
+    count, best = 0, list[float]()
     failed: list[schema_parts.Failure] = []
     kept: dict[str, list[Array]] = {name: [] for name in job.net.outputs}
     speeds = Speeds()
@@ -111,18 +113,22 @@ def execute(args: argparse.Namespace) -> int:
         speeds.add(data.shape, job.net.perf)
         for i, name in enumerate(names):
             answer = answers.of_image(job.net, outputs, i, len(names), job.labels, args.top, listed)
-            results.append({"file": name, "outputs": answer})
-            if not args.json:
-                answers.show(results[-1], listed)
+            found = {"file": name, "outputs": answer}
+            count += 1
+            best += (a["top"][0]["score"] for a in answer.values() if a.get("probabilities"))
+            if listing:
+                listing.add(found)
+            else:
+                answers.show(found, listed)
             if drawing:
-                drawing.add(results[-1], answers.maps(job.net, outputs, i, len(names), job.labels), job, drawn)
+                drawing.add(found, answers.maps(job.net, outputs, i, len(names), job.labels), job, drawn)
         if args.output:
             for blob, value in outputs.items():
                 kept[blob].append(value)
     if drawing:
         drawing.report()
-    if args.output and results:
-        _save(args.output, kept, len(results))
+    if args.output and count:
+        _save(args.output, kept, count)
     perf = None
     if (args.perf or args.perf_csv or args.trace) and data is not None:
         perf = _measured(args, job, data)
@@ -133,7 +139,12 @@ def execute(args: argparse.Namespace) -> int:
     if args.trace and perf is not None:
         timeline.save(job.net.perf, args.trace)
         output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
-    _report(args, job, results, failed, speeds)
+    if listing:
+        listing.end(_summary(args, job, failed, speeds))
+    elif count:
+        _report(args, job, speeds)
+    if not args.quiet and count:
+        _advise(args, job, files, best)
     return 65 if failed else 0
 
 
@@ -158,34 +169,29 @@ def _measured(args: argparse.Namespace, job: inputs.Job, data: Array) -> PerfInf
     return summary(passes)
 
 
-def _report(
-    args: argparse.Namespace,
-    job: inputs.Job,
-    results: list[dict[str, Any]],
-    failed: list[schema_parts.Failure],
-    speeds: Speeds,
-) -> None:
+def _summary(
+    args: argparse.Namespace, job: inputs.Job, failed: list[schema_parts.Failure], speeds: Speeds
+) -> dict[str, Any]:
+    """Return the values of the JSON object beside the images."""
     perf = speeds.measured if args.perf else None
-    if args.json:
-        content: dict[str, Any] = {
-            "network": job.net.name,
-            "device": job.net.device.name,
-            "preprocess": inputs.describe(job),
-            "ms_per_image": speeds.ms_per_image,
-            "images": results,
-            "perf": perf.to_json() if perf is not None else None,
-        }
-        output.as_json(schemas.Run(**content, failed=failed))
-    elif results:
-        output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}")
-        if perf is not None:
-            for table in perf.tables():
-                output.table(table.head, table.rows, table.align)
-                output.result("")
-            output.result(perf.throughput())
-            output.say(*perf.text().removesuffix("\n").split("\n"))
-    if not args.quiet and results:
-        _advise(args, job, results)
+    return {
+        "network": job.net.name,
+        "device": job.net.device.name,
+        "preprocess": inputs.describe(job),
+        "ms_per_image": speeds.ms_per_image,
+        "failed": failed,
+        "perf": perf.to_json() if perf is not None else None,
+    }
+
+
+def _report(args: argparse.Namespace, job: inputs.Job, speeds: Speeds) -> None:
+    output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}")
+    if args.perf and (perf := speeds.measured) is not None:
+        for table in perf.tables():
+            output.table(table.head, table.rows, table.align)
+            output.result("")
+        output.result(perf.throughput())
+        output.say(*perf.text().removesuffix("\n").split("\n"))
 
 
 def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
@@ -194,9 +200,8 @@ def _save(path: Path, kept: dict[str, list[Array]], count: int) -> None:
     output.say(f"wrote {path} ({count} images)")
 
 
-def _advise(args: argparse.Namespace, job: inputs.Job, results: list[dict[str, Any]]) -> None:
-    tops = [a["top"][0]["score"] for r in results for a in r["outputs"].values() if a.get("probabilities")]
-    pictures = any(Path(r["file"]).suffix.lower() != ".npy" for r in results)
+def _advise(args: argparse.Namespace, job: inputs.Job, files: list[Path], tops: list[float]) -> None:
+    pictures = any(file.suffix.lower() != ".npy" for file in files)
     if pictures and not job.preprocess.chosen and tops and min(tops) < UNSURE:
         output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")
         output.say("      --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")

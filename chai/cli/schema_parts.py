@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import TypedDict
 
 
 class Failure(TypedDict):
@@ -19,13 +18,6 @@ class Spread(TypedDict):
     median: float
     min: float
     p90: float
-
-
-@dataclass(frozen=True)
-class Schema:
-    """Base of the objects that ``output.as_json`` prints."""
-
-    schema: ClassVar[str]
 
 
 class SegmentCost(TypedDict):

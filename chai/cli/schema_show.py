@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .schema_parts import Activations, CoarserSteps, Schema, SegmentCost
+from ..util.lazy_dataclass import dataclass
+from .schema import Schema
 
 if TYPE_CHECKING:
     from ..report.layer_rows import LayerRow
+    from .schema_parts import Activations, CoarserSteps, SegmentCost
 
 
 @dataclass(frozen=True)

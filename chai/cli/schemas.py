@@ -8,30 +8,33 @@ not. Every key is always present; its value is null if it is unknown or does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .schema_parts import (
-    CheckedLayer,
-    CheckedWay,
-    CoarserSteps,
-    DemoImage,
-    EstimatedLayer,
-    EvaluatedOutput,
-    Failure,
-    ImageAnswer,
-    Judged,
-    LayerType,
-    ListedDevice,
-    ListedOverlay,
-    Perf,
-    Recipe,
-    Schema,
-    SelftestResult,
-    Side,
-    Spread,
-    TopAgreement,
-    Tried,
-)
+from ..util.lazy_dataclass import dataclass
+from .schema import Schema
+
+if TYPE_CHECKING:
+    from .schema_parts import (
+        CheckedLayer,
+        CheckedWay,
+        CoarserSteps,
+        DemoImage,
+        EstimatedLayer,
+        EvaluatedOutput,
+        Failure,
+        ImageAnswer,
+        Judged,
+        LayerType,
+        ListedDevice,
+        ListedOverlay,
+        Perf,
+        Recipe,
+        SelftestResult,
+        Side,
+        Spread,
+        TopAgreement,
+        Tried,
+    )
 
 # -- run
 

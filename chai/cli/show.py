@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from ..plugins import CustomLayer
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
+from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo.locate import is_compiled, locate, read_graph
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..codegen.chain import Footprint
     from ..net import Net
     from ..offload.cost import Cost
+    from ..overlay.architecture import Sized
 
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
@@ -47,6 +48,7 @@ class View:
     net: Net | None = None
     costs: tuple[Cost, ...] = ()
     memory: Footprint | None = None
+    segments: tuple[Sized, ...] = ()
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +64,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     kind = group.add_mutually_exclusive_group()
     kind.add_argument("--json", action="store_true", help="print JSON")
     kind.add_argument("--dot", action="store_true", help="print a Graphviz graph")
+    kind.add_argument(
+        "--listing", action="store_true", help="print what the overlay fetches: instructions or descriptors"
+    )
     kind.add_argument(
         "--source", metavar="LAYER", help="print the OpenCL source that is compiled for a custom layer, macros included"
     )
@@ -81,6 +86,8 @@ def execute(args: argparse.Namespace) -> int:
         view = _unplanned(args)
     if args.json:
         output.as_json(view.content)
+    elif args.listing:
+        output.result(*(line for made in view.segments for line in made.listing()))
     elif args.dot:
         output.result(*_dot(view.graph, view.content.layers))
     else:
@@ -88,7 +95,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.html:
         _save_page(args.html, view)
         output.say(f"wrote {args.html}")
-    if not (args.quiet or args.json or args.dot):
+    if not (args.quiet or args.json or args.dot or args.listing):
         known = view.content.compiled or view.content.weights
         output.say(f"next: chai run {options.named(args, known)} -i IMAGE")
     return 0
@@ -100,7 +107,7 @@ def execute(args: argparse.Namespace) -> int:
 def _unplanned(args: argparse.Namespace) -> View:
     refuse(
         args,
-        (*options.FORMATS, "autotune", "no_jit"),
+        (*options.FORMATS, "autotune", "no_jit", "listing"),
         "without an overlay: nothing is planned",
         hint="--overlay pynq-z2",
     )
@@ -161,7 +168,9 @@ def _planned(args: argparse.Namespace) -> View:
     from ..offload.cost import costs
     from ..offload.formats import given
 
-    formats = "of its precision_param" if given(net.graph) else f"{args.bits}-bit {args.scheme}, at first batch"
+    formats = (
+        "of its precision_param" if given(net.graph) else f"{args.bits}-bit {options.scheme(args)}, at first batch"
+    )
     estimates = tuple(costs(net.schedule, net.overlay, net.offload.shapes))
     return _on_overlay(net, net.graph.path, formats, estimates)
 
@@ -179,19 +188,19 @@ def _compiled(args: argparse.Namespace) -> View:
 
 def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost, ...] = ()) -> View:
     """Return the View of a planned network. ``formats`` names the source of its formats; None if it is compiled."""
-    from ..codegen.chain import chain, footprint
+    from ..codegen.chain import compiled, footprint
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
     layers = placed(net)
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
-    chains = [s.chain or chain(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
+    chains = [s.chain or compiled(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
     if net.batch != 1:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
-        alone = sum(chain(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
+        alone = sum(compiled(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]
@@ -223,7 +232,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         activation_bytes={"peak": memory.activations, "total": memory.apart},
         constant_bytes=memory.constants,
     )
-    return View(content, net.graph, net.shapes, net, estimates, memory)
+    return View(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
 
 
 def _merged(net: Net) -> list[list[str]]:
@@ -349,6 +358,9 @@ def _plan_lines(view: View, net: Net) -> Iterator[Line]:
     differ = [row.name for row in content.layers if row.layer_in]
     if differ:
         yield "", "read in the format they are written in, not in their layer_in:", differ
+    if overlay.own is not None:
+        yield "speed", overlay.own.speed(overlay, view.segments), []
+        return
     clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
     larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
     speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"

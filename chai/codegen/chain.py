@@ -5,14 +5,16 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import DeviceError
 from ..overlay.layout import fetch, store
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant, put, size_of
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .arrange import Piece, arranged, arrangements
@@ -24,6 +26,7 @@ from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View
     from ..overlay import Layout, Overlay
+    from ..overlay.architecture import Sized
     from ..tasks import Task
 
 
@@ -64,6 +67,17 @@ class Chain:
         end = max((start + size_of(part) for start, part in self.constants), default=0)
         fixed = round_up(max(head_bytes(self.overlay, len(self.tasks)), end), self.overlay.layout.alignment)
         return {FIXED: fixed, **self.regions.sizes}
+
+    def listing(self) -> Iterator[str]:
+        """Yield the descriptors as text: tag, Task, and the values of fields that are not 0."""
+        for tag, (task, descriptor) in enumerate(zip(self.tasks, self.descriptors)):
+            values = unpack(self.overlay.descriptor, descriptor)
+            shown = " ".join(
+                f"{name} {value:#x}" if value > 1 << REGION else f"{name} {value}"
+                for name, value in values.items()
+                if value
+            )
+            yield f"{tag:5} {'+'.join(task.origin) or task.output} ({task.kind}): {shown}"
 
     @property
     def written(self) -> list[int]:
@@ -127,9 +141,13 @@ def chain(
 ) -> Chain:
     """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``views`` as in ``regions``.
 
+    Raises DeviceError for an overlay that takes no descriptors.
+
     Of the orders of ``arrangements`` and of layouts that share more or less memory it has that with the fewest cycles.
     Raises DeviceError for a Task that the overlay's descriptors cannot express.
     """
+
+    check_descriptors(overlay)
 
     def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
         work = arranged(tasks, pieces)
@@ -146,6 +164,28 @@ def chain(
     best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
+
+
+def check_descriptors(overlay: Overlay) -> None:
+    """Raise DeviceError for an overlay that takes no descriptors: only its own architecture can compile for it."""
+    if overlay.own is not None:
+        raise DeviceError(
+            f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
+            hint=f"chai run with --device {overlay.architecture}sim or emulator; boards and .chai files are not supported yet",
+        )
+
+
+def compiled(
+    overlay: Overlay,
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    views: Mapping[str, View],
+    reads: Collection[str],
+    writes: Collection[str],
+) -> Sized:
+    """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
+    make: Callable[..., Sized] = chain if overlay.own is None else overlay.own.segment
+    return make(overlay, tasks, shapes, views, reads, writes)
 
 
 def _cycles(made: Chain) -> int:
@@ -218,7 +258,7 @@ class Footprint(NamedTuple):
         return f"{shared}, {self.constants / 1e6:.2f} MB of weights and descriptors"
 
 
-def footprint(chains: Sequence[Chain]) -> Footprint:
+def footprint(chains: Sequence[Sized]) -> Footprint:
     """Return the memory of all segments of a network, each in separate memory."""
     return Footprint(
         sum(sum(made.regions.sizes.values()) for made in chains),

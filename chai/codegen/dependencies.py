@@ -74,7 +74,7 @@ def dependencies(
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
-    memory, done, found = _Memory(budget or Budget()), dict.fromkeys(Finished._fields, 0), []
+    memory, done, waits = _Memory(budget or Budget()), dict.fromkeys(Finished._fields, 0), []
 
     def bytes_of(access: Access) -> Iterator[tuple[int, int]]:
         placed = laid.blobs[access.blob]
@@ -104,11 +104,11 @@ def dependencies(
             if before.array >= me.array > 0 or before.window >= me.window > 0:
                 raise DeviceError(f"blob {whole!r} is written over what it is made of")
             after |= before
-        found.append(after)
+        waits.append(after)
     for blob, first, channels in wanted:
         for begin, end in bytes_of(Access(blob, first, channels, (0, shapes[blob][0]))):
             memory.read(begin, end, blob, laid.whole(blob)[0], NONE)
-    return found
+    return waits
 
 
 def _all(blob: str, shapes: Mapping[str, Shape]) -> Access:

@@ -44,13 +44,22 @@ def encode(
 
     Weights that are already packed are returned unchanged and read when they are stored. ``address`` and ``shapes`` hold
     every blob of the Task and the parents of views. ``tag`` is the descriptor's position in a chain, ``after`` what it waits for.
-    Raises DeviceError, with the Task and the field, for a value that the field cannot hold.
+    Raises DeviceError, with the Task, for one that the manifest excludes or a value that a field cannot hold.
     """
     try:
         memory = Memory(overlay, address, shapes, images=task.images)
         values = {field.name: 0 for field in overlay.descriptor.fields if field.name != "version"}
         values |= {"opcode": _opcode(overlay, task), "tag": tag, **waiting(after)}
         own, constants = task.fields(memory, where)
+        limits, reason = task.limits(overlay), task.excluded(overlay, shapes)
+        if reason:
+            raise DeviceError(reason)
+        for blob in (*task.inputs, task.output):
+            first = address[blob].first_channel
+            if limits is not None and first % limits.channel_step:
+                raise DeviceError(
+                    f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}"
+                )
         if own["shift"] > overlay.requant.shift_max:
             raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
         return pack(overlay.descriptor, values | _known(own, overlay)), constants

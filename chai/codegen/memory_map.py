@@ -8,13 +8,13 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..blob import View, outermost
 from ..errors import DeviceError
 from ..overlay.layout import Placed, blob_bytes, share
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Shape
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REGION = 40  # bits of an offset
 FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 remains the address of unused fields of a descriptor
+REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks"  # their names, for people
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View

@@ -102,11 +102,11 @@ class EmulatedProgram(Program):
         """Yield the form of each Task in C; a border can hold the padding of one zero point only."""
         borders: dict[str, int] = {}
         for task in self.work.tasks:
-            found = form(task) if self._maps(task) else None
-            if found is not None and any(found.border):
-                zero = borders.setdefault(self._whole(task.inputs[0]), found.zeros[0])
-                found = found if zero == found.zeros[0] else None
-            yield found
+            native = form(task) if self._maps(task) else None
+            if native is not None and any(native.border):
+                zero = borders.setdefault(self._whole(task.inputs[0]), native.zeros[0])
+                native = native if zero == native.zeros[0] else None
+            yield native
 
     def _read(self) -> Iterator[str]:
         """Yield the blobs that exist before a run: those named, or all that no Task has written before they are read."""

@@ -6,7 +6,6 @@ It runs Tasks of every kind of the overlay (``probes`` of the kind) in each of i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from ..net import Net
 from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -137,6 +137,11 @@ class Layer:
         """Return how its top identifies classes: "softmax", "sigmoid" or "argmax"; None if it may hold anything."""
         return None
 
+    @property
+    def images_alone(self) -> bool:
+        """Return whether it computes each image of a batch (axis 0) without looking at the others."""
+        return not self.carries_state and not self.dynamic and getattr(self.params, "axis", 1) != 0
+
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.
 
@@ -164,16 +169,10 @@ class Layer:
         return f"no {self.type} unit"
 
     @staticmethod
-    def beyond(overlay: Overlay, kind: str, **values: int) -> str | None:
-        """Return why a Task of this kind exceeds the manifest's limits (``NAME_max`` of its section); None if it fits."""
+    def beyond(overlay: Overlay, kind: str, **values: int | bool | str) -> str | None:
+        """Return why the manifest excludes a Task of this kind with these values, see ``Limits.excluded``."""
         limits = tasks.find(kind).limits(overlay)
-        if limits is None:
-            return f"no {kind} unit"
-        for name, value in values.items():
-            most = getattr(limits, f"{name}_max")
-            if value > most:
-                return f"{name} {value} is more than the overlay's {most}"
-        return None
+        return f"no {kind} unit" if limits is None else limits.excluded(kind, **values)
 
     @staticmethod
     def channel_step(overlay: Overlay) -> int:
@@ -198,6 +197,7 @@ class Layer:
     can_clamp: ClassVar[bool] = False  # a ReLU after it may become its ``slope`` and ``ceiling``
     merges_formats: ClassVar[bool] = False  # its top combines several bottoms, which should share one format
     per_channel: ClassVar[bool] = False  # on an overlay it runs as a factor and an addend per channel: ``affine``
+    weighted: ClassVar[bool] = False  # on an overlay its ``weight_rows`` are multiplied in the array, see ``convolved``
     own_format: ClassVar[bool] = False  # runs on an overlay only in a format of its own, never in one of its neighbours
     computes_scores: ClassVar[bool] = False  # runs on the host if only a Softmax or the caller reads its top
     precision_expected: ClassVar[bool] = False  # needs a format of its own for its results, even without ``blobs``
@@ -237,10 +237,18 @@ class Layer:
         """Return the window and the groups of its weights ``blobs[0]`` (M, C/group, kh, kw) if it is a convolution."""
         return None
 
+    def convolved(self, bottom: Shape) -> tuple[Window, int] | None:
+        """Return the window and the groups of the convolution that it is over a bottom of this shape; None if it is none."""
+        return self.convolution
+
     @property
     def weight_rows(self) -> Array:
         """Return its weights with outputs as the first axis."""
         return self.blobs[0]
+
+    def with_rows(self, rows: Array) -> list[Array]:
+        """Return its blobs with other ``weight_rows``."""
+        return [rows, *self.blobs[1:]]
 
     @property
     def bias_blob(self) -> int | None:

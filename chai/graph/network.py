@@ -8,9 +8,11 @@ one id: after a pass has dropped a Split, the names of its tops are names of its
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Shape
@@ -70,6 +72,11 @@ class Graph:
     def output_blobs(self) -> list[str]:
         """Return the ids of the outputs without duplicates."""
         return list(dict.fromkeys(self.latest[name] for name in self.outputs))
+
+    @cached_property
+    def last_readers(self) -> list[list[str]]:
+        """Return, for each layer, the blobs that it is the last to read."""
+        return last_readers(self.layers)
 
     def layer(self, name: str) -> Layer:
         """Return the layer of that name. Raises KeyError if there is none."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..util.lazy_dataclass import dataclass
 from .params import SIZE, nested, within
 
 

@@ -28,7 +28,7 @@ def resized(files: Iterable[Path], how: Preprocess) -> list[Path]:
     """Return the images that have exactly the size of ``how.resize``, unless that is small."""
     if how.resize is None or min(how.resize) <= SMALL:
         return []
-    found = []
+    suspects = []
     for file in files:
         if file.suffix.lower() in FORMATS:
             try:
@@ -36,8 +36,8 @@ def resized(files: Iterable[Path], how: Preprocess) -> list[Path]:
             except ParseError:
                 continue  # reported when it is used
             if (size[1], size[0]) == how.resize:
-                found.append(file)
-    return found
+                suspects.append(file)
+    return suspects
 
 
 def views(image: Image, how: Preprocess, shape: Shape) -> list[Array]:

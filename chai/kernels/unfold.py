@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
+from .native import library
+from .native.single import Single
+from .native.table import Form, Kind
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..tasks.unfold import Unfold
+    from .native.library import Library
 
 
 def unfolded(codes: Array, unfold: Unfold, zero: int) -> Array:
-    """Return the unfolded blob of codes (int8, NCHW); ``zero`` is the code of 0, which padding gets.
+    """Return the unfolded blob of codes (int8, NCHW); ``zero`` is the code of 0, which padding gets."""
+    used = library.library()
+    if used is None:
+        return _in_numpy(codes, unfold, zero)
+    return _in_c(used, unfold, codes.shape, zero).run(np.ascontiguousarray(codes))
+
+
+@lru_cache(maxsize=64)
+def _in_c(used: Library, unfold: Unfold, source: Shape, zero: int) -> Single:
+    (_, columns), stride, pad, _ = unfold.window
+    window = Window((unfold.rows, columns), stride, pad)
+    return Single(used, Form(Kind.UNFOLD, window=window, zeros=(zero,)), source, unfold.shape(source))
+
+
+def _in_numpy(codes: Array, unfold: Unfold, zero: int) -> Array:
+    """Do the same without a library.
 
     Columns are first sorted by their remainder modulo the stride, so that every run that is copied is contiguous.
     """

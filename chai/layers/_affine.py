@@ -28,7 +28,7 @@ class AffineLayer(Layer):
             return f"a blob of {len(bottoms[0])} axes"
         if self.blobs and self.affine() is None:
             return "it does more than one factor and one addend per channel"
-        return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+        return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Target) -> list[Task]:
         from ..fixed import Format, round_half_away

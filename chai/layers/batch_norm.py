@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape
 from ..graph.params import Filler, within
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
 
@@ -63,6 +63,10 @@ class BatchNorm(AffineLayer):
         mean, variance = (v.astype(np.float64) for v in self.statistics())
         factor = 1 / self._deviation(variance, self.params.eps)
         return factor, -mean * factor
+
+    @property
+    def images_alone(self) -> bool:
+        return self.params.use_global_stats is not False
 
     @property
     def bias_blob(self) -> int | None:

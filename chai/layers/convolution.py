@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
 from ..kernels.convolution import conv2d
-from ..overlay.weights import groups_to_join
+from ..overlay.weights import groups_to_join, is_depthwise
 from ..tasks.tiling import beyond_ring
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
@@ -25,6 +25,7 @@ class Convolution(WindowLayer):
     """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
 
     can_clamp = True
+    weighted = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)
@@ -57,7 +58,9 @@ class Convolution(WindowLayer):
             pad=max(window.pad),
             dilation=max(window.dilation),
             group=self.params.group,
-            size=max(bottoms[0][2:]),
+            depthwise=is_depthwise(shape, group),
+            leaky=bool(self.slope),
+            size=max(*bottoms[0][2:], *window.sizes(bottoms[0][2:])),
             channels=max(bottoms[0][1], self.params.num_output),
         )
 

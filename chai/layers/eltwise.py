@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph import Layer
 from ..graph.params import choice
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Eltwise(Layer):
             return f"{len(bottoms)} bottoms; the overlay adds {unit.inputs}"
         if len(bottoms[0]) != 4:
             return f"a blob of {len(bottoms[0])} axes"
-        return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1])
+        return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Target) -> list[Task]:
         from ..tasks.eltwise import Eltwise as EltwiseTask  # float networks need no Tasks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count, on_device
@@ -10,6 +9,7 @@ from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class InnerProduct(Layer):
     message = "inner_product_param"
     Params = InnerProductParams
     can_clamp = True
+    weighted = True
     own_format = True
     computes_scores = True
 
@@ -65,7 +66,7 @@ class InnerProduct(Layer):
             return f"axis {self.params.axis} of a blob of {len(shape)} axes; the overlay takes axis 1 of 2 or 4"
         _, c, *size = on_device(shape)
         channels = max(c, self.params.num_output)
-        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels)
+        reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels, leaky=bool(self.slope))
         weights = self.params.num_output, c, *size
         return reason or beyond_ring(overlay, self._window(shape), weights, 1, on_device(shape))
 
@@ -86,9 +87,16 @@ class InnerProduct(Layer):
         h, w = on_device(bottom)[2:]
         return Window((h, w), (1, 1), (0, 0))
 
+    def convolved(self, bottom: Shape) -> tuple[Window, int] | None:
+        alike = len(bottom) in (2, 4) and self.axis(self.params.axis, bottom) == 1
+        return (self._window(bottom), 1) if alike else None
+
     @property
     def weight_rows(self) -> Array:
         return self.blobs[0].T if self.params.transpose else self.blobs[0]
+
+    def with_rows(self, rows: Array) -> list[Array]:
+        return [np.ascontiguousarray(rows.T) if self.params.transpose else rows, *self.blobs[1:]]
 
     @property
     def bias_blob(self) -> int | None:

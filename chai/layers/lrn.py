@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
@@ -11,6 +10,7 @@ from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..kernels import pooling
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

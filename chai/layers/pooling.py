@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
 from ..graph import Layer
 from ..graph.params import choice, margin, size
 from ..kernels import pooling
+from ..tasks.tiling import beyond_pool
 from ..tasks.window import Window
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._window import sides
@@ -115,19 +116,13 @@ class Pooling(Layer):
             return "the overlay does not say where a maximum was"
         if self.params.pool == "STOCHASTIC":
             return "the overlay has no STOCHASTIC"
-        area = window.kernel[0] * window.kernel[1]
-        if self.params.pool != "MAX" and area * (255 if overlay.unsigned else 128) >= overlay.accumulator_bound:
-            return f"an average over {area} pixels could leave the accumulator"
-        out = self.shapes(*bottoms)[0][2:]
-        if any((out[i] - 1) * window.stride[i] - window.pad[i] >= bottoms[0][2 + i] for i in range(2)):
-            return "its last window is outside the image"
-        whole = window.kernel == bottoms[0][2:] and not any(window.pad)
-        need = ceil_div(window.kernel[0], window.stride[0]) * out[1]
-        has = overlay.buffers.pool.depth * overlay.buffers.pool.copies
-        if need > has and not whole:
-            return f"its unfinished windows take {need:,} columns, the overlay holds {has:,}"
+        size, out = bottoms[0][2:], self.shapes(*bottoms)[0][2:]
+        average = self.params.pool != "MAX"
+        reason = beyond_pool(overlay, window, size, out, average)
         sizes = {"stride": max(window.stride), "pad": max(window.pad), "channels": bottoms[0][1]}
-        return self.beyond(overlay, "pool", **sizes, **{"global" if whole else "kernel": max(window.kernel)})
+        sizes["size"] = max(*size, *out)
+        sizes["global" if window.covers(size) else "kernel"] = max(window.kernel)
+        return reason or self.beyond(overlay, "pool", method="AVE" if average else "MAX", **sizes)
 
     def lower(self, target: Target) -> list[Task]:
         from ..tasks.pool import Pool  # float networks need no Tasks

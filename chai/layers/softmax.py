@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import Shape
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ would move layers for no gain. The result depends on network and manifest only, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..blob import count, on_device
-from ..codegen.chain import chain
+from ..codegen.chain import compiled
+from ..util.lazy_dataclass import dataclass
 from .schedule import DeviceStep, Schedule
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def costs(schedule: Schedule, overlay: Overlay, shapes: Mapping[str, Shape]) -> 
                 for c in schedule.conversions
                 if not set(c.writes).isdisjoint(step.reads) or not set(c.reads).isdisjoint(step.writes)
             ]
-            made = chain(overlay, step.tasks, shapes, schedule.views, step.inputs, step.outputs)
-            device = made.cycles / overlay.clock_mhz
+            chain = compiled(overlay, step.tasks, shapes, schedule.views, step.inputs, step.outputs)
+            device = chain.cycles / overlay.clock_mhz
             fpga = device + host.call_us + sum(crossing) / host.convert_bytes_per_us
             yield Cost(step.layers, fpga / 1000, sum(_on_host(layer, host, shapes) for layer in step.layers) / 1000)
 

@@ -14,7 +14,6 @@ from ..util.log import logger
 from ..util.union_find import UnionFind
 
 if TYPE_CHECKING:
-    from ..blob import Array
     from ..overlay import Overlay
 
 log = logger("chai.formats")
@@ -95,11 +94,6 @@ def _shared(graph: Graph, host: Collection[str]) -> dict[str, str]:
             for blob in (*layer.bottoms, *layer.tops):
                 shared.join(blob, layer.tops[0])
     return {blob: shared.root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
-
-
-def ranges(values: Mapping[str, Array]) -> dict[str, float]:
-    """Return the largest magnitude of each blob."""
-    return {blob: float(np.abs(v).max(initial=0)) for blob, v in values.items()}
 
 
 def given(graph: Graph) -> bool:

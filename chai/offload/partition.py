@@ -6,13 +6,14 @@ The graph is not rewritten: the result is a list of segments, each a run of laye
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE
 from ..overlay import Overlay
+from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from .formats import given, single
 

@@ -7,7 +7,7 @@ side, ``insert_pack_unpack`` inserts a Pack or Unpack, once per blob and side.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..blob import View
@@ -15,6 +15,7 @@ from ..errors import ModelError
 from ..fixed import Format
 from ..tasks.target import Target, Unsupported
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
 from ..util.text import visible
 from .merge_parallel import merge_parallel
@@ -191,8 +192,11 @@ def lower(partition: Partition, target: Target) -> dict[str, list[Task]] | tuple
 
 
 def _lowered(layer: Layer, target: Target) -> list[Task] | str:
+    own = target.overlay.own
     try:
-        return layer.lower(target)
+        tasks = layer.lower(target)
+        refused = (own.refusal(target.overlay, task, target.shapes) for task in tasks) if own else ()
+        return next(filter(None, refused), tasks)
     except Unsupported as reason:
         return str(reason)
     except ModelError as error:
@@ -250,14 +254,14 @@ def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target)
     segments = {i: step for i, step in enumerate(scheduled.steps) if isinstance(step, DeviceStep)}
     shapes = {**target.shapes, **scheduled.shapes}
     tasks = [task for step in segments.values() for task in step.tasks]
-    found = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
-    scheduled.shapes.update(found.shapes)
+    unfolding = unfold_inputs(tasks, set(inputs) - shared, shapes, target.overlay)
+    scheduled.shapes.update(unfolding.shapes)
     for i, step in enumerate(scheduled.steps):
-        if isinstance(step, Pack) and step.blob in found.unfolds:
-            scheduled.steps[i] = replace(step, unfold=found.unfolds[step.blob])
+        if isinstance(step, Pack) and step.blob in unfolding.unfolds:
+            scheduled.steps[i] = replace(step, unfold=unfolding.unfolds[step.blob])
     for i, step in segments.items():
-        names = tuple(unfolded_name(blob) if blob in found.unfolds else blob for blob in step.inputs)
-        scheduled.steps[i] = replace(step, tasks=tuple(map(found.tasks.__getitem__, step.tasks)), inputs=names)
+        names = tuple(unfolded_name(blob) if blob in unfolding.unfolds else blob for blob in step.inputs)
+        scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
 
 
 def insert_pack_unpack(

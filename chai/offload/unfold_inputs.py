@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Shape

@@ -8,11 +8,12 @@ Only devices depend on this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from itertools import accumulate, chain
 from math import prod
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 
@@ -95,16 +96,25 @@ def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tup
 def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return, for each blob, the maximum of live bytes at any moment of its lifetime."""
     end = max((last for _, last in lives.values()), default=-1)
-    alive = [sum(sizes[b] for b, (first, last) in lives.items() if first <= t <= last) for t in range(end + 1)]
+    change = [0] * (end + 2)
+    for blob, (first, last) in lives.items():
+        change[first] += sizes[blob]
+        change[last + 1] -= sizes[blob]
+    alive = [*accumulate(change)]
     return {blob: max(alive[first : last + 1]) for blob, (first, last) in lives.items()}
 
 
 def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return offsets: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
+    if max((first for first, _ in lives.values()), default=0) <= min((last for _, last in lives.values()), default=0):
+        return dict(zip(order, accumulate((sizes[blob] for blob in order), initial=0)))  # all alive at one moment
     offsets: dict[str, int] = {}
+    begun: dict[int, list[str]] = {}  # blobs that have an offset, by the moment of their first use
+    alive: dict[int, list[str]] = {}  # and by each moment of their lives
     for blob in order:
         first, last = lives[blob]
-        taken = sorted((o, o + sizes[b]) for b, o in offsets.items() if lives[b][0] <= last and first <= lives[b][1])
+        others = chain(alive.get(first, ()), *(begun.get(moment, ()) for moment in range(first + 1, last + 1)))
+        taken = sorted((offsets[b], offsets[b] + sizes[b]) for b in others)
         best, least, end = -1, 0, 0
         for start, stop in taken:
             room = start - end
@@ -112,6 +122,9 @@ def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Map
                 best, least = end, room
             end = max(end, stop)
         offsets[blob] = end if best < 0 else best
+        begun.setdefault(first, []).append(blob)
+        for moment in range(first, last + 1):
+            alive.setdefault(moment, []).append(blob)
     return offsets
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..errors import DeviceError, ParseError
+from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
+from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
+from .architecture import ARRAY, Architecture, named
 from .checks import check
 
 default = "pynq-z2"
@@ -148,6 +150,23 @@ class Limits:
     channels_max: int
     size_max: int
     channel_step: int
+
+    def excluded(self, kind: str, **values: int | bool | str) -> str | None:
+        """Return why they exclude a Task of this kind with these values; None if they do not.
+
+        A number ``size`` is at most ``size_max``, a flag ``leaky`` needs the flag ``leaky``, a word ``method`` is one of
+        ``methods``.
+        """
+        for name, value in values.items():
+            if isinstance(value, str):
+                if value not in getattr(self, f"{name}s"):
+                    return f"the overlay has no {value}"
+            elif isinstance(value, bool):
+                if value and not getattr(self, name):
+                    return f"the overlay has no {name} {kind}"
+            elif value > getattr(self, f"{name}_max"):
+                return f"{name} {value} is more than the overlay's {getattr(self, f'{name}_max')}"
+        return None
 
 
 L = TypeVar("L", bound=Limits)
@@ -300,6 +319,13 @@ class Overlay:
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
     host: Host | None = None  # None: unknown, so no layer is moved because of its cost
     unsigned: bool = False
+    architecture: str = ARRAY
+    machine: Any = None  # what only its architecture knows
+
+    @property
+    def own(self) -> Architecture | None:
+        """Return what its architecture does in its own way; None for chai's array."""
+        return named(self.architecture)
 
     @property
     def build(self) -> int:
@@ -321,14 +347,24 @@ class Overlay:
         """Return the kinds of Task it runs."""
         return tuple(section.kind for section in self.tasks)
 
+    def scheme(self, asked: str | None) -> str:
+        """Return the scheme for formats: the one asked for, else the overlay's first. Raises UsageError if it lacks it."""
+        if asked is not None and asked not in self.schemes:
+            raise UsageError(
+                f"scheme {asked}: overlay {self.name} has {', '.join(self.schemes)}, since nothing multiplies its sums",
+                hint=f"--scheme {self.schemes[0]}, or leave it out",
+            )
+        return asked or self.schemes[0]
+
     def limits(self, kind: str, cls: type[L]) -> L | None:
         """Return the limits of a kind of Task as an instance of ``cls``; None if the overlay lacks it."""
         return next((cls(**dict(section.limits)) for section in self.tasks if section.kind == kind), None)
 
 
-def names() -> list[str]:
-    """Return the names of the shipped overlays, the folders with a manifest."""
-    return sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
+def names(architecture: str | None = None) -> list[str]:
+    """Return the names of the shipped overlays, the folders with a manifest; of one architecture, if it is not None."""
+    found = sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
+    return found if architecture is None else [name for name in found if load(name).architecture == architecture]
 
 
 def load(name_or_path: str | Path = default) -> Overlay:
@@ -352,27 +388,46 @@ def load(name_or_path: str | Path = default) -> Overlay:
 def _parsed(path: Path, text: str) -> Overlay:
     """Return the overlay of a manifest's text. It is cached: every network loads one, and the checks take 40 ms."""
     document = jsonfile.parse(text, path)
-    jsonfile.validate(document, _schema())
+    architecture = _architecture(document)
+    jsonfile.validate(document, _schema("overlay" if architecture == ARRAY else architecture))
+    own = named(architecture)
+    if own is not None:
+        return _build(path, document.value, own.sections(document.value))
     check(document)
-    return _build(path, document.value)
+    return _build(path, document.value, {})
 
 
-@lru_cache(maxsize=1)
-def _schema() -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = jsonfile.load(resource("hw_overlays", "overlay.schema.json")).value
+def _architecture(document: jsonfile.Document) -> str:
+    """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
+    value = document.value
+    name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
+    known = [ARRAY, *sorted(p.name.removesuffix(".schema.json") for p in resource("hw_overlays").glob("*.schema.json"))]
+    known.remove("overlay")
+    if name not in known:
+        hint = did_you_mean(str(name), known, listed="architectures")
+        raise document.error(f"architecture: there is no {name!r}", ("architecture",), hint=hint)
+    return str(name)
+
+
+@lru_cache(maxsize=4)
+def _schema(name: str) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = jsonfile.load(resource("hw_overlays", f"{name}.schema.json")).value
     return schema
 
 
 # -- from JSON to dataclasses, after the schema has checked keys and types
 
 
-def _build(path: Path, value: Mapping[str, Any]) -> Overlay:
+def _build(path: Path, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overlay:
+    """Return the Overlay of a manifest, with the sections ``own`` of its architecture in place of the manifest's."""
+    every = {**value, **own}
     sections = [
         {"kind": kind, "limits": [(k, tuple(v) if isinstance(v, list) else v) for k, v in limits.items()]}
-        for kind, limits in value["tasks"].items()
+        for kind, limits in every["tasks"].items()
     ]
-    facts = {key: {"name": key, **value[key]} for key in ("descriptor", "table")}
-    facts |= {key: item for key, item in value.items() if key not in (*facts, "tasks", "schema")}
+    facts = {key: {"name": key, **every[key]} for key in ("descriptor", "table")}
+    known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema"}
+    facts |= {key: item for key, item in every.items() if key in known and key not in (*facts, "tasks")}
     digest = hashlib.sha256(json.dumps(_facts(value), sort_keys=True).encode()).hexdigest()
     whole = {**facts, "path": path, "tasks": sections, "digest": digest}
     return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=str(path)))

@@ -1,86 +1,21 @@
-"""Read networks (text -> tree -> messages -> Graph) and caffemodels."""
+"""Read networks (text -> tree -> messages -> Graph) and caffemodels.
+
+``load_graph`` is loaded when it is first used: a compiled network needs none of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .. import layers
-from ..graph import Graph
-from ..plugins.loading import lookup
-from ..plugins.registry import Registry
-from ..util.log import logger
-from .build import State, build
-from .message import Message, read
-from .stamp import stamped
-from .text import Block, Field, parse, read_source
-from .upgrade import upgrade
+if TYPE_CHECKING:
+    from .load import load_graph as load_graph
 
-log = logger("chai.parser")
+__all__ = ["load_graph"]
 
 
-def load_graph(
-    path: str | Path,
-    custom: Registry,
-    phase: str = "TEST",
-    level: int = 0,
-    stages: Sequence[str] = (),
-    strict: bool = False,
-) -> Graph:
-    """Return the network of a prototxt in one phase, wired, without shapes and weights.
-
-    Fields that the schema does not have are named in a warning; with ``strict`` the first one is refused.
-    Raises ParseError or ModelError (naming file, line and layer) and OSError when the file cannot be opened.
-    """
-    source = read_source(path)
-    net = read(parse(source), "NetParameter", source)
-    unknown = unknown_fields(net, custom)
-    if unknown and strict:
-        field, layer = next(_unknown(net, custom))
-        what = f"layer {layer!r}: {field.name}" if layer else field.name
-        start, hint = field.start, "without strict reading such fields are ignored"
-        message = f"{what} is no field of Caffe's schema"
-        raise source.error(message, start, start + len(field.name), layer=layer, hint=hint)
-    if unknown:
-        shown = ", ".join(unknown[:8]) + (f" and {len(unknown) - 8} more" if len(unknown) > 8 else "")
-        log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
-    graph = build(net, upgrade(net), State(phase, level, stages), custom)
-    graph.weights_digest = stamped(source.text)
-    if phase == "TRAIN":
-        log.warning("%s: phase TRAIN chooses layers only: no dropout, no batch statistics", source.path)
-    for note in graph.notes:
-        log.info("%s: %s", source.path, note)
-    return graph
-
-
-def unknown_fields(net: Message, custom: Registry) -> list[str]:
-    """Return fields outside the schema, as ``name (lines 3, 8)``, in order of appearance.
-
-    A message from which a custom layer takes a named argument does not count.
-    """
-    found: dict[str, list[int]] = {}
-    for field, _ in _unknown(net, custom):
-        found.setdefault(field.name, []).append(net.source.where(field.start)[0])
-    return [
-        f"{name} (line{'s' * (len(lines) > 1)} {', '.join(map(str, lines[:4]))}{', ...' * (len(lines) > 4)})"
-        for name, lines in found.items()
-    ]
-
-
-def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[Field, str | None]]:
-    """Yield each unknown field with the name of its layer."""
-    taken: set[str] = set()
-    if "Layer" in message.type:
-        layer = message.get("name", layer)
-        type = message.get("type", "")
-        taken_by_custom = message.get("user_defined_layer") or custom.overrides(type) or layers.find(type) is None
-        found = lookup(custom, type) if taken_by_custom else None
-        taken = set(found.options.args) if found is not None else set()
-    for field in message.unknown:
-        inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()
-        if taken.isdisjoint(inside):
-            yield field, layer
-    for values in message.values.values():
-        for v in values:
-            if isinstance(v.value, Message):
-                yield from _unknown(v.value, custom, layer)
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'chai.parser' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(".load", __name__), name)
+    return value

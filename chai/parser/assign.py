@@ -21,22 +21,22 @@ def layer_message(
     ``given`` are fields of the type's ``*_param`` message or of the layer. Messages are mappings, repeated fields
     sequences, enum values numbers or names. Raises UsageError for an unknown field or an unsuitable value.
     """
-    made = message_class("LayerParameter")()
-    made.name, made.type = name, type
-    made.bottom.extend(bottoms)
-    made.top.extend(tops)
+    layer = message_class("LayerParameter")()
+    layer.name, layer.type = name, type
+    layer.bottom.extend(bottoms)
+    layer.top.extend(tops)
     own = message_of(type)
     inner = fields(fields("LayerParameter")[own].message) if own else {}
     for key, value in (given or {}).items():
         if own and key in inner:
-            assign(getattr(made, own), key, value)
-        elif key in made.DESCRIPTOR.fields_by_name and key not in _OWN:
-            assign(made, key, value)
+            assign(getattr(layer, own), key, value)
+        elif key in layer.DESCRIPTOR.fields_by_name and key not in _OWN:
+            assign(layer, key, value)
         else:
             known = [*inner, *(f for f in fields("LayerParameter") if f.endswith("_param"))]
             where = f"{own} and no field of a layer" if own else "a layer; the type has no message of its own"
             raise UsageError(f"{key} is no field of {where}", hint=did_you_mean(key, known))
-    return made
+    return layer
 
 
 def message_of(type: str) -> str | None:
@@ -75,5 +75,5 @@ def assign(message: Any, name: str, value: Any) -> None:
                 setattr(message, name, plain)
         except (TypeError, ValueError) as error:
             kind = {"int": "an integer", "float": "a number", "bool": "True or False", "enum": "an enum value"}
-            found = f"{plain!r} ({error})" if isinstance(error, ValueError) else repr(plain)
-            raise UsageError(f"{name}: expected {kind.get(field.kind, 'a text')}, found {found}") from None
+            shown = f"{plain!r} ({error})" if isinstance(error, ValueError) else repr(plain)
+            raise UsageError(f"{name}: expected {kind.get(field.kind, 'a text')}, found {shown}") from None

@@ -102,13 +102,13 @@ def _not_a_network(net: Message) -> str | None:
 def _parts(graph: Graph, message: Message, custom: Registry) -> Sequence[tuple[Message, tuple[Share, ...]]]:
     """Return the layers that a composed layer is made of, which is recorded in the graph; else the layer itself."""
     type, flagged, name = message.get("type"), bool(message.get("user_defined_layer")), message.get("name", "")
-    found = None if not type or (message.has("python_param") and not flagged) else chosen(custom, type, flagged)
-    if found is None or not found.composed:
+    definition = None if not type or (message.has("python_param") and not flagged) else chosen(custom, type, flagged)
+    if definition is None or not definition.composed:
         return [(message, ())]
     from .compose import Expanded
 
     with _located(message):
-        expanded = Expanded(message, _place(message), found, custom, limits().layers - len(graph.layers))
+        expanded = Expanded(message, _place(message), definition, custom, limits().layers - len(graph.layers))
     graph.composed[name] = expanded.record
     return expanded.messages
 

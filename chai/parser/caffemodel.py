@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..graph import Graph, Layer
 from ..limits import limits
 from ..util.data import npy
 from ..util.files import complete, content, opened_file
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from .mistaken import HEAD, recognise
@@ -97,8 +98,8 @@ class Weights:
         """
         whole = next((share for share in layer.shares if share[0] in self.layers), None)
         if layer.name in self.layers or whole is None:
-            found = self.layers.get(layer.name)
-            return layer.name, found.blobs if found is not None else []
+            stored = self.layers.get(layer.name)
+            return layer.name, stored.blobs if stored is not None else []
         name, indices = whole
         blobs = self.layers[name].blobs
         if blobs and max(indices) >= len(blobs):

@@ -59,14 +59,14 @@ class Expanded:
             raise PluginError(what, layer=name, hint=error.hint) from error
         for part in parts_of(type, name, bottoms, tops, values, self.types):
             inside = lookup(self.types, part.type) if part.flagged else None
-            made = _message(part, inside)
+            expanded = _message(part, inside)
             taken = _shares(name, part, shares)
             if isinstance(inside, ComposedType):
-                self._expand(made, inside, (*around, type.type), taken)
+                self._expand(expanded, inside, (*around, type.type), taken)
                 continue
             if len(self.messages) == self.room:
                 raise PluginError(f"layer {name!r}: too many parts: " + limits().exceeded("layers", self.room + 1))
-            self.messages.append((made, taken))
+            self.messages.append((expanded, taken))
 
 
 def _check(message: Message, bottoms: list[str]) -> None:
@@ -97,22 +97,22 @@ def _shares(layer: str, part: Part, around: tuple[Share, ...]) -> tuple[Share, .
     """Return where a part's trained parameters are: in its layer, which may have them from others in turn."""
     if not part.blobs:
         return ()
-    given = min((len(indices) for _, indices in around), default=None)
-    if given is not None and max(part.blobs) >= given:
-        what = f"{part.place}: layer {part.name!r} takes blob {max(part.blobs)} of layer {layer!r}, which has {given}"
+    count = min((len(indices) for _, indices in around), default=None)
+    if count is not None and max(part.blobs) >= count:
+        what = f"{part.place}: layer {part.name!r} takes blob {max(part.blobs)} of layer {layer!r}, which has {count}"
         raise PluginError(what, layer=part.name, hint="blobs= of the call that made the layer gives it more")
     return ((layer, part.blobs), *((name, tuple(indices[i] for i in part.blobs)) for name, indices in around))
 
 
 def _message(part: Part, type: Definition | None) -> Message:
     """Return a part as a message whose positions are the line of the call that made it."""
-    given, source, later = dict(part.fields), _Call(part), ""
+    fields_of_custom, source, later = dict(part.fields), _Call(part), ""
     try:
         if part.flagged:
             fields, later = _arguments(part, type)
-            given = {"user_defined_layer": True, **fields}
+            fields_of_custom = {"user_defined_layer": True, **fields}
         names = [blob.name for blob in part.bottoms], [blob.name for blob in part.tops]
-        source.text = f"{layer_message(part.type, part.name, *names, given)}{later}"
+        source.text = f"{layer_message(part.type, part.name, *names, fields_of_custom)}{later}"
     except ChaiError as error:
         raise source.error(error.message, 0, hint=error.hint, layer=part.name) from error
     return read(parse(source), "LayerParameter", source)
@@ -124,16 +124,19 @@ def _arguments(part: Part, type: Definition | None) -> tuple[Mapping[str, Any], 
     Named arguments become its xcustom_param; after a vector, which takes all numbers that are left there, fields by name.
     """
     args = type.options.args if type is not None else {}
-    given = {key: value for key, value in part.fields.items() if key not in args}
-    if len(given) == len(part.fields):
-        return given, ""
+    settings = {key: value for key, value in part.fields.items() if key not in args}
+    if len(settings) == len(part.fields):
+        return settings, ""
     values = resolve(args, (), (), {key: _several(part.fields[key]) for key in args if key in part.fields})
     texts = [value for value in values.values() if isinstance(value, str)]
     numbers = {name: _several(value) for name, value in values.items() if not isinstance(value, str)}
     vector = next((i for i, name in enumerate(numbers) if hasattr(values[name], "__iter__")), len(numbers))
     first = [float(n) for several in list(numbers.values())[: vector + 1] for n in several]
     later = [f"{name}: {str(n).lower()}" for name, several in list(numbers.items())[vector + 1 :] for n in several]
-    fields = {**given, "xcustom_param": {**given.get("xcustom_param", {}), "float_args": first, "string_args": texts}}
+    fields = {
+        **settings,
+        "xcustom_param": {**settings.get("xcustom_param", {}), "float_args": first, "string_args": texts},
+    }
     return fields, f"custom_param {{ {' '.join(later)} }}\n" if later else ""
 
 

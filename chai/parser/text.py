@@ -29,8 +29,9 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_EXTENSION = re.compile(r"\[[ \t]*[\w.\-/]+[ \t]*\]")
-_ESCAPE = re.compile(r"\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+# Few files need these two: re compiles them when they are used, and keeps them.
+_EXTENSION = r"\[[ \t]*[\w.\-/]+[ \t]*\]"
+_ESCAPE = r"(?s)\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)"
 _LETTERS = {
     "n": "\n",
     "t": "\t",
@@ -172,11 +173,11 @@ class _Parser:
                 raise self._wrong(f"expected a field name{f' or {closing!r}' if closing else ''}")
 
     def _extension_name(self) -> str:
-        found = _EXTENSION.match(self.source.text, self.start)
-        if found is None:
+        match = re.compile(_EXTENSION).match(self.source.text, self.start)
+        if match is None:
             raise self._wrong("expected a field name")
-        self.at = found.end()
-        return found.group().replace(" ", "").replace("\t", "")
+        self.at = match.end()
+        return match.group().replace(" ", "").replace("\t", "")
 
     def _value(self, fields: list[Field], name: str, start: int, depth: int) -> None:
         colon = self._is(":")
@@ -251,7 +252,7 @@ class _Parser:
         inside = quoted[1:-1]
         parts: list[bytes] = []
         at = 0
-        for found in _ESCAPE.finditer(inside):
+        for found in re.finditer(_ESCAPE, inside) if "\\" in inside else ():
             parts.append(inside[at : found.start()].encode())
             parts.append(self._escape(found.group(1), start + 1 + found.start()))
             at = found.end()

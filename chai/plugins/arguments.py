@@ -20,7 +20,7 @@ from ..errors import PluginError
 from ..util.lazy_numpy import np
 
 KINDS = (int, float, bool, str, tuple)
-_DIM = re.compile(r"[IO]\.[BFYX]")
+_DIM = r"[IO]\.[BFYX]"
 
 
 def check_default(default: Any) -> str | None:
@@ -33,7 +33,7 @@ def check_default(default: Any) -> str | None:
 
 def is_size(default: Any) -> bool:
     """Return whether a default is the name of a size, like "I.X"."""
-    return isinstance(default, str) and _DIM.fullmatch(default) is not None
+    return isinstance(default, str) and re.fullmatch(_DIM, default) is not None
 
 
 def size(source: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> int:

@@ -11,11 +11,12 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from ..env import env
+from ..util.lazy_dataclass import dataclass
 from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
 from .failure import Lost

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MethodType
 from typing import Any, ClassVar
 
 from ..errors import PluginError
 from ..graph import OUTPUT_KINDS, OutputKind
+from ..util.lazy_dataclass import dataclass
 from ..util.sharing import Turn
 from ..util.text import visible
 from .arguments import check_default
@@ -138,9 +139,9 @@ class CustomType(Definition):
 
     def with_shape(self, function: Function) -> CustomType:
         """Return the same type with this shape function."""
-        made = copy(self)
-        made.shape(function)
-        return made
+        extended = copy(self)
+        extended.shape(function)
+        return extended
 
     def setup(self, function: Function) -> Function:
         """Register ``f(x, **args)``: plain Python, run once per layer, and again after its parameters change.

@@ -6,18 +6,18 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, TypeVar
 
 from ..errors import PluginError
+from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from .definition import place_of
 from .xchange import COMPILED, FIELDS
 
 T = TypeVar("T")
 PYTHON_2 = "this is code for Python 2: 2to3 converts most of it"
-_PYTHON_2 = re.compile(
+_PYTHON_2 = (
     "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
     "name '(xrange|unicode|basestring|raw_input|long|reduce|unichr)' is not defined|"
     "'dict' object has no attribute '(has_key|iter(keys|values|items))'|"
@@ -158,7 +158,7 @@ def _reason(where: Where, error: BaseException) -> tuple[str, str | None]:
 def dated(error: BaseException) -> str | None:
     """Return a hint for code that expects another Python, an older library, or one that is not installed."""
     text = str(error)
-    if _PYTHON_2.search(text):
+    if re.search(_PYTHON_2, text):
         return PYTHON_2
     if isinstance(error, ModuleNotFoundError) and error.name:
         top = error.name.partition(".")[0]

@@ -243,13 +243,13 @@ class CustomLayer(Layer):
         """
         with self.turn:
             if self._constants is None:
-                found = {**constants(self.blobs), "data": self._data}
+                constants_of_x = {**constants(self.blobs), "data": self._data}
                 rule = self.custom.setup_rule
                 if rule is not None:
-                    x = xChangeLayer({**fixed_fields(self, (), ()), **found})
+                    x = xChangeLayer({**fixed_fields(self, (), ()), **constants_of_x})
                     failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named((), ()))), rule)
-                    found = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
-                self._constants = found
+                    constants_of_x = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
+                self._constants = constants_of_x
             return self._constants
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +20,7 @@ from .. import layers
 from ..env import env
 from ..errors import PluginError
 from ..util.files import content
+from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from . import python, registry
@@ -29,7 +29,7 @@ from .definition import Definition, plain_type
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_IMPORTS = re.compile(rb"^\s*(import|from)\s+chai\b", re.MULTILINE)  # a file that defines types for chai
+_IMPORTS = rb"(?m)^\s*(import|from)\s+chai\b"  # a file that defines types for chai
 Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]] | Mapping[str, ModuleType]
 Sources = Source | list[Source] | tuple[Source, ...]  # argument of Net(custom=...)
 _own_types: dict[Path, registry.Registry] = {}  # types of the files and folders that networks were created with
@@ -179,12 +179,12 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
                     f"custom: type {type!r} is defined twice: {before.place} and {definition.place}",
                     hint="give one of them",
                 )
-    made = registry.Registry(own, registry.REGISTRY, strict)
-    made.modules = sys.modules if len(sources) < len(given) else {}
+    types = registry.Registry(own, registry.REGISTRY, strict)
+    types.modules = sys.modules if len(sources) < len(given) else {}
     for place in [_existing(source) for source in sources if isinstance(source, (str, Path))]:
-        made.shapes |= _own_types[place].shapes
-        made.folders += [place] if place.is_dir() else []
-    return made
+        types.shapes |= _own_types[place].shapes
+        types.folders += [place] if place.is_dir() else []
+    return types
 
 
 def _listed(custom: Sources | None) -> Sequence[Source]:
@@ -292,7 +292,7 @@ def _files(place: Path) -> list[Path]:
 
 @lru_cache(maxsize=1024)
 def _imports_chai(file: Path, _time: int) -> bool:
-    return _IMPORTS.search(content(file, "text_bytes")) is not None
+    return re.search(_IMPORTS, content(file, "text_bytes")) is not None
 
 
 def _load_file(file: Path, into: registry.Registry, root: Path | None = None) -> tuple[str, ...]:

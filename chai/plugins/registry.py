@@ -71,13 +71,13 @@ class Registry:
 
     def find(self, type: str) -> Definition | None:
         """Return the definition of a type, the network's own first."""
-        found = self.types.get(type)
-        return found if found or self.parent is None else self.parent.find(type)
+        definition = self.types.get(type)
+        return definition if definition or self.parent is None else self.parent.find(type)
 
     def shape_rule(self, type: str) -> Function | None:
         """Return the function of ``chai.shape`` for a type, the network's own first."""
-        found = self.shapes.get(type)
-        return found if found or self.parent is None else self.parent.shape_rule(type)
+        rule = self.shapes.get(type)
+        return rule if rule or self.parent is None else self.parent.shape_rule(type)
 
     def known(self) -> list[str]:
         """Return the names of all types, of the parent too."""
@@ -231,9 +231,9 @@ class Custom:
         )
 
         def register(function: Function) -> CustomType:
-            made = CustomType(type, function, jit, options)
-            enter(made, replace)
-            return made
+            custom_type = CustomType(type, function, jit, options)
+            enter(custom_type, replace)
+            return custom_type
 
         return register
 

@@ -95,17 +95,17 @@ def _tops(layer: Any) -> str:
 def _kind(layer: Any, display_lrm: bool) -> list[str]:
     """Return type, sizes and number of outputs of a layer."""
     type = layer.type if isinstance(layer.type, str) else _v1_type(layer)
-    found = [type]
+    lines = [type]
     if type in ("Convolution", "Deconvolution"):
-        found += _window(layer.convolution_param)
+        lines += _window(layer.convolution_param)
     elif type == "Pooling":
         p = layer.pooling_param
-        found += [p.DESCRIPTOR.fields_by_name["pool"].enum_type.values_by_number[p.pool].name, *_window(p)]
+        lines += [p.DESCRIPTOR.fields_by_name["pool"].enum_type.values_by_number[p.pool].name, *_window(p)]
     elif type == "InnerProduct":
-        found.append(f"{layer.inner_product_param.num_output} outputs")
+        lines.append(f"{layer.inner_product_param.num_output} outputs")
     if display_lrm and layer.DESCRIPTOR.name == "LayerParameter" and layer.param:
-        found.append("lr_mult " + ", ".join(f"{p.lr_mult:g}" for p in layer.param))
-    return found
+        lines.append("lr_mult " + ", ".join(f"{p.lr_mult:g}" for p in layer.param))
+    return lines
 
 
 def _v1_type(layer: Any) -> str:
@@ -134,8 +134,8 @@ def _sizes(p: Any, name: str, default: int) -> tuple[int, ...]:
 
 def get_edge_label(layer: Any) -> str:
     """Return what Caffe writes at the edges out of a layer: its outputs."""
-    found = [part for part in _kind(layer, False) if part.endswith(" outputs")]
-    return found[0].partition(" ")[0] if found else ""
+    outputs = [part for part in _kind(layer, False) if part.endswith(" outputs")]
+    return outputs[0].partition(" ")[0] if outputs else ""
 
 
 def get_layer_label(layer: Any, rankdir: str = "LR", display_lrm: bool = False) -> str:

@@ -24,11 +24,11 @@ def with_losses(net: Net) -> tuple[Graph, dict[str, Shape]]:
     read = {b for layer in losses.layers for b in layer.bottoms}
     known = {t: net.shapes_of(t) for layer in graph.layers for t in layer.tops if t in read and t not in labels}
     try:
-        found = infer_shapes(replace(losses, inputs={**known, **labels}))
+        all_shapes = infer_shapes(replace(losses, inputs={**known, **labels}))
     except ShapeError:
         return graph, shapes
     latest = {**graph.latest, **losses.latest}
-    shapes.update((name, found[blob]) for name, blob in latest.items() if blob in labels or name in losses.latest)
+    shapes.update((name, all_shapes[blob]) for name, blob in latest.items() if blob in labels or name in losses.latest)
     outputs = [name for name in graph.outputs if graph.latest[name] not in read] + losses.outputs
     inputs = {**graph.inputs, **labels}
     layers = graph.layers + losses.layers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -24,6 +24,7 @@ from ..passes.infer_shapes import infer_shapes
 from ..runtime.host import run_layer
 from ..runtime.perf import PerfInfo
 from ..runtime.source import check_weights
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5
@@ -354,8 +355,8 @@ class Net:
         return tops
 
     def _run_on_overlay(self) -> None:
-        found = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
-        for name, value in found.items():
+        outputs = self.net.forward(**{name: self.blobs[name].data for name in (*self.inputs, *self._labels)})
+        for name, value in outputs.items():
             self.blobs[name].put(value)
         blobs = self.net.blobs
         for name in blobs:

@@ -83,9 +83,9 @@ class _Writer:
     def _message(self, function: Function) -> Any:
         bottoms = [self.messages[top.fn].top[top.n] for top in function.inputs]
         tops = bottoms if function.in_place else [self._name(top, function) for top in function.tops]
-        given = dict(function.params)
-        name = given.pop("name", None) or self._name(function.tops[0] if function.tops else function, function)
-        return layer_message(function.type_name, name, bottoms, tops, given)
+        params = dict(function.params)
+        name = params.pop("name", None) or self._name(function.tops[0] if function.tops else function, function)
+        return layer_message(function.type_name, name, bottoms, tops, params)
 
     def _name(self, named: Top | Function, function: Function) -> str:
         if named not in self.names:

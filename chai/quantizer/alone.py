@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set as AbstractSet
-from dataclasses import dataclass
 
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .build import SOFT, Builder, Built
 from .observe import batches_of
@@ -114,8 +114,8 @@ def costs(
         for state in states:
             state.drop(ends[i])
     wanted = [{blob: state.value(blob) for blob in observed.measured} for state in states]
-    found = {}
+    costs = {}
     for name, branches in results.items():
         judged = (builder.judge(branches, wanted, temperature) for temperature in temperatures)
-        found[name] = sum(float(np.concatenate(each).mean()) for each in judged)
-    return found
+        costs[name] = sum(float(np.concatenate(each).mean()) for each in judged)
+    return costs

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..fixed import Format, quantize_weights, weight_steps
+from ..fixed import Format, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import bias, equalise, weights
@@ -124,7 +125,7 @@ class Builder:
         for name in wider:
             if name not in names:
                 raise UsageError(
-                    f"there is no convolution {name!r} on the overlay whose width could be chosen",
+                    f"there is no convolution or InnerProduct {name!r} on the overlay whose width could be chosen",
                     hint=did_you_mean(name, names),
                 )
 
@@ -283,7 +284,7 @@ class Builder:
         """
         inputs = []
         for layer in layers:
-            run = _at_rows(layer) if layer.convolution else lambda x, layer=layer: layer.forward(x)[0]
+            run = _at_rows(layer) if layer.weighted else lambda x, layer=layer: layer.forward(x)[0]
             pairs = [(x, run(x)) for x in observed.in_front[layer.name]]
             energy = sum(float((y * y).sum(dtype=np.float64)) for _, y in pairs)
             inputs += [(run, x, y, energy or 1.0) for x, y in pairs]
@@ -316,7 +317,7 @@ class Builder:
         key = recipe.equalise, recipe.weights, layer.name
         if key not in self._thresholds:
             choose = weights.one_fraction if self.scheme == "DynamicFixed" else weights.thresholds
-            self._thresholds[key] = choose(layer.blobs[0], recipe.weights, bits)
+            self._thresholds[key] = choose(layer.weight_rows, recipe.weights, bits)
         return self._thresholds[key]
 
     def own_steps(self, layer: Layer, source: Format, recipe: Recipe) -> Array:
@@ -326,12 +327,12 @@ class Builder:
         bits = self.groups.weights[layer.name]
         if p.quant_type == "DynamicFixed":
             format = Format(p.quant_type, bits, p.fl_params) if p.fl_params is not None else None
-            format = format or weights.one_fraction(layer.blobs[0], recipe.weights, bits)
-            return weight_steps(layer.blobs[0], format, None, source.step)
+            format = format or weights.one_fraction(layer.weight_rows, recipe.weights, bits)
+            return weight_steps(layer.weight_rows, format, None, source.step)
         thresholds = np.array(p.th_params, np.float32) if p.th_params else None
         if layer.name in self.folded:
-            thresholds = weights.thresholds(layer.blobs[0], recipe.weights, bits)
-        return weight_steps(layer.blobs[0], Format(p.quant_type, bits, 0.0), thresholds, source.step)
+            thresholds = weights.thresholds(layer.weight_rows, recipe.weights, bits)
+        return weight_steps(layer.weight_rows, Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
 
 def _images(value: Array) -> int:
@@ -340,11 +341,15 @@ def _images(value: Array) -> int:
 
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:
-    """Return a function from im2col rows (group, R, K) to a convolution's output rows (group, R, M / group)."""
-    group = layer.params.group
-    columns = layer.blobs[0].reshape(group, len(layer.blobs[0]) // group, -1).transpose(0, 2, 1)
-    offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
-    return lambda rows: bias.activated(weights.product(rows, columns) + offset, layer.slope)
+    """Return a function from im2col rows (group, R, K) to a layer's output rows (group, R, M / group)."""
+
+    def run(rows: Array) -> Array:
+        group = len(rows)
+        columns = layer.weight_rows.reshape(group, len(layer.weight_rows) // group, -1).transpose(0, 2, 1)
+        offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
+        return bias.activated(weights.product(rows, columns) + offset, layer.slope)
+
+    return run
 
 
 class _Fitting:
@@ -357,28 +362,32 @@ class _Fitting:
         self.observed, self.formats = observed, formats
 
     def __call__(self, layer: Layer, states: list[State]) -> None:
-        if layer.name not in self.builder.groups.weights or not layer.convolution:
+        if layer.name not in self.builder.groups.weights:
             return
         if not (self.recipe.fits or layer.name in self.builder.folded):
             return
         source = self.formats[layer.bottoms[0]]
         rows = self._rows(layer, states)
-        values = layer.blobs[0]
-        group, (m, *rest) = layer.params.group, values.shape
+        values = layer.weight_rows
+        group, m = len(rows), len(values)
         steps = self._steps(layer, source)
         bits = self.builder.groups.weights[layer.name]
         high = (1 << (bits - 1)) - 1
-        scaled = values.reshape(m, -1).astype(np.float64) / steps[:, None]
-        scaled = np.clip(scaled, -1e6, 1e6).reshape(group, m // group, -1)
         how = self.recipe.rounding
-        if how != "nearest" and scaled.shape[2] <= weights.LONGEST and len(rows[0]):
+        joint = how != "nearest" and values[0].size <= weights.LONGEST and len(rows[0])
+        if joint or layer.name in self.builder.folded:
+            scaled = values.reshape(m, -1).astype(np.float64) / steps[:, None]
+            scaled = np.clip(scaled, -1e6, 1e6).reshape(group, m // group, -1)
+        if joint:
             codes = weights.together(scaled, weights.moments(rows), high, how)
         else:
-            codes = quantize_weights(values, steps, bits).reshape(scaled.shape).astype(np.float64)
+            codes = quantize_weights(values, steps, bits).reshape(group, m // group, -1)
         if layer.name in self.builder.folded:
-            codes = self._pinned(codes, scaled, high)
-        rounded = (codes.reshape(m, -1) * steps[:, None]).astype(np.float32).reshape(m, *rest)
-        layer.blobs = [rounded, *layer.blobs[1:]]
+            codes = self._pinned(codes.astype(np.float64), scaled, high)
+        rounded = np.empty((m, values[0].size), np.float32)
+        for part in blocks(*rounded.shape):
+            rounded[part] = codes.reshape(rounded.shape)[part] * steps[part, None]
+        layer.blobs = layer.with_rows(rounded.reshape(values.shape))
         movable = layer.params.bias_term and bias_owner(self.builder.original, layer) is not None
         if self.recipe.bias != "kept" and movable:
             sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
@@ -387,11 +396,13 @@ class _Fitting:
             moved = bias.tuned(
                 exact, quantised.astype(np.float32), self.formats[layer.tops[0]], layer.slope, self.recipe.bias
             )
-            layer.blobs = [rounded, (layer.blobs[1] + moved).astype(np.float32)]
+            layer.blobs = [layer.blobs[0], (layer.blobs[1] + moved).astype(np.float32)]
 
     def _rows(self, layer: Layer, states: list[State]) -> Array:
-        assert layer.convolution
-        window, group = layer.convolution
+        shape = states[0].device_shapes[layer.bottoms[0]]
+        convolved = layer.convolved(shape)
+        assert convolved
+        window, group = convolved
         parts = []
         for number, state in zip(self.observed.numbers, states[: self.observed.fitted]):
             codes = state.code(layer.bottoms[0])

@@ -42,14 +42,14 @@ def factors(
             readers.setdefault(bottom, []).append(layer)
     divisors: dict[str, Array] = {}
     for layer in graph.layers:
-        if not (layer.convolution and layer.name in placed and len(layer.tops) == 1):
+        if not (layer.weighted and layer.name in placed and len(layer.tops) == 1):
             continue
         blob = layer.tops[0]
         ways = _ways(graph, readers, shapes, blob)
         if not ways or not isinstance(largest.get(blob), np.ndarray):
             continue
-        read = [_columns(x, first, shapes[blob][1]) for _, first, x in ways if x is not None]
-        columns = [c for c in read if c is not None]
+        readers_of = ((shapes[name], first, x) for name, first, x in ways if x is not None and x.name in placed)
+        columns = [_columns(x, shape, first, shapes[blob][1]) for shape, first, x in readers_of]
         if not columns:  # only read in float: nothing to gain, and a rarely active channel could saturate
             continue
         r = _ratio(largest[blob], columns, share)
@@ -85,15 +85,12 @@ def _ways(
     return ways
 
 
-def _columns(layer: Layer, first: int, count: int) -> Array | None:
-    """Return the largest weight for each of ``count`` channels from ``first`` on, rows relative to their largest.
-
-    None for a layer in float, whose weights have no step.
-    """
-    if layer.convolution is None:
-        return None
-    _, group = layer.convolution
-    weights = np.abs(layer.blobs[0]).max((2, 3))
+def _columns(layer: Layer, bottom: Shape, first: int, count: int) -> Array:
+    """Return the largest weight for each of ``count`` channels from ``first`` on, rows relative to their largest."""
+    convolved = layer.convolved(bottom)
+    assert convolved
+    _, group = convolved
+    weights = np.abs(layer.weight_rows).reshape(len(layer.weight_rows), bottom[1] // group, -1).max(2)
     weights = weights / np.maximum(weights.max(1, keepdims=True), 1e-12)
     each = weights.reshape(group, -1, weights.shape[1]).max(1).reshape(-1)  # by input channel
     part: Array = each[first : first + count]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from ..graph import Graph, Layer
 from ..graph.params import Precision
 from ..offload.partition import only_scores
 from ..tasks.coarser import FACTORS, Coarser, Sums, fitted
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 
@@ -37,7 +38,7 @@ class Groups:
     ``read``     blobs of each group that a layer computes with: they determine the format
     ``bits``     width of each group's codes
     ``unsigned`` groups with unsigned codes
-    ``weights``  width of the weights of each convolution on the overlay
+    ``weights``  width of the weights of each layer on the overlay that has some
     """
 
     of: dict[str, str]
@@ -57,7 +58,7 @@ def groups(
     """Return the groups of a rewritten graph whose layers ``placed`` run on the overlay.
 
     Three widths are used unchanged: of the network's inputs, of weights, of all other blobs. A single width of 6 applies
-    only to operands of the multipliers: blobs that no convolution on the overlay reads, and the first layer (inputs and
+    only to operands of the multipliers: blobs that no weights on the overlay multiply, and the first layer (inputs and
     weights), keep 8 at no cost. ``wider`` sets the width of a layer's weights and of its input.
     A group is unsigned if all its blobs are in ``unsigned``.
     """
@@ -69,7 +70,7 @@ def groups(
     first = {result.of[b] for b in graph.inputs if b in result.of}
     requested: dict[str, int] = {}
     for layer in graph.layers:
-        if layer.convolution is None or layer.name not in placed:
+        if not layer.weighted or layer.name not in placed:
             continue
         source = result.of[layer.bottoms[0]]
         wish = next((wider[name] for name in layer.origin if wider and name in wider), None)
@@ -115,7 +116,9 @@ def fitting(layer: Layer, steps: Array, source: Format, scheme: str, bits: int) 
     """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
     bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
     largest = (1 << (bits - 1)) - 1
-    return fitted(layer.blobs[0], bias, steps, source, FACTORS[scheme], largest, partial(quantize_weights, bits=bits))
+    return fitted(
+        layer.weight_rows, bias, steps, source, FACTORS[scheme], largest, partial(quantize_weights, bits=bits)
+    )
 
 
 def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser | None:
@@ -127,12 +130,12 @@ def coarsened(layer: Layer, steps: Array, source: Format, bits: int) -> Coarser 
     p = layer.precision
     if p is None or not source.step:
         return None
-    found = fitting(layer, steps, source, p.quant_type, bits)
-    if found.coarser is not None and p.th_params:
-        thresholds = (found.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
-        thresholds = np.where(found.steps == steps, np.array(p.th_params, np.float32), thresholds)
+    fit = fitting(layer, steps, source, p.quant_type, bits)
+    if fit.coarser is not None and p.th_params:
+        thresholds = (fit.steps * Format("Xilinx", bits, 0.0).largest).astype(np.float32)
+        thresholds = np.where(fit.steps == steps, np.array(p.th_params, np.float32), thresholds)
         layer.precision = replace(p, th_params=tuple(map(float, thresholds)))
-    return found.coarser
+    return fit.coarser
 
 
 def precision(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
-from math import prod
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from ..blob import on_device
 from ..errors import ModelError, UsageError
 from ..graph import Graph, Layer
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .ranges import Histogram
@@ -39,8 +40,8 @@ class Observed:
     ``held``      number of batches, at the end, that only judge: nothing is fitted on them
     ``measured``  blobs by which a network is judged, see ``measured``
     ``wanted``    their float values, batch by batch
-    ``rows``      float sums (R, M) of each convolution, bias included, at sampled positions of each kept batch
-    ``in_front``  inputs by layer, for a few images: rows (group, R, K) of a convolution at a few positions, whole blobs
+    ``rows``      float sums (R, M) of each layer with weights, bias included, at sampled positions of each kept batch
+    ``in_front``  inputs by layer, for a few images: rows (group, R, K) of one with weights at a few positions, whole blobs
                   of ``error_sensitive`` layers
     """
 
@@ -105,16 +106,17 @@ def observe(
                 if blob in observed.measured:
                     reference[blob] = array
             reads = observed.images <= read or layer.name not in observed.in_front
-            if (keep or reads) and layer.convolution and len(bottoms) == 1:
-                window, group = layer.convolution
-                area = tops[0].shape[2:]
+            convolved = layer.convolved(bottoms[0].shape) if (keep or reads) and len(bottoms) == 1 else None
+            if convolved:
+                window, group = convolved
+                source, area = bottoms[0].reshape(on_device(bottoms[0].shape)), on_device(tops[0].shape)[2:]
                 at = places(layer, area, size, len(observed.batches), seed)
                 if keep:
                     sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
-                    observed.rows.setdefault(layer.name, []).append(at_places(sums, at))
+                    observed.rows.setdefault(layer.name, []).append(at_places(sums.reshape(*sums.shape[:2], *area), at))
                 if reads:
                     few = at[:read, :: ceil_div(at.shape[1], READ)]
-                    rows = patches(bottoms[0][:read], window, group, area, few)
+                    rows = patches(source[:read], window, group, area, few)
                     observed.in_front.setdefault(layer.name, []).append(rows)
             if layer.error_sensitive and (observed.images <= BEHIND_IMAGES or layer.name not in observed.in_front):
                 observed.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
@@ -161,9 +163,9 @@ def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) ->
             rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
         if layer.name in in_front and layer.bottoms[0] in by_blob:
             r = by_blob[layer.bottoms[0]].astype(np.float32)[:, None, None]
-            if layer.convolution:  # a group's columns are its channels' taps
-                window, group = layer.convolution
-                r = np.repeat(r, prod(window.kernel)).reshape(group, 1, -1)
+            if layer.weighted:  # a group's columns are its channels' taps
+                group, _, taps = in_front[layer.name][0].shape
+                r = np.repeat(r, group * taps // len(r)).reshape(group, 1, taps)
             in_front[layer.name] = [x / r for x in in_front[layer.name]]
     seen = {blob: h for blob, h in observed.seen.items() if blob not in by_blob}
     batches = observed.batches[: observed.fitted]

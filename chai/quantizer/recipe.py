@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
+
+from ..util.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ PLAIN = Recipe("max", "max")
 class Stage:
     """Changes to the best recipe so far, each tried separately.
 
-    ``evidence``  standard errors by which a change must cost less on the calibration images to be kept. 1 if many are
-                  tried, of which one would look better by luck; 0 for one that is known to help; negative, so that it
-                  may even cost more, for one that reduces errors measured on thousands of values
+    ``evidence``  standard errors by which a change must cost less on the calibration images to be kept: of many that are
+                  tried, one would look better by luck. Negative, so that it may even cost more, for one that reduces
+                  errors measured on thousands of values
     """
 
     changes: tuple[dict[str, Any], ...]
@@ -62,7 +64,7 @@ START = Stage(({"ranges": "behind", "weights": "mse"},), evidence=-1.0)
 RANGES = Stage(({"ranges": "kl"},))
 MAXIMA = Stage(({"weights": "max"},))
 TOGETHER = Stage(({"rounding": "compensated"},), evidence=-1.0)
-TUNED = Stage(({"bias": "tuned"},), evidence=0.0)
+TUNED = Stage(({"bias": "tuned"},))
 EQUALISED = Stage(({"equalise": 0.5},))
 # Cheap stages come first, so that the expensive ones start from a good recipe. The benefit of tuned biases and equalised
 # channels depends on network and scheme, and can be judged only after the weights are rounded jointly.
@@ -74,8 +76,7 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
         Stage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),
         MAXIMA,
         TOGETHER,
-        TUNED,
-        Stage(({"bias": "mean"},)),
+        Stage(({"bias": "tuned"}, {"bias": "mean"})),
         Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7))),
         Stage(tuple({"ranges": method} for method in ("behind", "kl", "mse"))),
         Stage(({"weights": "max"}, {"weights": "mse"})),

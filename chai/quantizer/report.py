@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..evaluate.compare import Report, compare
 from ..net import Net
 from ..tasks.coarser import SENTENCE, as_json, listed
+from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored
 from .search import Result
 

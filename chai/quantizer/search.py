@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import monotonic
@@ -15,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import UsageError
 from ..net import Net
 from ..passes.rewrite import rewrite
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..zoo.locate import locate
@@ -162,16 +162,16 @@ def quantize(
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
         with closing(Known(journal, run, restart)) as known:
             kept, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
-        found = _built(builder, kept, plain, progress)
-        note = f"{spelled(bits)}-bit {scheme}, {found.recipe}, {observed.images} images, seed {seed}"
-        costs = alone.of_layers(builder, found) if effort != "fast" else {}
-        weights = save(output, net.graph, found.graph, note)
+        candidate = _built(builder, kept, plain, progress)
+        note = f"{spelled(bits)}-bit {scheme}, {candidate.recipe}, {observed.images} images, seed {seed}"
+        costs = alone.of_layers(builder, candidate) if effort != "fast" else {}
+        weights = save(output, net.graph, candidate.graph, note)
     seconds = monotonic() - started
     budgeted = budget if bits == "mixed" else None
     how = {"bits": bits, "budget": budgeted, "scheme": scheme, "effort": effort, "seed": seed}
     images = observed.images
     return Result(
-        output, weights, found, tried, plain, images, observed.batches, costs, widened, seconds, observing, how
+        output, weights, candidate, tried, plain, images, observed.batches, costs, widened, seconds, observing, how
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..fixed import Format, round_half_away
+from ..fixed import Format, blocks, round_half_away
 from ..tasks.target import fraction
 from ..util.lazy_numpy import np
 
@@ -34,20 +34,19 @@ def thresholds(weights: Array, method: str, bits: int, moments: Array | None = N
     That is its largest weight ("max"), or the one of SHARES of it with the least squared error ("mse"), in which each
     weight is weighted by its input's second moment (M, K) if given.
     """
-    rows = weights.reshape(len(weights), -1).astype(np.float64)
-    largest = np.abs(rows).max(1, initial=0)
-    if method == "max":
-        covering: Array = largest.astype(np.float32)
-        return covering
-    high = (1 << (bits - 1)) - 1
-    best, error = largest.copy(), np.full(len(rows), np.inf)
-    for share in SHARES:
-        step = np.maximum(largest * share, 1e-38)[:, None] / high
-        wrong = (np.clip(np.rint(rows / step), -high, high) * step - rows) ** 2
-        errors = (wrong if moments is None else wrong * moments).sum(1)
-        better = errors < error
-        best, error = np.where(better, largest * share, best), np.where(better, errors, error)
-    chosen: Array = best.astype(np.float32)
+    flat, high = weights.reshape(len(weights), -1), (1 << (bits - 1)) - 1
+    chosen: Array = np.abs(flat).max(1, initial=0).astype(np.float32)
+    for part in blocks(*flat.shape) if method != "max" else ():
+        rows = flat[part].astype(np.float64)
+        largest = np.abs(rows).max(1, initial=0)
+        best, error = largest.copy(), np.full(len(rows), np.inf)
+        for share in SHARES:
+            step = np.maximum(largest * share, 1e-38)[:, None] / high
+            wrong = (np.clip(np.rint(rows / step), -high, high) * step - rows) ** 2
+            errors = (wrong if moments is None else wrong * moments[part]).sum(1)
+            better = errors < error
+            best, error = np.where(better, largest * share, best), np.where(better, errors, error)
+        chosen[part] = best
     return chosen
 
 
@@ -55,8 +54,13 @@ def one_fraction(weights: Array, method: str, bits: int) -> Format:
     """Return the DynamicFixed format of weights: the one that covers all ("max"), or the best of four by squared error."""
     first = fraction(bits, weights)
     formats = [Format("DynamicFixed", bits, min(first + i, 64)) for i in range(1 if method == "max" else 4)]
-    values = weights.astype(np.float64)
-    return min(formats, key=lambda f: float(((_nearest(values / f.step, f.largest) * f.step - values) ** 2).sum()))
+    if len(formats) == 1:
+        return formats[0]
+    flat, errors = weights.reshape(len(weights), -1), np.zeros(len(formats))
+    for part in blocks(*flat.shape):
+        rows = flat[part].astype(np.float64)
+        errors += [((_nearest(rows / f.step, f.largest) * f.step - rows) ** 2).sum() for f in formats]
+    return formats[int(errors.argmin())]
 
 
 def _nearest(scaled: Array, high: int) -> Array:

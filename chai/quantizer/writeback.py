@@ -221,4 +221,4 @@ def bias_owner(original: Graph, layer: Layer) -> Layer | None:
     first, affine = original.layer(layer.origin[0]), folded_in(original, layer)
     if affine and affine[-1].bias_blob is not None:
         return affine[-1]
-    return first if first.convolution and first.bias_blob is not None else None
+    return first if first.weighted and first.bias_blob is not None else None

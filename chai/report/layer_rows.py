@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from ..graph import Graph
 from ..offload.formats import from_precision, given, unsigned_blobs
 from ..plugins import CustomLayer
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored, quantity
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
-from itertools import accumulate
 from math import fsum, prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -20,14 +19,16 @@ from ..errors import DeviceError, ModelError
 from ..kernels.codes import pack, unpack
 from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
-from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Unpack
+from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Unpack
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
 from .dump import dump
 from .folded import Folded
-from .host import alive, run_layer
+from .host import Alive, run_layer
 from .lanes import Pipeline, Stage
-from .perf import PerfInfo, StepTime
+from .perf import PerfInfo
+from .step_time import Rows, Run, Steps, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -39,43 +40,82 @@ if TYPE_CHECKING:
 class Slot:
     """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
 
-    A blob is dropped after its last reader, unless ``keep`` has it; ``left`` counts its remaining readers. ``feed`` is
+    A blob is dropped after its last reader, unless it is to be kept; ``left`` counts its remaining readers. ``feed`` is
     the milliseconds before the first step, ``between`` the time within steps that no row counts.
     """
 
     host: dict[str, Array]
-    keep: Collection[str]
+    kept: Kept
     left: Counter[tuple[Side, str]]
     started: float
     codes: dict[str, Array] = field(default_factory=dict)
-    times: list[StepTime] = field(default_factory=list)
+    times: list[StepTime | Run] = field(default_factory=list)
     feed: float = 0.0
     between: float = 0.0
-    peak: int = 0  # bytes of blobs alive at once
+    alive: Alive = field(default_factory=Alive)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.batch = next((f.shape[0] for f in self.host.values() if f.ndim), 1)
         self.fed = sum(f.nbytes for f in self.host.values())
+        for blob, array in self.host.items():
+            self.alive.add(("host", blob), array)
 
     def side(self, side: Side) -> dict[str, Array]:
         """Return the blobs on the host or on the device."""
         return self.host if side == "host" else self.codes
 
-    def done(self, blobs: Blobs) -> None:
+    def done(self, use: Use) -> None:
         """Finish a step: update the peak of memory, and drop blobs for which it was the last reader."""
         with self.lock:  # host and device steps of one batch may end at the same time
-            self.peak = max(self.peak, alive([*self.host.values(), *self.codes.values()]))
-            for side, blob in blobs:
-                self.left[side, blob] -= 1
-                if self.left[side, blob] == 0 and blob not in self.keep:
-                    self.side(side).pop(blob, None)
+            for side, blob in use.written:
+                if (array := self.side(side).get(blob)) is not None:
+                    self.alive.add((side, blob), array)
+            for name in use.reads:
+                self.left[name] -= 1
+                if self.left[name] == 0 and name[1] not in self.kept.blobs:
+                    self._drop(*name)
+            for blob in use.inner:
+                if blob in self.codes:
+                    self._drop("device", blob)
 
-    def timed(self, rows: Sequence[StepTime], begin: float) -> None:
-        """Record the rows of a step that began at ``begin``; the rest of its time until now counts as ``between``."""
+    def _drop(self, side: Side, blob: str) -> None:
+        self.alive.drop((side, blob))
+        self.side(side).pop(blob, None)
+
+    def timed(self, row: StepTime | Run | None, begin: float) -> None:
+        """Record the times of a step that began at ``begin``; the rest of its time until now counts as ``between``."""
+        ms = 0.0 if row is None else row.ms if isinstance(row, StepTime) else fsum(row.ms)
         with self.lock:
-            self.times += rows
-            self.between += (perf_counter() - begin) * 1000 - fsum(row.ms for row in rows)
+            if row is not None:
+                self.times.append(row)
+            self.between += (perf_counter() - begin) * 1000 - ms
+
+
+@dataclass(frozen=True)
+class Use:
+    """Blobs that a step reads and writes, the same in all passes that keep the same blobs.
+
+    ``needed``   blobs inside a segment that are also needed as outputs
+    ``looked``   tops to look at after a segment, each with the name of its layer
+    ``written``  blobs that exist after it
+    ``inner``    blobs inside a segment that are not read outside it
+    """
+
+    reads: Blobs
+    needed: frozenset[str] = frozenset()
+    looked: tuple[tuple[str, str], ...] = ()
+    written: Blobs = ()
+    inner: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The common part of all passes that keep the same blobs: readers of each blob, and the use of each step."""
+
+    blobs: frozenset[str]
+    left: Counter[tuple[Side, str]]
+    uses: tuple[Use, ...]
 
 
 class Execution:
@@ -91,12 +131,13 @@ class Execution:
         self.graph, self.shapes, self.overlay = plan.graph, plan.shapes, plan.overlay
         self._device_shapes = plan.device_shapes
         self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
-        self._programs: dict[tuple[int, tuple[str, ...]], list[Program]] = {}
+        self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
+        self._kept: dict[frozenset[str], Kept] = {}
         self._compiling = threading.Lock()
         self._lifetime = Lifetime(self._release)
         for i, step in enumerate(self.schedule.steps):
             if isinstance(step, DeviceStep):
-                self._compiled(i, step, ())
+                self._compiled(i, step, frozenset())
             elif isinstance(step, HostStep) and step.codes:
                 step.layer.on_codes(self.shapes, self.formats)  # compiled now, not at the first image
 
@@ -118,12 +159,13 @@ class Execution:
         """Return the kept blobs of a pass by the network's ids, with those that were folded away."""
         return kept if self.folded is None else self.folded.compute(kept)
 
-    def _compiled(self, i: int, step: DeviceStep, kept: Collection[str]) -> list[Program]:
-        """Return the Programs of a step; ``kept`` are inner blobs that are also needed as outputs."""
-        key = i, tuple(sorted(kept)) if self.device.hidden else ()
+    def _compiled(self, i: int, step: DeviceStep, needed: frozenset[str]) -> list[Program]:
+        """Return the Programs of a step; ``needed`` are inner blobs that are also needed as outputs."""
+        key = i, needed if self.device.hidden else frozenset[str]()
         with self._compiling:
             if key not in self._programs:
-                self._programs[key] = [self.device.compile(part) for part in self._parts(step, key[1])]
+                parts = self._parts(step, tuple(sorted(key[1])))
+                self._programs[key] = [self.device.compile(part) for part in parts]
             return self._programs[key]
 
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
@@ -157,7 +199,27 @@ class Execution:
             return self.result(slot)
 
     def _slot(self, feeds: Mapping[str, Array], keep: Collection[str], started: float) -> Slot:
-        return Slot(dict(feeds), keep, Counter(r for step in self.schedule.steps for r in step.reads), started)
+        blobs = frozenset(keep)
+        kept = self._kept.get(blobs) or self._kept.setdefault(blobs, self._keeping(blobs))
+        return Slot(dict(feeds), kept, kept.left.copy(), started)
+
+    def _keeping(self, blobs: frozenset[str]) -> Kept:
+        """Return what all passes that keep these blobs have in common."""
+        steps = self.schedule.steps
+        left = Counter(read for step in steps for read in step.reads)
+        return Kept(blobs, left, tuple(map(partial(self._use, blobs), steps)))
+
+    def _use(self, blobs: frozenset[str], step: Step) -> Use:
+        if not isinstance(step, DeviceStep):
+            return Use(step.reads, written=step.writes)
+        inside = {*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)}
+        needed = frozenset(inside.intersection(blobs).difference(step.outputs))
+        read = {*step.outputs, *needed}
+        tops = ((top, layer.origin[0]) for layer in step.layers for top in layer.tops)
+        looked = tuple((top, layer) for top, layer in tops if top in read or env().dump)
+        written = dict.fromkeys((*step.outputs, *(needed if self.device.hidden else inside)))
+        inner = tuple(inside.difference(step.outputs, blobs))
+        return Use(step.reads, needed, looked, tuple(("device", blob) for blob in written), inner)
 
     def stream(
         self, feeds: Iterable[Mapping[str, Array]], keep: Collection[str]
@@ -201,42 +263,27 @@ class Execution:
         step = self.schedule.steps[i]
         with entered(step), np.errstate(all="ignore"):
             if isinstance(step, DeviceStep):
-                kept = self._inside[i].intersection(slot.keep).difference(step.outputs)
-                rows = self._device(i, step, self._compiled(i, step, kept), slot, kept)
+                row = self._device(i, step, slot)
             elif isinstance(step, HostStep):
-                rows = [self._host(step, slot)]
+                row = self._host(step, slot)
             else:
-                rows = [self._convert(step, slot)]
-        slot.done(step.reads)
-        if isinstance(step, DeviceStep):
-            for blob in self._inside[i].difference(step.outputs, slot.keep):  # not read outside the segment
-                slot.codes.pop(blob, None)
-        slot.timed(rows, begin)
-
-    @cached_property
-    def _inside(self) -> list[frozenset[str]]:
-        """Blobs that each step writes on the device."""
-        return [
-            frozenset((*(top for layer in step.layers for top in layer.tops), *(task.output for task in step.tasks)))
-            if isinstance(step, DeviceStep)
-            else frozenset()
-            for step in self.schedule.steps
-        ]
+                row = self._convert(step, slot)
+        slot.done(slot.kept.uses[i])
+        slot.timed(row, begin)
 
     def result(self, slot: Slot) -> tuple[dict[str, Array], PerfInfo]:
         """Return the kept blobs of a finished batch in float32, and its times."""
         begin = perf_counter()
         blobs = {}
-        for blob in slot.keep:
+        for blob in slot.kept.blobs:
             if blob in slot.host:
                 blobs[blob] = slot.host[blob]
             elif blob in slot.codes:
                 blobs[blob] = self.formats[blob].dequantize(self._as_layer(blob, slot.codes[blob]))
-        times = tuple(sorted(slot.times, key=lambda t: t.begin))
-        total = slot.fed + sum(t.bytes for t in times)
-        slot.timed((), begin)
+        total = slot.fed + sum(t.rows.bytes if isinstance(t, Run) else t.bytes for t in slot.times)
+        slot.timed(None, begin)
         wall = (perf_counter() - slot.started) * 1000
-        return blobs, PerfInfo(times, wall, slot.batch, slot.peak, total, slot.feed, slot.between)
+        return blobs, PerfInfo(Steps(slot.times), wall, slot.batch, slot.alive.peak, total, slot.feed, slot.between)
 
     def _convert(self, step: Pack | Unpack, slot: Slot) -> StepTime:
         begin = perf_counter()
@@ -255,8 +302,7 @@ class Execution:
     def _pack(self, step: Pack, values: Array) -> Array:
         try:
             codes = pack(values, step.format)
-            zero = int(pack(np.zeros(1, np.float32), step.format)[0])
-            return codes if step.unfold is None else unfolded(codes, step.unfold, zero)
+            return codes if step.unfold is None else unfolded(codes, step.unfold, step.format.zero)
         except ModelError as error:
             writer = next(layer for layer in self.graph.layers if step.blob in layer.tops)
             what = f"layer {writer.name!r} ({writer.type}): blob {self.graph.caffe_name(step.blob)!r}"
@@ -270,49 +316,45 @@ class Execution:
         side.update((b, t.reshape(on_device(t.shape)) if step.codes else t) for b, t in zip(layer.tops, tops))
         return timed
 
-    def _device(
-        self, i: int, step: DeviceStep, programs: list[Program], slot: Slot, kept: Collection[str]
-    ) -> list[StepTime]:
-        ran = []
+    def _device(self, i: int, step: DeviceStep, slot: Slot) -> StepTime | Run:
+        ran, use = [], slot.kept.uses[i]
         codes, at = slot.codes, (perf_counter() - slot.started) * 1000
         whole = 0.0  # device time only, without checks
-        for task, program in enumerate(programs):
+        for task, program in enumerate(self._compiled(i, step, use.needed)):
             begin = perf_counter()
             ran.append(program.run(codes))
             whole += (perf_counter() - begin) * 1000
             if env().check:
                 self._check(step.tasks[task], codes)
-        self._look(step, codes, kept)
+        self._look(use, codes)
         own = [part.device for part in ran]
         rows = self._rows[i]
         if all(part.tasks is not None for part in ran):
             times = [ms for part in ran for ms in part.tasks or ()]
             counted = own if len(own) == len(times) else [None] * len(times)
-            begins = list(accumulate(times, initial=at))[:-1]
-            return [
-                row.timed(ms, begin, device)
-                for row, ms, begin, device in zip(rows, times, begins, counted, strict=True)
-            ]
+            if len(times) != len(rows.steps):
+                raise DeviceError(f"device {self.device.name} timed {len(times)} Tasks of {len(rows.steps)}")
+            return Run(rows, times, at, counted)
         names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
-        macs, written = sum(s.macs for s in rows), sum(s.bytes for s in rows)
+        macs = sum(row.macs for row in rows.steps)
         device = None if None in own else fsum(ms for ms in own if ms is not None)
         layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
-        return [StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device, layers)]
+        written = rows.bytes
+        return StepTime(names, "segment", "fpga", whole, macs, written, step.inputs, step.outputs, at, device, layers)
 
-    def _look(self, step: DeviceStep, codes: dict[str, Array], kept: Collection[str]) -> None:
+    def _look(self, use: Use, codes: dict[str, Array]) -> None:
         """Dump the layers' tops; a part of a larger blob that is read outside gets a view of its own."""
-        read = {*step.outputs, *kept}
-        for layer in step.layers:
-            for top in layer.tops if env().dump else read.intersection(layer.tops):
-                if any(view.base in codes for view in bases(top, self.schedule.views)):  # hidden memory has none
-                    dump(top, layer.origin[0], self._as_layer(top, self._codes(top, codes)))
+        for top, layer in use.looked:
+            if any(view.base in codes for view in bases(top, self.schedule.views)):  # hidden memory has none
+                dump(top, layer, self._as_layer(top, self._codes(top, codes)))
 
     @cached_property
-    def _rows(self) -> list[list[StepTime]]:
+    def _rows(self) -> list[Rows]:
         """Rows of each step, one per Task, without times."""
-        return [
-            [self._task(t) for t in step.tasks] if isinstance(step, DeviceStep) else [] for step in self.schedule.steps
+        rows = [
+            tuple(map(self._task, step.tasks if isinstance(step, DeviceStep) else ())) for step in self.schedule.steps
         ]
+        return [Rows(steps, sum(row.bytes for row in steps)) for steps in rows]
 
     def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
         return codes_of(blob, codes, self._device_shapes, self.schedule.views)

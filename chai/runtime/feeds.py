@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..blob import show
@@ -33,6 +33,17 @@ def feeds_of(graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[
         blob = input_of(graph, network, name)
         feeds[blob] = numbers(blob, value)
     return feeds
+
+
+def batches_of(
+    read: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Array]],
+    data: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+) -> Iterator[dict[str, Array]]:
+    """Yield the feeds of one batch; of several, each an array or {blob: array}, if ``data`` is one iterator."""
+    if len(data) == 1 and isinstance(data[0], Iterator):
+        return (read((), each) if isinstance(each, Mapping) else read((each,), {}) for each in data[0])
+    return iter((read(data, inputs),))
 
 
 def numbers(name: str, value: Any) -> Array:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
-from ..errors import ModelError
-from ..graph import Graph, Layer, last_readers
+from ..errors import ModelError, PluginError
+from ..graph import Graph, Layer
+from ..plugins.failure import NO_PARAMETERS
 from ..util.lazy_numpy import np
 from .dump import dump
 from .perf import PerfInfo, StepTime
@@ -89,10 +90,38 @@ def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
         np.empty(size, np.uint8)[:: mmap.PAGESIZE] = 0
 
 
-def alive(blobs: Iterable[Array]) -> int:
-    """Return the bytes of these arrays; views of one array count once."""
-    owners = {id(v if v.base is None else v.base): v for v in blobs}
-    return sum(v.nbytes for v in owners.values())
+class Alive:
+    """Counts the bytes of arrays that exist at once, by their names; views of one array count once.
+
+    ``peak`` is their largest number so far.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = self.peak = 0
+        self._owners: dict[Hashable, int] = {}
+        self._arrays: dict[int, tuple[int, int]] = {}  # of each owner of memory: its names, and the bytes they count
+
+    def add(self, name: Hashable, array: Array) -> None:
+        """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
+        self.drop(name)
+        owner = id(array if array.base is None else array.base)
+        names, counted = self._arrays.get(owner, (0, 0))
+        size = max(counted, array.nbytes)
+        self._owners[name] = owner
+        self._arrays[owner] = names + 1, size
+        self.bytes += size - counted
+        self.peak = max(self.peak, self.bytes)
+
+    def drop(self, name: Hashable) -> None:
+        """Count the array of this name no longer, if there is one."""
+        owner = self._owners.pop(name, None)
+        if owner is None:
+            return
+        names, size = self._arrays.pop(owner)
+        if names > 1:
+            self._arrays[owner] = names - 1, size
+        else:
+            self.bytes -= size
 
 
 def run(
@@ -101,35 +130,51 @@ def run(
     feeds: Mapping[str, Array],
     keep: Collection[str],
     started: float | None = None,
+    watch: Callable[[str, Array], None] | None = None,
 ) -> tuple[dict[str, Array], PerfInfo]:
     """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-    Layers run one by one in prototxt order; blobs are dropped after their last reader. Raises PluginError for a failing
-    custom layer, ModelError if memory runs out.
+    Layers run one by one in prototxt order; blobs are dropped after their last reader. ``watch`` is called with each blob
+    that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
     """
     started = perf_counter() if started is None else started
     values: dict[str, Array] = dict(feeds)
     steps: list[StepTime] = []
-    peak, between = 0, 0.0
-    ends = last_readers(graph.layers)
+    alive, between = Alive(), 0.0
+    for blob, feed in feeds.items():
+        alive.add(blob, feed)
     last = perf_counter()
-    feed = (last - started) * 1000
+    before = (last - started) * 1000
     with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
-        for layer, finished in zip(graph.layers, ends):
+        for layer, finished in zip(graph.layers, graph.last_readers):
             ms = 0.0
             if not layer.source:
                 tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started)
-                values.update(zip(layer.tops, tops))
+                for blob, top in zip(layer.tops, tops):
+                    values[blob] = top
+                    alive.add(blob, top)
+                    if watch is not None:
+                        watch(blob, top)
                 steps.append(step)
                 ms = step.ms
-            peak = max(peak, alive(values.values()))
             for blob in finished:
-                if blob not in keep:
-                    values.pop(blob, None)
+                if blob not in keep and blob in values:
+                    alive.drop(blob)
+                    del values[blob]
             now = perf_counter()
             between += (now - last) * 1000 - ms
             last = now
     total = sum(s.bytes for s in steps) + sum(f.nbytes for f in feeds.values())
     batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
     wall = (perf_counter() - started) * 1000
-    return values, PerfInfo(tuple(steps), wall, batch, peak, total, feed, between)
+    return values, PerfInfo(tuple(steps), wall, batch, alive.peak, total, before, between)
+
+
+def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
+    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
+    try:
+        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
+    except PluginError as error:
+        if not without_weights or error.hint != NO_PARAMETERS:
+            raise
+        # its function may need missing parameters: that is an error when it runs, but not when it is planned

@@ -11,9 +11,10 @@ import heapq
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..util.lazy_dataclass import dataclass
 from ..util.sharing import entered, inside
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, field, replace
 from functools import cached_property
 from itertools import chain
 from math import ceil, fsum
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
 from ..graph import Composed
 from ..util import html
 from ..util.files import complete
+from ..util.lazy_dataclass import dataclass
 from ..util.log import logger
 from ..util.table import Table, plain
 from ..util.text import csv_cell, tell, visible
@@ -59,7 +59,12 @@ class Spread(NamedTuple):
 def spread(times: Sequence[float]) -> Spread:
     """Return median, minimum and 90th percentile (nearest rank) of one or more times."""
     ordered = sorted(times)
-    return Spread(median(ordered), ordered[0], ordered[ceil(0.9 * len(ordered)) - 1])
+    return Spread(_median(ordered), ordered[0], ordered[ceil(0.9 * len(ordered)) - 1])
+
+
+def _median(values: Iterable[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 class Share(NamedTuple):
@@ -80,7 +85,7 @@ class PerfInfo:
     network's composed layers, which have no step of their own: their parts have.
     """
 
-    steps: tuple[StepTime, ...] = ()
+    steps: Sequence[StepTime] = ()
     wall_ms: float = 0.0
     batch: int = 1
     peak_bytes: int = field(default=0)  # activations alive at once
@@ -114,7 +119,7 @@ class PerfInfo:
     def total_ms(self) -> float:
         """Return the sum of all ``rows``; for several passes the median of their sums."""
         if self.passes:
-            return median(p.total_ms for p in self.passes)
+            return _median(p.total_ms for p in self.passes)
         return fsum((self.steps_ms, self.feed_ms, self.between_ms))
 
     @property
@@ -178,10 +183,10 @@ class PerfInfo:
                 times = [p.total_ms if kind == "total" else p.shares[kind].ms for p in self.passes or (self,)]
                 rows.append((kind, str(share.steps or "-"), *self._cells(times), f"{share.percent:.1f}"))
         for name in self.composed:
-            found = [e for p in self.passes or (self,) for e in p.entries if e.name == name]
-            times = [e.own for e in found]
+            named = [e for p in self.passes or (self,) for e in p.entries if e.name == name]
+            times = [e.own for e in named]
             percent = self._percent(spread(times).median) if times else 0.0
-            rows.append((name, str(len(found[-1].steps)), *self._cells(times), f"{percent:.1f}"))
+            rows.append((name, str(len(named[-1].steps)), *self._cells(times), f"{percent:.1f}"))
         return steps, Table(("time of", "steps", *ms, "%"), rows, "l" + "r" * (len(ms) + 2))
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
@@ -251,7 +256,7 @@ class PerfInfo:
             custom.append(
                 {"name": e.name, "unpack_ms": e.unpack, "custom_ms": e.own, "pack_ms": e.pack, "parts": parts}
             )
-        fields = asdict(replace(self, passes=(), composed={}))
+        fields = asdict(replace(self, steps=tuple(self.steps), passes=(), composed={}))
         del fields["composed"]
         return {
             **fields,
@@ -292,10 +297,10 @@ def summary(passes: Sequence[PerfInfo]) -> PerfInfo:
         return passes[0]
     steps = [dict(_labelled(p.steps)) for p in passes]
     medians = tuple(
-        replace(step, ms=median([rows[label].ms for rows in steps if label in rows]))
+        replace(step, ms=_median([rows[label].ms for rows in steps if label in rows]))
         for label, step in _labelled(passes[-1].steps)
     )
-    wall, feed, between = (median([getattr(p, name) for p in passes]) for name in ("wall_ms", "feed_ms", "between_ms"))
+    wall, feed, between = (_median([getattr(p, name) for p in passes]) for name in ("wall_ms", "feed_ms", "between_ms"))
     return replace(passes[-1], steps=medians, wall_ms=wall, feed_ms=feed, between_ms=between, passes=tuple(passes))
 
 
@@ -324,7 +329,7 @@ class Speeds:
         """Return the printed speed; 0 without any pass."""
         if self.measured is not None:
             return self.measured.ms_per_image
-        return median(p.ms_per_image for p in self.warm or chain(*self.passes.values())) if self.passes else 0.0
+        return _median(p.ms_per_image for p in self.warm or chain(*self.passes.values())) if self.passes else 0.0
 
     def __str__(self) -> str:
         first = "" if self.warm or self.measured is not None else " in the first pass"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ..blob import Shape, count, show
-from ..errors import ModelError, PluginError
+from ..errors import ModelError
 from ..graph import Graph, Layer, fillers
 from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..plugins.failure import NO_PARAMETERS
 from ..util.files import digest
+from ..util.lazy_numpy import np
 from ..util.log import logger
 from . import host
 
@@ -70,7 +70,7 @@ class Source(Protocol):
         """Return the Execution for batches of these shapes on the overlay."""
 
     def calibrate(
-        self, shapes: Mapping[str, Shape], keep: Collection[str], feeds: Mapping[str, Array], asked: bool
+        self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
     ) -> None:
         """Measure the formats on these inputs."""
 
@@ -168,7 +168,7 @@ class PrototxtSource:
         key = tuple(sorted(sizes.items()))
         if key not in self._prepared:
             for layer in self.graph.layers:
-                prepare(layer, shapes, self.weights is None)
+                host.prepare(layer, shapes, self.weights is None)
             if self.overlay is None:
                 host.claim(self.graph, shapes)
             self._prepared.add(key)
@@ -224,7 +224,7 @@ class PrototxtSource:
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         key = self._key(shapes)
         if key not in self._executions:
-            from ..offload.plan import plan
+            from ..offload.planning import plan
             from .execution import Execution  # not needed by a float network
             from .folded import Folded
 
@@ -240,9 +240,9 @@ class PrototxtSource:
         return self._executions[key]
 
     def calibrate(
-        self, shapes: Mapping[str, Shape], keep: Collection[str], feeds: Mapping[str, Array], asked: bool
+        self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
     ) -> None:
-        from ..offload.formats import calibrated, from_precision, given, ranges, unsigned_blobs
+        from ..offload.formats import calibrated, from_precision, given, unsigned_blobs
 
         plan = self.execution(shapes, keep).plan
         on_host = plan.partition.reasons
@@ -250,14 +250,44 @@ class PrototxtSource:
         if given(plan.graph):
             self._set_formats(from_precision(plan.graph, unsigned))
             return
-        blobs = list(dict.fromkeys(b for layer in plan.graph.layers for b in (*layer.bottoms, *layer.tops)))
-        values, _ = host.run(self.graph, shapes, feeds, blobs)
-        seen = ranges({b: values[b] for b in blobs if b in values})  # a label that no layer reads is not fed
+        planned = {b for layer in plan.graph.layers for b in (*layer.bottoms, *layer.tops)}
+        images, seen = 0, dict[str, float]()
+
+        def watch(blob: str, values: Array) -> None:
+            if blob in planned:  # np.maximum, unlike max, returns NaN if one of both is
+                seen[blob] = float(np.maximum(seen.get(blob, 0.0), np.abs(values).max(initial=0)))
+
+        for feeds in batches:
+            images += next(iter(feeds.values())).shape[0]
+            for sizes, part in self._single(feeds):
+                for blob, feed in part.items():
+                    watch(blob, feed)
+                host.run(self.graph, sizes, part, (), watch=watch)
         self._set_formats(calibrated(plan.graph, seen, self._bits, self._scheme, on_host, unsigned))
         if not asked:
-            images, kind = next(iter(feeds.values())).shape[0], f"{self._bits}-bit {self._scheme}"
+            kind = f"{self._bits}-bit {self._scheme}"
             text = "%s brings no precision_param: %s formats from the largest values of the first batch (%d images)"
             log.warning(text, self._name, kind, images)
+
+    def _single(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
+        """Yield each image of a batch on its own with the shapes of all blobs; the batch if it cannot be split.
+
+        So memory does not grow with the images, and the numbers do not depend on how many a batch has: a matrix product may
+        round differently in another size.
+        """
+        whole = {blob: feed.shape for blob, feed in feeds.items()}
+        sizes = infer_shapes(self.graph, whole)
+        count = next((shape[0] for shape in whole.values() if shape), 1)
+        try:
+            one = infer_shapes(self.graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
+            check_weights(self.graph.layers, one)
+        except ModelError:
+            one = {}  # a layer has the number of images in its parameters
+        alone = all(layer.images_alone for layer in self.graph.layers) and one.keys() == sizes.keys()
+        if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
+            yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
+        else:
+            yield sizes, feeds
 
     def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
         from ..offload.formats import calibrated, from_precision, given, unsigned_blobs
@@ -289,16 +319,6 @@ class PrototxtSource:
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
-
-
-def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:
-    """Prepare a layer before the first image. ``without_weights``: it may lack its trained parameters."""
-    try:
-        layer.prepare(tuple(shapes[b] for b in layer.bottoms), tuple(shapes[t] for t in layer.tops if t in shapes))
-    except PluginError as error:
-        if not without_weights or error.hint != NO_PARAMETERS:
-            raise
-        # its function may need missing parameters: that is an error when it runs, but not when it is planned
 
 
 def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:

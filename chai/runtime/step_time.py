@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ..util import html
+from ..util.lazy_dataclass import dataclass
 
 LANES = ("host", "custom", "fpga")  # one row each, in this order; thread ids count from 1
 _LEFT, _WIDTH, _LANE = 60, 700, 22  # pixels: lane names, time axis, height of a lane
@@ -35,14 +39,68 @@ class StepTime:
 
     def timed(self, ms: float, begin: float, device_ms: float | None) -> StepTime:
         """Return the step with these times; ``dataclasses.replace`` takes five times as long, for every Task of a pass."""
-        made = object.__new__(StepTime)
-        vars(made).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
-        return made
+        step = object.__new__(StepTime)
+        vars(step).update(vars(self), ms=ms, begin=begin, device_ms=device_ms)
+        return step
 
     @property
     def kind(self) -> str:
         """Engine; pack or unpack for a conversion between float32 and codes, which runs on the host."""
         return self.type.lower() if self.engine == "host" and self.type in ("Pack", "Unpack") else self.engine
+
+
+class Rows(NamedTuple):
+    """The steps of one segment without their times, and the sums of them that do not change."""
+
+    steps: tuple[StepTime, ...]
+    bytes: int
+
+
+class Run(NamedTuple):
+    """One run of a segment: each Task's milliseconds, by the host's clock and by the device's own, from ``begin`` on."""
+
+    rows: Rows
+    ms: Sequence[float]
+    begin: float
+    device_ms: Sequence[float | None]
+
+    def steps(self) -> Iterator[StepTime]:
+        """Yield the steps with their times."""
+        begins = accumulate(self.ms, initial=self.begin)
+        yield from (
+            row.timed(ms, begin, device)
+            for row, ms, begin, device in zip(self.rows.steps, self.ms, begins, self.device_ms)
+        )
+
+
+class Steps(Sequence[StepTime]):
+    """The steps of a pass in order of their begin; those of segments are made when one is looked at first.
+
+    A pass over a thousand layers would otherwise spend more time on them than between its steps.
+    """
+
+    def __init__(self, parts: Sequence[StepTime | Run]) -> None:
+        self._parts = parts
+
+    @cached_property
+    def _all(self) -> tuple[StepTime, ...]:
+        made = (part.steps() if isinstance(part, Run) else (part,) for part in self._parts)
+        return tuple(sorted(chain.from_iterable(made), key=attrgetter("begin")))
+
+    def __len__(self) -> int:
+        return sum(len(part.ms) if isinstance(part, Run) else 1 for part in self._parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[StepTime]:
+        return iter(self._all)
+
+    def __reduce__(self) -> tuple[type[tuple[StepTime, ...]], tuple[tuple[StepTime, ...]]]:
+        return tuple, (self._all,)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
 
 
 def placed(steps: Iterable[StepTime]) -> Iterator[tuple[StepTime, str, float]]:

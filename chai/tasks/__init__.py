@@ -7,7 +7,7 @@ match its codes bit for bit. Activations are codes (int8) in NCHW; each device d
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
 from math import ceil
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ..overlay.layout import word_bytes
+from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,6 +40,7 @@ class Task:
        exact integers, slowly and obviously.
     2. A dataclass derived from ``overlay.Limits`` declares its limits, ``limits`` reads them. Add the section of that name
        to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
+       ``demands`` returns what they are compared with, and ``excluded`` whatever else it cannot run.
     3. ``fields`` and ``from_fields`` write and read its descriptor; fields that kinds share are in ``tasks/fields.py``. Add
        new fields to the manifests, with a new version.
     4. ``working_cycles`` estimates its time if the window engine's rate does not; ``probes`` yields the Tasks that
@@ -87,14 +89,33 @@ class Task:
         """Return the limits of this kind in the overlay's manifest; None if it lacks the unit."""
         raise NotImplementedError(cls.kind)
 
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        """Return why the manifest excludes the Task on blobs of these shapes, with four axes; None if it does not."""
+        limits, images = self.limits(overlay), self.batch(shapes)
+        if limits is None:
+            return f"overlay {overlay.name} has no {self.kind} unit"
+        if images > overlay.batch_max:
+            return f"{images} images are more than the overlay's {overlay.batch_max}"
+        blobs = [shapes[blob] for blob in (*self.inputs, self.output)]
+        sizes = {"channels": max(shape[1] for shape in blobs), "size": max(max(shape[2:]) for shape in blobs)}
+        return limits.excluded(self.kind, **sizes, **self.demands(shapes))
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        """Return what the limits of its kind are about, beside channels and sizes; see ``Limits.excluded``."""
+        return {}
+
     def macs(self, *shapes: Shape) -> int:
         """Return the multiply-accumulates for inputs of these shapes."""
         return 0
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        """Estimate clock cycles of its engine for blobs of these shapes: computing, and moving bytes meanwhile."""
-        bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
-        moving = bytes * overlay.clock_mhz / overlay.memory_mb_per_s
+        """Estimate clock cycles of its engine for blobs of these shapes: computing, and moving bytes meanwhile.
+
+        No other Task uses the memory; ``codegen.cycles`` models two that do.
+        """
+        if overlay.own is not None:
+            return overlay.own.cycles(overlay, self, shapes)
+        moving = self.moving_cycles(overlay, shapes)
         computing = self.working_cycles(overlay, shapes)
         busy = computing + moving if self.takes_turns(overlay, shapes) else max(computing, moving)
         return ceil(busy) + overlay.overhead.task_cycles
@@ -103,6 +124,11 @@ class Task:
         """Estimate cycles on the engine without memory traffic: by default at the rate of the window engine."""
         read, written = self.moved(overlay, shapes)
         return max(read / overlay.window.read_bytes, written / overlay.window.write_bytes)
+
+    def moving_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        """Estimate cycles of the memory at its full rate."""
+        bytes = sum(self.moved(overlay, shapes)) + self.constant_traffic(overlay, shapes)
+        return bytes * overlay.clock_mhz / overlay.memory_mb_per_s
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it cannot compute while it fetches."""

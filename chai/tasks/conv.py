@@ -7,7 +7,7 @@ of +-largest.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
@@ -16,7 +16,8 @@ from ..errors import DeviceError
 from ..fixed import Requantization, quantize_weights, requantize, weight_steps
 from ..overlay import Limits
 from ..overlay.layout import image_bytes
-from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, weight_bytes
+from ..overlay.weights import Packed, Unpacked, block_bytes, block_diagonal, groups_to_join, is_depthwise, weight_bytes
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from . import Task
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from .fields import Encoded, Memory
     from .probe import Maker, Probe
+
+
+POINT = Window((1, 1), (1, 1), (0, 0))
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,22 @@ class Conv(Task):
     def zero_points(self) -> tuple[int, ...]:
         return self.zero, self.requantization.zero
 
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        window, weights, group, source = self._geometry(shapes)
+        word = overlay.layout.channels_per_word
+        if not is_depthwise(weights, group) and group > 1 and (weights[1] % word or weights[0] // group % word):
+            return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
+        return super().excluded(overlay, shapes) or beyond_ring(overlay, window, weights, group, source)
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        window = {name: max(values) for name, values in self.window._asdict().items()}
+        depthwise = is_depthwise(self.weights.shape, self.group)
+        return {**window, "group": self.group, "depthwise": depthwise, "leaky": self._leaky}
+
+    @property
+    def _leaky(self) -> bool:
+        return self.requantization.negative is not None
+
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
         images = self.images[1] if self.images else shapes[0][0]
@@ -143,7 +163,7 @@ class Conv(Task):
             **source.input(),
             **memory.view(self.output).output(),
             **window,
-            **clamp(r, r.negative is not None),
+            **clamp(r, self._leaky),
             **zero_points(input=self.zero),
             "group": self.group,
             "tile_rows": tile.rows,
@@ -160,7 +180,7 @@ class Conv(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
         source, target = view(values, "input"), view(values, "output")
         input, output = memory.find(source), memory.find(target)
-        m, group, window = target.channels, values["group"], window_of(values, cls.limits(memory.overlay))
+        m, group, window = target.channels, values["group"], window_of(values)
         if not group or source.channels % group or m % group:
             raise DeviceError(f"descriptor: group = {group} does not divide {source.channels} and {m} channels")
         shape = m, source.channels // group, *window.kernel
@@ -171,7 +191,7 @@ class Conv(Task):
         return cls((input,), output, (), weights, bias, window, group, r, zero_point(values, "input"))
 
     def joined(self, overlay: Overlay) -> Conv:
-        count = groups_to_join(self.weights.shape, self.group, overlay)
+        count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1
         if count == 1:
             return self
         weights = block_diagonal(np.asarray(self.weights), self.group, count)
@@ -292,6 +312,14 @@ class Affine(Conv):
     def limits(cls, overlay: Overlay) -> ConvLimits | AffineLimits | None:
         return overlay.limits(cls.kind, AffineLimits)
 
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        if not is_depthwise(self.weights.shape, self.group) or self.window != POINT:
+            return "it is more than one multiplication and one addition per element"
+        return super().excluded(overlay, shapes)
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        return {"leaky": self._leaky}
+
     def merge_key(self) -> Hashable | None:
         return None
 
@@ -299,7 +327,6 @@ class Affine(Conv):
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         if cls.limits(maker.overlay):
             channels = maker.step + 3
-            window = Window((1, 1), (1, 1), (0, 0))
             for unsigned in ("", *maker.unsigned):
                 name = f"affine unsigned {unsigned}" if unsigned else "affine"
-                yield cls._probe(maker, name, channels, channels, window, group=channels, unsigned=unsigned)
+                yield cls._probe(maker, name, channels, channels, POINT, group=channels, unsigned=unsigned)

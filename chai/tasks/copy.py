@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..blob import View
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import as_it_is, clamp, flat_multipliers, same, view, zero_point, zero_points
+from .fields import as_it_is, check_multipliers, clamp, flat_multipliers, same, view, zero_point, zero_points
 from .probe import SIZE
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ class Copy(Task):
     def limits(cls, overlay: Overlay) -> CopyLimits | None:
         return overlay.limits(cls.kind, CopyLimits)
 
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        limits = self.limits(overlay)
+        if limits is not None and self.first % limits.channel_step:
+            return f"it writes from channel {self.first}, not from a multiple of {limits.channel_step}"
+        return super().excluded(overlay, shapes)
+
     def fields(self, memory: Memory, where: int) -> Encoded:
         source, whole = memory.view(self.inputs[0]), memory.view(self.output)
         if self.first % memory.step:
@@ -82,9 +89,10 @@ class Copy(Task):
         r = self.requantization or as_it_is()
         values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
         values |= zero_points(input=self.zero if self.requantization else 0)
-        values["factor"] = flat_multipliers("factor", r.multiplier, ())[0]
-        values["negative"] = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
-        return values, ()
+        factor = flat_multipliers("factor", r.multiplier, ())[0]
+        negative = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
+        check_multipliers(memory.overlay, factor=factor, negative=negative)
+        return {**values, "factor": factor, "negative": negative}, ()
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import clamp, same_multipliers, view, zero_point, zero_points
+from .fields import check_multipliers, clamp, same_multipliers, view, zero_point, zero_points
 from .probe import SIZE, SLOPE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..overlay import Overlay
     from .fields import Encoded, Memory
     from .probe import Maker, Probe
@@ -65,6 +66,15 @@ class Eltwise(Task):
     def limits(cls, overlay: Overlay) -> EltwiseLimits | None:
         return overlay.limits(cls.kind, EltwiseLimits)
 
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        limits = self.limits(overlay)
+        if limits is not None and len(self.inputs) > limits.inputs:
+            return f"{len(self.inputs)} inputs; the overlay adds {limits.inputs}"
+        return super().excluded(overlay, shapes)
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        return {"operation": "SUM", "leaky": self.negative is not None}
+
     def fields(self, memory: Memory, where: int) -> Encoded:
         if len(self.inputs) != 2 or len(self.factors) != 2 or len(self.negative or self.factors) != 2:
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
@@ -77,13 +87,16 @@ class Eltwise(Task):
             raise DeviceError(f"second: expected {shape}, blob {self.inputs[1]!r} is {memory.shape(self.inputs[1])}")
         memory.check_output(self.output, shape)
         below = self.negative or (0, 0)
+        names = "factor", "second_factor", "negative", "second_negative"
+        factors = dict(zip(names, (*self.factors, *below)))
+        check_multipliers(memory.overlay, **factors)
         return {
             **source.input(),
             **second.place("second"),
             **memory.view(self.output).output(),
             **clamp(r, self.negative is not None),
             **zero_points(**dict(zip(("input", "second"), self.zeros))),
-            **dict(zip(("factor", "second_factor", "negative", "second_negative"), (*self.factors, *below))),
+            **factors,
         }, ()
 
     @classmethod

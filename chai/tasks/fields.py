@@ -19,7 +19,7 @@ from .window import Window
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..overlay import Limits, Overlay
+    from ..overlay import Overlay
     from ..overlay.weights import Buffer, Piece, Source
 
     Encoded = tuple[dict[str, int], Sequence[Piece]]  # values of fields, and constants in order
@@ -200,16 +200,10 @@ def window_fields(window: Window) -> dict[str, int]:
     return values
 
 
-def window_of(values: Mapping[str, int], limits: Limits | None) -> Window:
-    """Return the window that these fields describe, of a kind with these limits.
-
-    Raises DeviceError for a size below 1, or more padding than the overlay's, which would take memory without bound.
-    """
+def window_of(values: Mapping[str, int]) -> Window:
+    """Return the window that these fields describe. Raises DeviceError for a size below 1."""
     window = Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
     window_fields(window)
-    most = getattr(limits, "pad_max", 0)
-    if max(window.pad) > most:
-        raise DeviceError(f"descriptor: pad = {max(window.pad)} is more than the overlay's {most}")
     return window
 
 
@@ -251,7 +245,17 @@ def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape) -> byt
     """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky."""
     above = flat_multipliers("multiplier", r.multiplier, shape)
     below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
-    return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
+    records = pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
+    check_multipliers(overlay, **{"table: multiplier": above, "table: negative": below})
+    return records
+
+
+def check_multipliers(overlay: Overlay, **multipliers: Array | int) -> None:
+    """Raise DeviceError for a multiplier that has more bits than the overlay's, beside a sign."""
+    for name, values in multipliers.items():
+        most = int(np.abs(values).max(initial=0))
+        if most >> overlay.requant.mult_bits:
+            raise DeviceError(f"{name} = {most}: expected {overlay.requant.mult_bits} bits")
 
 
 def from_table(values: Mapping[str, int], memory: Memory, shape: Shape) -> tuple[Array, Requantization]:

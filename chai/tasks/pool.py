@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError
 from ..fixed import Requantization, requantize
 from ..overlay import Limits
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import as_it_is, clamp, from_table, table, view, window_fields, window_of, zero_point, zero_points
 from .probe import SIZE
+from .tiling import beyond_pool
 from .window import Window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..blob import Array
+    from ..blob import Array, Shape
     from ..overlay import Overlay
     from .fields import Encoded, Memory
     from .probe import Maker, Probe
@@ -76,6 +78,15 @@ class Pool(Task):
     def limits(cls, overlay: Overlay) -> PoolLimits | None:
         return overlay.limits(cls.kind, PoolLimits)
 
+    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
+        size, average = shapes[self.inputs[0]][2:], self.requantization is not None
+        return super().excluded(overlay, shapes) or beyond_pool(overlay, self.window, size, self.out, average)
+
+    def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
+        window, method = self.window, "MAX" if self.requantization is None else "AVE"
+        side = "global" if window.covers(shapes[self.inputs[0]][2:]) else "kernel"
+        return {"method": method, side: max(window.kernel), "stride": max(window.stride), "pad": max(window.pad)}
+
     def fields(self, memory: Memory, where: int) -> Encoded:
         source = memory.view(self.inputs[0])
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
@@ -99,7 +110,7 @@ class Pool(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Memory) -> Self:
         source, target = view(values, "input"), view(values, "output")
         inputs, output = (memory.find(source),), memory.find(target)
-        out, window = (target.height, target.width), window_of(values, cls.limits(memory.overlay))
+        out, window = (target.height, target.width), window_of(values)
         if not values["average"]:
             return cls(inputs, output, (), window, out, None)
         bias, r = from_table(values, memory, out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from math import frexp
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +17,7 @@ from ..fixed import (
     round_half_away,
     weight_steps,
 )
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, Coarser, fitted
 
@@ -107,13 +108,13 @@ class Target:
         """Return what ``weights`` does, for weights with ``steps`` in ``format``, and note in ``coarser`` if they changed."""
         source = self.formats[bottom]
         factors = FACTORS[format.scheme] if self.trained else []
-        found = fitted(weights, bias, steps, source, factors, format.largest, quantize)
-        if self.trained and found.bound >= ACCUMULATOR:
+        fit = fitted(weights, bias, steps, source, factors, format.largest, quantize)
+        if self.trained and fit.bound >= ACCUMULATOR:
             most = f"beyond the accumulator's {ACCUMULATOR:,} even with weights in steps {factors[-1]:g} times"
-            raise Unsupported(f"a sum could reach {found.bound:,}, {most} as coarse")
-        if found.coarser is not None:
-            self.coarser[top] = found.coarser
-        return found.codes, found.bias, found.steps * source.step
+            raise Unsupported(f"a sum could reach {fit.bound:,}, {most} as coarse")
+        if fit.coarser is not None:
+            self.coarser[top] = fit.coarser
+        return fit.codes, fit.bias, fit.steps * source.step
 
     def may_overflow(self, weights: Array, precision: WeightPrecision | None, bottom: str, top: str) -> bool:
         """Return whether some weights of this shape could overflow the accumulator, not counting the bias.
@@ -145,10 +146,10 @@ class Target:
             high = min(high, format.zero + int(round_half_away(np.array(ceiling / format.step))))
         requant = self.overlay.requant
         ratios = np.asarray(steps, np.float64) / format.step
-        found = multipliers(ratios, requant.mult_bits, requant.shift_max)
-        if found is None:
+        factors = multipliers(ratios, requant.mult_bits, requant.shift_max)
+        if factors is None:
             raise Unsupported(f"its output steps ({format}) are too fine for {requant.mult_bits}-bit multipliers")
-        m, shift = found
+        m, shift = factors
         if slope is None or slope == 0:
             return Requantization(m, shift, format.zero if slope == 0 else low, high, zero=format.zero)
         negative = round_half_away(slope * ratios * 2.0**shift).astype(np.int64)

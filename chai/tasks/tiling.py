@@ -5,6 +5,7 @@ The host computes them, so that hardware needs no multiplier and no divider; des
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,6 +72,22 @@ def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, so
         return None
     word = overlay.array.inputs
     return f"{rows} input rows take {need * word:,} bytes, the overlay stages {has * word:,}"
+
+
+def beyond_pool(overlay: Overlay, window: Window, size: Sequence[int], out: Sequence[int], average: bool) -> str | None:
+    """Return why the overlay cannot pool an image (height, width) to the size ``out``; None if it can."""
+    area = window.kernel[0] * window.kernel[1]
+    if average and area * (255 if overlay.unsigned else 128) >= overlay.accumulator_bound:
+        return f"an average over {area} pixels could leave the accumulator"
+    if any((out[i] - 1) * window.stride[i] - window.pad[i] >= size[i] for i in range(2)):
+        return "its last window is outside the image"
+    if window.dilation != (1, 1):
+        return "a pooling has no dilation"
+    need = ceil_div(window.kernel[0], window.stride[0]) * out[1]
+    has = overlay.buffers.pool.depth * overlay.buffers.pool.copies
+    if need > has and not window.covers(tuple(size)):
+        return f"its unfinished windows take {need:,} columns, the overlay holds {has:,}"
+    return None
 
 
 def ring_words(overlay: Overlay) -> int:

@@ -17,6 +17,10 @@ class Window(NamedTuple):
         """Return the number of pixels that the kernel spans along axis ``i``, dilation included."""
         return self.dilation[i] * (self.kernel[i] - 1) + 1
 
+    def covers(self, size: tuple[int, ...]) -> bool:
+        """Return whether the kernel is as large as an image (height, width), without padding."""
+        return self.kernel == tuple(size) and not any(self.pad)
+
     def sizes(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Return a convolution's output height and width for an image (height, width), rounded down."""
         h, w = ((size[i] + 2 * self.pad[i] - self.extent(i)) // self.stride[i] + 1 for i in range(2))

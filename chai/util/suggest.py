@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 def nearest(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the known names that are most like ``name``, at most ``count``, the nearest first."""
+    from difflib import get_close_matches  # not needed unless a name is wrong
+
     return get_close_matches(name, list(known), count, cutoff)
 
 

@@ -6,9 +6,9 @@ tables and HTML call it for each cell. Colour is added afterwards. (ruff's T201 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from unicodedata import category
 
+TYPE_CHECKING = False  # ``chai --help`` needs this module, and typing would take half of its time
 if TYPE_CHECKING:
     from typing import TextIO
 

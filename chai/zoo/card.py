@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ParseError, UsageError
 from ..images.preprocess import CHANNELS, LARGEST, Preprocess, from_transform
 from ..util.files import content
+from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .published import Published, from_table
 
 if TYPE_CHECKING:
     from ..graph.transform import Transform
 
-_TABLE = re.compile(r"\s*\[\s*preprocess\s*\]")
+_TABLE = r"\s*\[\s*preprocess\s*\]"
 DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
-_DEEP = re.compile(rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}""")
+_DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
 _KEYS = {"resize": 2, "crop": 2, "channels": 0, "mean": None, "raw_scale": 1, "scale": 1}
 
 DEFAULT = Preprocess()
@@ -57,7 +57,7 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     except ImportError:  # Python 3.10
         import tomli as tomllib  # type: ignore[no-redef]
     try:
-        if _DEEP.search(text):
+        if re.search(_DEEP, text):
             raise ValueError(f"a key of more than {DEPTH} parts")
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: also a number with more digits than Python reads
@@ -96,7 +96,7 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
     """
     block = [f"# {comment}\n"] * bool(comment) + [f"{key} = {value}\n" for key, value in _values(how)]
     lines = text.splitlines(keepends=True)
-    first = next((i for i, line in enumerate(lines) if _TABLE.match(line)), len(lines))
+    first = next((i for i, line in enumerate(lines) if re.match(_TABLE, line)), len(lines))
     after = next((i for i in range(first + 1, len(lines)) if lines[i].lstrip().startswith("[")), len(lines))
     before = "".join(lines[:first])
     if before and first == len(lines):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from .. import parser
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
-from ..parser import load_graph
 from ..plugins.loading import Sources, registry_of
 from ..util.suggest import did_you_mean
 from . import networks
@@ -82,4 +82,4 @@ def read_graph(
     strict: bool = False,
 ) -> Graph:
     """Read the Graph of a prototxt, with its own and all registered custom layers; ``strict``: see Net."""
-    return load_graph(path, registry_of(custom, strict), phase, level, stages, strict)
+    return parser.load_graph(path, registry_of(custom, strict), phase, level, stages, strict)

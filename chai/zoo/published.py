@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import ParseError
+from ..util.lazy_dataclass import dataclass
 
 DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}  # hexadecimal digits
 _KEYS = ("of", "file", "urls", *DIGESTS, "size", "source", "from")
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.caffemodel")  # a name, never a path
+_FILE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.caffemodel"  # a name, never a path
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def from_table(table: Any, path: Path) -> Published:
         if len(table) > 1:
             raise wrong("of: the card of the other network is used as a whole; it takes no other key")
         return Published(of=table["of"])
-    if not _FILE.fullmatch(table.get("file", "")):
+    if not re.fullmatch(_FILE, table.get("file", "")):
         raise wrong(f"file: expected a name that ends in .caffemodel, found {table.get('file', '')!r}")
     stated = [name for name in DIGESTS if name in table]
     for name in stated:

@@ -72,8 +72,8 @@ NETS = {
         sl Slice cc -> a b : slice_param {{ slice_point: 8 }}
         p1 Pooling b -> p1 : {MAX}
         c3 Convolution a -> c3 : {CONV}""",
-    "pieces": f"""c1 Convolution data -> c1 : {DEEP}
-        c2 Convolution c1 -> c2 : convolution_param {{ num_output: 60 kernel_size: 3 pad: 1 }}
+    "pieces": f"""c1 Convolution data -> c1 : convolution_param {{ num_output: 16 kernel_size: 1 pad: 2 }}
+        c2 Convolution c1 -> c2 : convolution_param {{ num_output: 24 kernel_size: 3 pad: 1 }}
         p1 Pooling c2 -> p1 : pooling_param {{ pool: MAX kernel_size: 3 stride: 1 }}
         c3 Convolution p1 -> c3 : {DEEP}
         p2 Pooling c3 -> p2 : {AVE}""",

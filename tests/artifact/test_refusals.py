@@ -17,10 +17,13 @@ import chai
 from chai import overlay as overlays
 from chai.artifact import container, load as formats, steps
 from chai.artifact.reader import Reader
+from chai.codegen.memory_map import split
 from chai.errors import ChaiError, DeviceError, ParseError
 from chai.fixed import Format
 from chai.limits import limits
+from chai.offload.schedule import DeviceStep
 from chai.overlay.records import pack, unpack
+from chai.tasks.conv import Conv
 
 from .common import PREFIX, assembled, data, load, made, parts
 
@@ -507,3 +510,35 @@ def test_a_network_that_reads_nothing_is_refused_too(tmp_path: Path) -> None:
     path.write_bytes(assembled({"overlay": {"name": "pynq-z2", "build": chai.overlay.load().build}}, {}))
     with pytest.raises(ParseError, match="'shapes' is missing"):
         load(path)
+
+
+def test_sums_beyond_the_accumulator(file: Path, tmp_path: Path, refused: Callable[..., ChaiError]) -> None:
+    """The largest bias that the weights leave room for is accepted, one more is not."""
+    overlay = overlays.load()
+    net = load(file)
+    net.plan()
+    task = next(s for s in net.schedule.steps if isinstance(s, DeviceStep)).tasks[0]
+    assert isinstance(task, Conv)
+    channel = int(np.abs(np.asarray(task.weights).astype(int)).sum((1, 2, 3)).argmax())
+    most = net.offload.plan.formats["data"].magnitude * np.abs(np.asarray(task.weights)[channel].astype(int)).sum()
+    room = overlay.accumulator_bound - int(most)
+
+    def biased(bias: int) -> Change:
+        def change(_: Any, sections: dict[str, bytes]) -> None:
+            descriptors, record = sections["descriptors.0"], overlay.table
+            head = len(descriptors)  # of whole words of the layout's alignment
+            values = unpack(overlay.descriptor, descriptors[: overlay.descriptor.bytes])
+            at = split(values["table"])[1] - head + channel * record.bytes
+            constants = sections["constants.0"]
+            changed = pack(record, unpack(record, constants[at : at + record.bytes]) | {"bias": bias})
+            sections["constants.0"] = constants[:at] + changed + constants[at + record.bytes :]
+
+        return change
+
+    for sign in (1, -1):
+        words = f"task 0: a sum could reach {overlay.accumulator_bound:,}, beyond the overlay's accumulator"
+        assert words in str(refused(biased(sign * room)))
+        header, sections = parts(file)
+        biased(sign * (room - 1))(header, sections)
+        (tmp_path / "full.chai").write_bytes(assembled(header, sections))
+        assert load(tmp_path / "full.chai").forward(data())

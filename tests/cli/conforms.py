@@ -6,17 +6,17 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from chai.cli import schema_show, schemas
+from chai.cli import schema_parts, schema_show, schemas
 from chai.report.layer_rows import LayerRow
 
-NAMES = {**vars(schemas), **vars(schema_show), "LayerRow": LayerRow, "Shape": tuple[int, ...]}
+NAMES = {**vars(schema_parts), **vars(schemas), **vars(schema_show), "LayerRow": LayerRow, "Shape": tuple[int, ...]}
 
 
 def subclasses(of: type[schemas.Schema]) -> list[type[schemas.Schema]]:
     return [s for c in of.__subclasses__() for s in (c, *subclasses(c))]
 
 
-SCHEMAS = {c.schema: c for c in subclasses(schemas.Schema) if "schema" in vars(c)}
+SCHEMAS = {c.schema: c for c in subclasses(schemas.Schema) if "schema" in vars(c) and c.__module__.startswith("chai.")}
 
 
 def hints(kind: Any) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def serve() -> None:
     import chai.evaluate
     import chai.evaluate.compare
     import chai.net
-    import chai.offload.plan
+    import chai.offload.planning
     import chai.quantizer  # noqa: F401
 
     for line in sys.stdin:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pytest
 
 from chai.cli import output
 from chai.cli.schemas import Schema
+from chai.util.lazy_dataclass import dataclass
 from chai.util.table import plain, quantity
 
 

@@ -13,8 +13,6 @@ import chai
 from chai import overlay as overlays
 from chai.codegen.arrange import PIECES, Piece, arranged, arrangements
 from chai.codegen.chain import Chain, chain
-from chai.codegen.cycles import chain_cycles
-from chai.codegen.dependencies import Finished
 from chai.codegen.encoding import decode, encode, equal
 from chai.codegen.memory_map import FIXED, WORK
 from chai.errors import DeviceError
@@ -27,6 +25,8 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.artifact.common import data, load, made
 from tests.conftest import report
+
+from . import test_cycles
 
 Z2 = overlays.load("pynq-z2")
 
@@ -42,18 +42,21 @@ def chain_of(net: chai.Net, step: DeviceStep) -> Chain:
     )
 
 
-def modelled(name: str, batch: int) -> tuple[float, float]:
-    """Cycles per image, and by one Task after the other."""
+def modelled(name: str, batch: int) -> tuple[float, float, float]:
+    """Cycles per image; if each engine had a memory of its own; and by one Task after the other."""
     net = chai.Net(name, device="null", overlay="pynq-z2", batch=batch)
     net.plan()
-    cycles = serial = 0
+    cycles = apart = serial = 0
     for step in (s for s in net.schedule.steps if isinstance(s, DeviceStep)):
-        cycles += chain_of(net, step).cycles
-        serial += sum(task.cycles(Z2, net.offload.plan.device_shapes) for task in step.tasks)
+        made = chain_of(net, step)
+        cycles += made.cycles
+        apart += test_cycles.apart(Z2, made.tasks, made.shapes, made.after)
+        serial += sum(task.cycles(Z2, made.shapes) for task in step.tasks)
     report(
-        f"{name}, batch {batch}: {cycles / batch:,.0f} cycles an image; one Task after the other {serial / batch:,.0f}"
+        f"{name}, batch {batch}: {cycles / batch:,.0f} cycles an image; {apart / batch:,.0f} if engines did not share the "
+        f"memory; one Task after the other {serial / batch:,.0f}"
     )
-    return cycles / batch, serial / batch
+    return cycles / batch, apart / batch, serial / batch
 
 
 # -- the goals
@@ -61,46 +64,37 @@ def modelled(name: str, batch: int) -> tuple[float, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "batch", "most"),
-    [("googlenet_nolrn", 2, 4.53e6), ("googlenet_nolrn", 1, 4.71e6), ("squeezenet_v1.1", 2, 1.30e6)],
+    ("name", "batch", "goal", "most"),
+    [
+        ("googlenet_nolrn", 2, 4.53e6, 4.55e6),
+        ("googlenet_nolrn", 1, 4.71e6, 4.71e6),
+        ("squeezenet_v1.1", 2, 1.30e6, 1.32e6),
+    ],
 )
-def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int, most: float) -> None:
-    """At 1,500 MB/s and 100 MHz, with a window engine that reads 8 and writes 8 bytes a cycle."""
+def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int, goal: float, most: float) -> None:
+    """At 1,500 MB/s and 100 MHz, with a window engine that reads 8 and writes 8 bytes a cycle.
+
+    The goals were set in a model where each engine has the whole memory; ``most`` is with one memory for both.
+    """
     assert (Z2.memory_mb_per_s, Z2.clock_mhz) == (1500, 100)
     assert (Z2.window.read_bytes, Z2.window.write_bytes) == (8, 8)
-    cycles, serial = modelled(name, batch)
-    assert cycles <= most < 1.11 * cycles
+    cycles, apart, serial = modelled(name, batch)
+    assert apart <= goal < 1.11 * apart
+    assert apart < cycles <= most < 1.11 * cycles
     assert cycles < serial
 
 
-# -- the model
+# -- arrangements
 
 
 def pool(source: str, target: str) -> Pool:
     return Pool((source,), target, (target,), Window((1, 1), (1, 1), (0, 0)), (5, 7), None)
 
 
-def test_engines_run_side_by_side_where_counts_let_them() -> None:
-    """By hand: a Pool of 2 images of 16 channels, 35 pixels, moves as many bytes twice at 15 a cycle, and takes 64 more."""
-    shapes = dict.fromkeys("abc", (2, 16, 5, 7))
-    tasks = [pool("a", "b"), pool("a", "c")]
-    one = -(-2 * 2 * 16 * 35 // 15) + 64
-    assert tasks[0].cycles(Z2, shapes) == one
-    assert chain_cycles(Z2, tasks, shapes, [Finished(), Finished()]) == 2 * one  # one engine
-    other = [tasks[0], _array("a", "c")]
-    alone = other[1].cycles(Z2, shapes)
-    assert chain_cycles(Z2, other, shapes, [Finished(), Finished()]) == max(one, alone)
-    assert chain_cycles(Z2, other, shapes, [Finished(), Finished(0, 1)]) == one + alone
-    assert chain_cycles(Z2, [], shapes, []) == 0
-
-
 def _array(source: str, target: str) -> Conv:
     r = chai.fixed.Requantization(np.ones((16, 1, 1), np.int64), 1, -128, 127)
     weights = np.ones((16, 16, 1, 1), np.int8)
     return Conv((source,), target, (target,), weights, np.zeros(16, np.int64), Window((1, 1), (1, 1), (0, 0)), 1, r)
-
-
-# -- arrangements
 
 
 def test_window_tasks_go_right_after_their_inputs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.zoo import networks
 from tests.conftest import examples
-from tests.reference.engines import ENGINES, Traffic, delaying, shuffled
+from tests.reference.engines import ENGINES, Choice, Move, Stuck, Traffic, delaying, run, shuffled
 from tests.tasks.common import factors
 
 Z2 = overlays.load("pynq-z2")
@@ -108,6 +109,71 @@ def test_without_the_counts_of_its_own_engine_an_adversary_gets_between() -> Non
     none = [{**counts, engine: 0} for counts, engine in zip(found.counts, found.engines)]
     races = found.races(none)
     assert races and all(found.replay(delaying(i), none) for i, _ in races[:5])
+
+
+# -- queues
+
+
+def order(kinds: str, counts: Sequence[tuple[int, int]], choose: Choice, depth: float) -> list[Move]:
+    """The moves of a run of Tasks that do one thing each, "a" of the array and "w" of the window engine."""
+    moves: list[Move] = []
+
+    def chosen(options: Sequence[Move]) -> Move:
+        moves.append(choose(options))
+        return moves[-1]
+
+    engines = [{"a": "array", "w": "window"}[kind] for kind in kinds]
+    after = [Finished(*count)._asdict() for count in counts]
+    ended = list(run(engines, after, lambda _: iter([None]), chosen, depth))
+    assert sorted(ended) == list(range(len(kinds)))
+    assert all([i for i in ended if engines[i] == e] == [i for i, x in enumerate(engines) if x == e] for e in ENGINES)
+    return moves
+
+
+def test_a_full_queue_holds_the_fetch_back() -> None:
+    """The last Task waits for nothing, and its engine has nothing else to do."""
+
+    def last(moves: Sequence[Move]) -> Move:
+        return max(moves, key=lambda move: move[1])
+
+    for depth, before in ((1, 2), (2, 1), (3, 0), (inf, 0)):
+        found = order("aaaw", [(0, 0)] * 4, last, depth)
+        started = [i for what, i in found if what == "start"]
+        assert started.index(3) == before, depth
+
+
+@st.composite
+def counted(draw: st.DrawFn) -> tuple[str, list[tuple[int, int]]]:
+    """Tasks of both engines, each with counts of earlier ones."""
+    kinds = draw(st.text("aw", min_size=1, max_size=24))
+    before = [(kinds[:i].count("a"), kinds[:i].count("w")) for i in range(len(kinds))]
+    return kinds, [(draw(st.integers(0, a)), draw(st.integers(0, w))) for a, w in before]
+
+
+@RANDOM
+@given(counted(), st.integers(0, 2**32))
+def test_nothing_locks_up(made: tuple[str, list[tuple[int, int]]], seed: int) -> None:
+    for depth in (1, 4):
+        order(*made, shuffled(seed), depth)
+        for victim in range(len(made[0])):
+            order(*made, delaying(victim), depth)
+
+
+def test_a_count_of_a_later_task_locks_up() -> None:
+    with pytest.raises(Stuck):
+        order("aw", [(0, 1), (1, 0)], shuffled(0), 4)
+    order("aaw", [(0, 0), (0, 1), (1, 0)], shuffled(0), 4)  # the array's second Task waits for what is fetched after it
+    with pytest.raises(Stuck):
+        order("aaaw", [(0, 0), (0, 1), (0, 0), (1, 0)], shuffled(0), 1)  # and here it is not: the queue is full
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_network_runs_through_short_queues(depth: int) -> None:
+    for name in ("digits", "squeezenet_v1.1"):
+        for made in chains(name, 2):
+            found = traffic(made)
+            assert found.replay(shuffled(depth), depth=depth) is None
+            assert not any(found.replay(delaying(i), depth=depth) for i in range(0, len(made.tasks), 9))
 
 
 # -- random chains

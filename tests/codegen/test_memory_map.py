@@ -20,7 +20,7 @@ from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions,
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Layout, load
-from chai.overlay.layout import Placed, blob_bytes
+from chai.overlay.layout import Placed, blob_bytes, share
 from chai.runtime.execution import Execution
 from chai.tasks import Task
 from tests.conftest import examples, need_models, report
@@ -229,6 +229,32 @@ def test_a_piece_of_a_slice_keeps_its_whole() -> None:
 def test_a_blob_that_is_given_and_asked_for() -> None:
     found = replace(line("ab"), writes=["a", "b"]).lay()
     assert [split(found.blobs[b].offset)[0] for b in "ab"] == [BOTH, OUTPUT]
+
+
+@settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(1, 7)), max_size=12))
+def test_memory_is_shared_as_if_all_pairs_of_blobs_were_compared(blobs: list[tuple[int, int, int]]) -> None:
+    """The smallest sufficient gap between blobs alive at the same time, for the better of two orders."""
+    lives = {str(i): (first, first + more) for i, (first, more, _) in enumerate(blobs)}
+    sizes = {str(i): size for i, (*_, size) in enumerate(blobs)}
+    crowds = {
+        blob: max(
+            sum(sizes[b] for b, (begin, end) in lives.items() if begin <= t <= end) for t in range(first, last + 1)
+        )
+        for blob, (first, last) in lives.items()
+    }
+    found = []
+    for order in (lambda b: (-crowds[b], -sizes[b], lives[b], b), lambda b: (-sizes[b], lives[b], b)):
+        offsets: dict[str, int] = {}
+        for blob in sorted(lives, key=order):
+            together = [b for b in offsets if lives[b][0] <= lives[blob][1] and lives[blob][0] <= lives[b][1]]
+            used = sorted((offsets[b], offsets[b] + sizes[b]) for b in together)
+            ends = [0, *(max(end for _, end in used[: i + 1]) for i in range(len(used)))]
+            gaps = [(start - end, end) for (start, _), end in zip(used, ends) if start - end >= sizes[blob]]
+            offsets[blob] = min(gaps, key=lambda gap: gap[0])[1] if gaps else ends[-1]
+        found.append((max((offsets[b] + sizes[b] for b in offsets), default=0), offsets))
+    least = min(size for size, _ in found)
+    assert share(lives, sizes) == (next(offsets for size, offsets in found if size == least), least)
 
 
 def test_nothing_at_all() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,3 +41,21 @@ def program(
 ) -> EmulatedProgram:
     every = {**shapes, **{name: x.shape for name, x in blobs.items()}}
     return EmulatedProgram(Work(overlay.load(), tasks, every, views or {}, tuple(blobs), writes))
+
+
+class Calls:
+    """The library's functions; ``after`` is called when a run has returned."""
+
+    def __init__(self, calls: ctypes.CDLL, after: Any) -> None:
+        self._calls, self._after = calls, after
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "chai_run":
+            return getattr(self._calls, name)
+
+        def run(*args: Any) -> int:
+            done: int = self._calls.chai_run(*args)
+            self._after(done)
+            return done
+
+        return run

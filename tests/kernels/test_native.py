@@ -213,6 +213,9 @@ def test_few_pixels_read_weights_where_they_are(
     shift=st.integers(0, 40),
     zeros=st.tuples(*[st.sampled_from([0, -128])] * 3),
     leaky=st.booleans(),
+    window=st.sampled_from(
+        [Window((3, 2), (2, 1), (1, 1)), Window((3, 3), (1, 1), (1, 1)), Window((5, 7), (1, 3), (4, 2))]
+    ),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_pools_sums_and_copies(
@@ -222,12 +225,13 @@ def test_pools_sums_and_copies(
     shift: int,
     zeros: tuple[int, int, int],
     leaky: bool,
+    window: Window,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     x, y = codes(rng, 2, channels, *size), codes(rng, 2, channels, *size)
-    window = Window((3, 2), (2, 1), (1, 1))
-    out = size[0] // 2 + 1, size[1] + 1  # as in Caffe, the last window may begin in the padding
+    left = (size[i] + 2 * window.pad[i] - window.kernel[i] for i in range(2))
+    out = tuple(max(0, -(-over // stride)) + 1 for over, stride in zip(left, window.stride))  # as in Caffe, rounded up
     same(variant, Pool(("x",), "y", ("p",), window, out, None), x)
     same(variant, Pool(("x",), "y", ("p",), window, out, requantization(rng, out, shift, zeros[2], leaky), zeros[0]), x)
     low, high = clamps(rng, zeros[2])
@@ -236,6 +240,16 @@ def test_pools_sums_and_copies(
     same(variant, Eltwise(("x0", "x1"), "y", ("e",), pair, below if leaky else None, one, zeros[:2]), x, y)
     same(variant, Copy(("x",), "y", ("r",), 0, requantization(rng, (), shift, zeros[2], leaky), zeros[0]), x)
     same(variant, Copy(("x",), "y", ("r",), 0, None), x)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_leaky_copy_looks_at_its_input(variant: str) -> None:
+    """Not at the product, which is never negative with a multiplier of 0."""
+    x = np.arange(-128, 128).astype(np.int8).reshape(1, 4, 1, 64)
+    r = Requantization(np.array(0), 0, -128, 127, np.array(1))
+    same(variant, Copy(("x",), "y", ("r",), 0, r), x)
+    one = Requantization(np.array(1), 0, -128, 127)
+    same(variant, Eltwise(("x", "x"), "y", ("e",), (0, 0), (1, 1), one), x, x)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import threading
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs
 from chai.kernels.native.program import Native
-from chai.kernels.native.table import FIELDS, Extent, Kind, Operation
+from chai.kernels.native.single import Single
+from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
 from chai.overlay.weights import Held, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -26,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, program, used
+from .common import LIBRARY, NAMES, Calls, program, used
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -68,19 +69,20 @@ def tables() -> list[Native]:
 
 
 TABLES = tables() if LIBRARY.variants else []
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(FIELDS[1:]),
+        st.one_of(st.integers(-3, 40), st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**31, 2**24, 1 << 40])),
+    ),
+    min_size=1,
+    max_size=3,
+)
 
 
 @settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
 @given(
     table=st.integers(0, len(TABLES) - 1) if TABLES else st.nothing(),
-    changes=st.lists(
-        st.tuples(
-            st.sampled_from(FIELDS[1:]),
-            st.one_of(st.integers(-3, 40), st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**31, 2**24, 1 << 40])),
-        ),
-        min_size=1,
-        max_size=3,
-    ),
+    changes=CHANGES,
     row=st.integers(0, 3),
 )
 def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
@@ -88,28 +90,45 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
 ) -> None:
     """Whatever a field says: the check refuses it, or the run leaves the bytes around each buffer as they were."""
     native = TABLES[table]
-    operations = (Operation * len(native._table))()
-    ctypes.memmove(operations, native._table, ctypes.sizeof(operations))
+    files = enumerate(native._files, len(native._extents()) - len(native._files))
+    changed(native._table, native._extents(), {programs.CONSTANTS: native._memory, **dict(files)}, changes, row)
+
+
+@pytest.mark.skipif(not NAMES, reason=LIBRARY.reason)
+@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
+@given(changes=CHANGES)
+def test_an_unfolding_that_passes_the_check_writes_inside_its_buffers_only(changes: list[tuple[str, int]]) -> None:
+    form = Form(Kind.UNFOLD, window=Window((2, 7), (2, 2), (3, 3)))
+    single = Single(LIBRARY.variants[0], form, (2, 3, 9, 20), (2, 42, 8, 10))
+    changed(single._table, single._extents(), {}, changes, 0)
+
+
+def changed(
+    table: Table,
+    sizes: ctypes.Array[Extent],
+    contents: Mapping[int, np.ndarray],
+    changes: Sequence[tuple[str, int]],
+    row: int,
+) -> None:
+    """Change fields of one row, and run the table if it passes the check."""
+    operations = (Operation * len(table))()
+    ctypes.memmove(operations, table, ctypes.sizeof(operations))
     for name, value in changes:
         setattr(operations[row % len(operations)], name, value)
     operations[row % len(operations)].task = 0
-    sizes = native._extents()
-    lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
-    calls, number = native._library.calls, native._library.number
-    count = ctypes.c_int64(len(operations))
-    if calls.chai_check(number, operations, count, sizes, ctypes.c_int64(len(sizes))) >= 0:
+    if LIBRARY.variants[0].check(operations, sizes) >= 0:
         return
-    if sum(o.images * o.out_height * o.out_width * o.channels for o in operations) > 1 << 22:
+    if sum(o.images * o.out_height * o.out_width * max(o.channels, o.outputs) for o in operations) > 1 << 22:
         return  # allowed, and would take long
-    for i, content in [(programs.CONSTANTS, native._memory), *enumerate(native._files, len(lent) - len(native._files))]:
+    lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
+    for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    buffers = (ctypes.c_void_p * len(lent))(*(memory.ctypes.data + EDGE for memory in lent))
-    ms, at = (ctypes.c_double * 1)(), (ctypes.c_int64 * 2)()
-    assert calls.chai_run(number, operations, count, buffers, ms, at) == 1
+    LIBRARY.variants[0].run(operations, [memory[EDGE:] for memory in lent], 1)
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()
-    assert np.array_equal(lent[programs.CONSTANTS][EDGE:-EDGE], native._memory)
+    for i, content in contents.items():
+        assert np.array_equal(lent[i][EDGE:-EDGE], content.view(np.uint8))
 
 
 def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +147,7 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     sizes = {"images": 1, "channels": 1 << 24, "outputs": 1 << 24, "out_height": 1, "out_width": 1}
     window = {"kernel_h": 1 << 10, "kernel_w": 1 << 6, "pad_h": 0, "pad_w": 0}
     tables = dict.fromkeys(("weights", "bias", "scale"), 0)
-    for name, value in (sizes | window | tables | {"negative": -1}).items():
+    for name, value in (sizes | window | tables | {"negative": -1, "after": 0}).items():
         setattr(operation, name, value)
     for name, value in place.items():
         setattr(operation, f"input_{name}", value)
@@ -145,24 +164,6 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
 def test_a_blob_of_another_size_is_refused() -> None:
     with pytest.raises(DeviceError, match=r"blob 'x': expected int8 \(2, 6, 7, 18\), found int8 \(1, 6, 7, 18\)"):
         TABLES[0].run({"x": np.zeros((1, 6, 7, 18), np.int8)})
-
-
-class Calls:
-    """The library's functions; ``after`` is called when a run has returned."""
-
-    def __init__(self, calls: ctypes.CDLL, after: Any) -> None:
-        self._calls, self._after = calls, after
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "chai_run":
-            return getattr(self._calls, name)
-
-        def run(*args: Any) -> int:
-            done: int = self._calls.chai_run(*args)
-            self._after(done)
-            return done
-
-        return run
 
 
 def test_control_c_ends_a_long_segment() -> None:

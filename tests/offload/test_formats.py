@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import chai
 from chai.fixed import Format
-from chai.offload.formats import calibrated, from_precision, given as brings_formats, ranges
+from chai.offload.formats import calibrated, from_precision, given as brings_formats
 from chai.passes.rewrite import rewrite
 from chai.tasks.target import Target
 from tests.conftest import examples
@@ -125,11 +125,6 @@ def test_an_unknown_scheme(tmp_path: Path) -> None:
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}")
     with pytest.raises(chai.ModelError, match="scheme 'Foo': expected one of Xilinx, DynamicFixed"):
         calibrated(graph, {"data": 1.0, "c": 1.0}, 8, "Foo")
-
-
-def test_ranges_are_magnitudes() -> None:
-    assert ranges({"a": np.array([-3.0, 2.0]), "b": np.zeros((0, 2))}) == {"a": 3.0, "b": 0.0}
-    assert np.isnan(ranges({"a": np.array([1.0, np.nan])})["a"])
 
 
 @settings(max_examples=examples(30), deadline=None, derandomize=True, database=None)

@@ -19,6 +19,7 @@ from chai.graph import Graph
 from chai.offload.partition import Partition, partition
 from chai.offload.schedule import DeviceStep
 from chai.passes.infer_shapes import infer_shapes
+from chai.passes.rewrite import rewrite
 from chai.tasks.conv import Conv
 from chai.util.paths import resource
 from chai.zoo.locate import read_graph
@@ -132,6 +133,11 @@ def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
             "group 4097",
         ),
         (f"Convolution data -> y : {SAME}", (1, 1, 1, 4096), "size 4096"),
+        (
+            "Convolution data -> y : convolution_param { num_output: 2 kernel_size: 1 pad: 3 }",
+            (1, 1, 1, 4090),
+            "size 4096",
+        ),
         (f"BatchNorm data -> y : {GLOBAL}", (1, 4097, 1, 2), "channels 4097"),
         (f"BatchNorm data -> y : {GLOBAL}", (1, 1, 4096, 1), "size 4096"),
         ("Eltwise data data -> y", (1, 4097, 1, 2), "channels 4097"),
@@ -141,11 +147,38 @@ def test_limits_of_the_manifest(tmp_path: Path, what: str) -> None:
         ("Pooling data -> y : pooling_param { kernel_size: 1 stride: 16 }", (1, 1, 17, 17), "stride 16"),
         ("Pooling data -> y : pooling_param { global_pooling: true }", (1, 1, 2, 256), "global 256"),
         (f"Pooling data -> y : {MAX}", (1, 4097, 3, 3), "channels 4097"),
+        (f"Pooling data -> y : {MAX}", (1, 1, 4096, 3), "size 4096"),
+        ("Pooling data -> y : pooling_param { kernel_size: 3 pad: 2 }", (1, 1, 4094, 3), "size 4096"),
     ],
 )
 def test_limits_of_every_unit(tmp_path: Path, line: str, shape: Shape, reason: str) -> None:
     found = divide(make(tmp_path, f"probe {line}", shape))
     assert found.reasons["probe"].startswith(f"{reason} is more than the overlay's ")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "lacking", "reason"),
+    [
+        (f"Convolution data -> y : {CONV}", "conv", {"leaky": False}, "the overlay has no leaky conv"),
+        (
+            "Convolution data -> y : convolution_param { num_output: 3 kernel_size: 3 group: 3 }",
+            "conv",
+            {"depthwise": False},
+            "the overlay has no depthwise conv",
+        ),
+        (f"BatchNorm data -> y : {GLOBAL}", "affine", {"leaky": False}, "the overlay has no leaky affine"),
+        ("Eltwise data data -> y", "eltwise", {"leaky": False}, "the overlay has no leaky eltwise"),
+        (f"Pooling data -> y : {MAX}", "pool", {"methods": ["AVE"]}, "the overlay has no MAX"),
+        (f"Pooling data -> y : {AVE}", "pool", {"methods": ["MAX"]}, "the overlay has no AVE"),
+    ],
+)
+def test_what_a_unit_may_lack(tmp_path: Path, line: str, kind: str, lacking: dict[str, Any], reason: str) -> None:
+    value = json.loads(overlay.load().path.read_text())
+    value["tasks"][kind] |= lacking
+    (tmp_path / "overlay.json").write_text(json.dumps(value))
+    leaky = "" if line.startswith("Pooling") else "\nrelu ReLU y -> y : relu_param { negative_slope: 0.25 }"
+    for unit, wanted in ((overlay.default, {}), (tmp_path / "overlay.json", {"probe": reason})):
+        assert divide(rewrite(make(tmp_path, f"probe {line}{leaky}")), manifest=unit).reasons == wanted
 
 
 @pytest.mark.parametrize(

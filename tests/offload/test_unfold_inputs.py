@@ -25,6 +25,7 @@ from chai.tasks.window import Window
 from tests.artifact.common import assembled, custom, load, parts
 from tests.codegen.test_encoding import encoded
 from tests.codegen.test_memory_map import Segment
+from tests.kernels.common import NAMES, used
 from tests.passes.common import network
 from tests.tasks.common import EXAMPLES, codes, emulated, factors, limited, seeds
 
@@ -75,9 +76,11 @@ def test_unfolded_and_plain_are_equal(
     window, size = chosen
     task, x = conv(rng, window, channels), codes(rng, 2, channels, *size)
     unfold = Unfold(window, (max if all_rows else min)(Unfold.choices(window)))
-    blob = unfolded(x, unfold, zero=0)
-    assert np.array_equal(blob, by_hand(x, unfold, 0))
-    assert (unfolded(x, unfold, zero=-128) == by_hand(x, unfold, -128)).all()
+    blob = by_hand(x, unfold, 0)
+    for variant in (*NAMES, "numpy"):
+        with used(variant):
+            assert np.array_equal(unfolded(x, unfold, zero=0), blob)
+            assert np.array_equal(unfolded(x[:, ::-1], unfold, zero=-128), by_hand(x[:, ::-1], unfold, -128))
     other = task.unfolded(unfold, "x unfolded")
     wanted = task.define(x)
     assert np.array_equal(other.define(blob), wanted)

@@ -55,7 +55,8 @@ def edited(old: str, new: str) -> str:
 
 
 def test_the_shipped_names() -> None:
-    assert overlay.names() == NAMES
+    assert overlay.names("array") == NAMES
+    assert overlay.names() == sorted([*NAMES, "vta-z7020"])
     assert overlay.load().name == overlay.default == "pynq-z2"
 
 
@@ -215,7 +216,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(DeviceError) as error:
         overlay.load("pynqz2")
     assert str(error.value) == (
-        "there is no overlay 'pynqz2' (hint: did you mean 'pynq-z2'? overlays: kv260, pynq-z2, ultra96, zcu102, zcu104)"
+        "there is no overlay 'pynqz2' "
+        "(hint: did you mean 'pynq-z2'? overlays: kv260, pynq-z2, ultra96, vta-z7020, zcu102, zcu104)"
     )
 
 

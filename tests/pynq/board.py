@@ -114,6 +114,7 @@ class Accelerator:
         self.corrupt: Callable[[Task, np.ndarray], None] | None = None
         self.random = Random(0)
         self.choose: engines.Choice = self.random.choice  # any order that the counts allow
+        self.depth = 4  # descriptors in each engine's queue
         self.at = 0  # the Task that did something last
         self.on_look: Callable[[], None] = lambda: None
 
@@ -187,7 +188,7 @@ class Accelerator:
             kinds = [engines.engine(v, self.overlay) for v in values]
             work = lambda i: self._run(i, chain[i], values[i])  # noqa: E731
             done = self.overlay.registers["DONE"]
-            for i in engines.run(kinds, [engines.after(v) for v in values], work, self._choose):
+            for i in engines.run(kinds, [engines.after(v) for v in values], work, self._choose, self.depth):
                 self.values["DONE"] += done.mask(kinds[i]) & -done.mask(kinds[i])
         except engines.Stuck:
             self.ends = np.inf  # busy for ever

@@ -270,7 +270,9 @@ def test_a_layer_may_be_wider(tmp_path: Path) -> None:
     found = quantize(*files, batches(), out, bits=6, recipe=Recipe(), wider={"d": 8})
     assert found.built.formats["ave"].bits == 8
     assert "bw_params: 8" in out.read_text()
-    with pytest.raises(chai.UsageError, match="there is no convolution 'dd' on the overlay whose width"):
+    with pytest.raises(
+        chai.UsageError, match="there is no convolution or InnerProduct 'dd' on the overlay whose width"
+    ):
         quantize(*files, batches(), out, wider={"dd": 8})
 
 

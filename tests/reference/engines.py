@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
+from math import inf
 from operator import or_
 from random import Random
 from typing import Any, NamedTuple
@@ -34,18 +35,29 @@ def after(values: Values) -> dict[str, int]:
 
 
 def run(
-    engines: Sequence[str], counts: Sequence[Mapping[str, int]], work: Callable[[int], Iterator[Any]], choose: Choice
+    engines: Sequence[str],
+    counts: Sequence[Mapping[str, int]],
+    work: Callable[[int], Iterator[Any]],
+    choose: Choice,
+    depth: float = inf,
 ) -> Iterator[int]:
     """Run Tasks; yield each when it has finished.
+
+    Descriptors are fetched in order into a queue per engine; one that finds ``depth`` others in its queue waits, and so do
+    all after it. A fetch takes no time: a later one is no different from a later start.
 
     An engine starts its Tasks in order, each as soon as its counts are reached, even before the one before it has
     finished; it finishes them in order. ``work`` is what a Task does between its start and its end, step by step.
     """
-    queues = {name: [i for i, e in enumerate(engines) if e == name] for name in ENGINES}
+    queues: dict[str, list[int]] = {name: [] for name in ENGINES}
+    fetched = 0
     started: dict[str, list[int]] = {name: [] for name in ENGINES}
     finished = dict.fromkeys(ENGINES, 0)
     flying: dict[int, Iterator[Any]] = {}
-    while any(queues.values()) or flying:
+    while fetched < len(engines) or any(queues.values()) or flying:
+        while fetched < len(engines) and len(queues[engines[fetched]]) < depth:
+            queues[engines[fetched]].append(fetched)
+            fetched += 1
         heads = [queue[0] for queue in queues.values() if queue]
         moves = [("start", i) for i in heads if all(finished[e] >= counts[i][e] for e in ENGINES)]
         moves += [("step", i) for i in flying]
@@ -137,7 +149,9 @@ class Traffic:
         pairs = ((i, j) for j in range(len(ended)) for i in range(j) if not ended[j] >> i & 1)
         return [(i, j) for i, j in pairs if self.conflicts(i, j)]
 
-    def replay(self, choose: Choice, counts: Sequence[Mapping[str, int]] | None = None) -> str | None:
+    def replay(
+        self, choose: Choice, counts: Sequence[Mapping[str, int]] | None = None, depth: float = inf
+    ) -> str | None:
         """Run the chain on cells that remember who wrote them; return the first read of other bytes than in order."""
         owner = [-1] * self.cells
         wanted: list[list[int]] = []
@@ -159,7 +173,7 @@ class Traffic:
                     memory[cell] = i
                 yield
 
-        for _ in run(self.engines, self.counts if counts is None else counts, work, choose):
+        for _ in run(self.engines, self.counts if counts is None else counts, work, choose, depth):
             if wrong:
                 return wrong[0]
         return wrong[0] if wrong else None if memory == owner else "other bytes remain"

@@ -10,7 +10,7 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from chai import overlay as overlays
 from chai.codegen.dependencies import Finished
-from chai.devices.rtlsim.building import missing
+from chai.devices.rtlsim.tools import missing
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.ports import Stall
 from chai.overlay import Overlay

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from chai.codegen.dependencies import Finished
+from chai.codegen.dependencies import NONE, Finished
 from chai.codegen.encoding import encode
 from chai.devices.rtlsim.simulation import Simulation
 from chai.fixed import Requantization
@@ -33,7 +33,7 @@ class Case:
     task: Task
     shapes: dict[str, tuple[int, ...]]
     around: dict[str, tuple[int, int]]
-    after: int = 0  # Tasks that must have finished
+    after: Finished = NONE  # Tasks that must have finished
 
 
 def shifts(random: Random, overlay: Overlay) -> int:
@@ -57,8 +57,9 @@ def larger(random: Random, shape: tuple[int, ...], step: int) -> tuple[int, int]
     return first + shape[1] + random.randint(0, 2 * step), first
 
 
-def pool(random: Random, overlay: Overlay, most: int = 15) -> Case:
+def pool(random: Random, overlay: Overlay) -> Case:
     """A maximum or average over windows with Caffe's geometry: every window has a pixel of the image."""
+    most = next(dict(s.limits)["kernel_max"] for s in overlay.tasks if s.kind == "pool")
     average, zero, target = random.random() < 0.6, random.choice(ZEROS), random.choice(ZEROS)
     batch, channels = images(random)
     sizes, out = [], []
@@ -139,17 +140,16 @@ KINDS: tuple[Callable[[Random, Overlay], Case], ...] = pool, pool, eltwise, copy
 class Bench:
     """Tasks one after the other in a memory of noise; ``check`` compares every byte of it with the definitions' results."""
 
-    def __init__(self, overlay: Overlay, simulation: Simulation, seed: int) -> None:
+    def __init__(self, overlay: Overlay, simulation: Simulation, seed: int, size: int = SIZE) -> None:
         self.overlay, self.simulation = overlay, simulation
         self.random, self.noise = Random(seed), np.random.default_rng(seed)
-        self.memory = self.noise.integers(0, 256, SIZE, dtype=np.uint8)
+        self.memory = self.noise.integers(0, 256, size, dtype=np.uint8)
         self.expected = self.memory.copy()
-        self.end = 0
+        self.end, self.running = 0, False
         self.tasks: list[Task] = []
         simulation.memory(BASE, self.memory)
-        slow, pause = self.random.choice([1, 20, 150, 300]), self.random.choice([0, 0, 40, 170])
-        simulation.reader("input", self.random.randint(1, slow), slow, pause)
-        simulation.writer("output", self.random.randint(1, slow), slow, pause)
+        slow, self.pause = self.random.choice([1, 20, 150, 300]), self.random.choice([0, 0, 40, 170])
+        self.reads = self.writes = self.random.randint(1, slow), slow
         self.source = simulation.source("task", self.random.choice([0, 100]))
         simulation.set("array_done", 0)
         simulation.set("window_done", 0)
@@ -159,11 +159,15 @@ class Bench:
         start = self.end + self.random.randrange(0, 300)
         start += -start % multiple
         self.end = start + size
-        assert self.end <= SIZE
+        assert self.end <= len(self.memory)
         return start
 
-    def add(self, case: Case, inputs: dict[str, Placed] | None = None) -> dict[str, Placed]:
-        """Put a Task's blobs into memory, unless its ``inputs`` are there, and its descriptor into the queue."""
+    def calm(self) -> None:
+        """No pauses, DDR's latency in reads, and none in writes, which the model of a port makes wait for each other."""
+        self.reads, self.writes, self.pause = (150, 150), (1, 1), 0
+
+    def add(self, case: Case, code: int | None = None) -> None:
+        """Put a Task's blobs into memory, inputs of random codes or of one ``code``, and its descriptor into the queue."""
         task, layout = case.task, self.overlay.layout
         address: dict[str, Placed] = {}
         shapes = dict(case.shapes)
@@ -181,15 +185,15 @@ class Bench:
             address[name] = Placed(BASE + offset, size, parent, first)
             if name in task.inputs:
                 numbers = self.noise.integers(-128, 128, shapes[name]).astype(np.int8)
-                if self.random.random() < 0.2:
-                    numbers[...] = self.random.choice([-128, 127])
+                if self.random.random() < 0.2 or code is not None:
+                    numbers[...] = self.random.choice([-128, 127]) if code is None else code
                 for memory in (self.memory, self.expected):
                     self._store(numbers, memory, offset, first, channels)
                 codes.append(numbers)
         self._fill_tails(case, address)
         where = self.room(64 * 64 * 16, 64) if isinstance(task, Pool) and task.requantization else 0
-        after = Finished(0, case.after)
-        descriptor, parts = encode(task, self.overlay, address, shapes, BASE + where, tag=len(self.tasks), after=after)
+        tag, after = len(self.tasks), case.after
+        descriptor, parts = encode(task, self.overlay, address, shapes, BASE + where, tag=tag, after=after)
         constants = joined(parts)
         for memory in (self.memory, self.expected):
             memory[where : where + len(constants)] = np.frombuffer(constants, np.uint8)
@@ -198,7 +202,6 @@ class Bench:
         self._store(task.define(*codes), self.expected, address[task.output].offset - BASE, start, channels)
         self.source.feed(descriptor)
         self.tasks.append(task)
-        return address
 
     def _store(self, codes: np.ndarray, memory: np.ndarray, offset: int, first: int, channels: int) -> None:
         store(codes, memory[offset:], self.overlay.layout, first, channels)
@@ -219,8 +222,16 @@ class Bench:
                 for memory in (self.memory, self.expected):
                     memory[plane : plane + h * w * step].reshape(-1, step)[:, step - rest :] = noise
 
+    def start(self) -> None:
+        """Attach the memory."""
+        self.running = True
+        self.simulation.reader("input", *self.reads, self.pause)
+        self.simulation.writer("output", *self.writes, self.pause)
+
     def check(self, limit: int = 500_000) -> int:
         """Run all Tasks, and return the cycles."""
+        if not self.running:
+            self.start()
         begin = self.simulation.now
         for done in range(1, len(self.tasks) + 1):
             self.simulation.run("finished", limit)

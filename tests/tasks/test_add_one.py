@@ -31,9 +31,8 @@ from chai.util.paths import resource
 MIRROR = dedent('''
     """Mirror: columns in the opposite order."""
 
-    from dataclasses import dataclass
-
     from ..overlay import Limits
+    from ..util.lazy_dataclass import dataclass
     from . import Task
     from .fields import as_it_is, clamp, view
     from .probe import SIZE
@@ -117,7 +116,7 @@ def extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overlay:
     sections["mirror"] = copy.deepcopy(sections["copy"])
     sections["mirror"]["properties"]["words_per_cycle"] = {"type": "integer", "minimum": 1}
     sections["mirror"]["required"].append("words_per_cycle")
-    monkeypatch.setattr(manifest, "_schema", lambda: schema)
+    monkeypatch.setattr(manifest, "_schema", lambda _name: schema)
     path = tmp_path / "overlay.json"
     path.write_text(json.dumps(value))
     return overlays.load(path)

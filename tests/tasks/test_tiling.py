@@ -20,7 +20,7 @@ def plain(kernel: int, stride: int = 1, pad: int = 0) -> Window:
 
 
 @given(
-    st.sampled_from(overlays.names()),
+    st.sampled_from(overlays.names("array")),
     st.tuples(st.integers(1, 3), st.integers(1, 700), st.integers(1, 120), st.integers(1, 1500)),
     st.tuples(sizes, sizes, st.integers(1, 3), st.integers(1, 3)),
 )

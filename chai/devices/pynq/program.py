@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...codegen.chain import Chain, chain
+from ...codegen.chain import Chain, chain, check_descriptors
 from ...driver.memory import place, run
 from ...errors import DeviceError
 from ..base import Device, Program, Ran, Work
@@ -97,6 +97,7 @@ class Pynq(Device):
         return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
 
     def compile(self, work: Work) -> Program:
+        check_descriptors(work.overlay)
         self.board(work.overlay)  # reports what is missing now, not at the first image
         made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
         program = PynqProgram(self, made, work.views)

@@ -30,4 +30,5 @@ def form(task: Eltwise) -> Form | None:
         return None
     if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
         return None
-    return Form(Kind.SUM, r, factors=task.factors, zeros=task.plain().zeros, negative=task.negative)
+    factors = (*task.factors, 0)[:2]
+    return Form(Kind.SUM, r, factors=factors, zeros=task.plain().zeros, negative=task.negative)

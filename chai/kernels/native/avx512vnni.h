@@ -34,6 +34,51 @@ static inline __m256i rounded(__m256i sum, __m512d scale, __m512d below, const f
     return _mm512_cvttpd_epi32(wide);
 }
 
+/* In float32, rounding towards 0: no step passes an integer or a half, which float32 holds, so that what is truncated at the
+   end has the right side of it. */
+static inline __m512 times(__m512 a, __m512 b) { return _mm512_mul_round_ps(a, b, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+static inline __m512 plus(__m512 a, __m512 b) { return _mm512_add_round_ps(a, b, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+static inline __m512 floats(const double *x) {
+    __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(x)), high = _mm512_cvtpd_ps(_mm512_loadu_pd(x + 8));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+
+static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
+                                                               uint8_t *const *out, int positive) {
+    __m512 low = _mm512_set1_ps((float)f->low), high = _mm512_set1_ps((float)f->high), half = _mm512_set1_ps(0.5f);
+    vec add = _mm512_set1_epi32(f->add), sign = _mm512_set1_epi32(INT32_MIN);
+    UNROLL for (int v = 0; v < vectors; v++) {
+        int64_t left = f->outputs - v * LANES;
+        __mmask16 mask = left >= LANES ? 0xffff : (__mmask16)((1u << left) - 1);
+        vec bias = _mm512_loadu_si512(f->bias + v * LANES);
+        __m512 scale = floats(f->scale + v * LANES);
+        UNROLL for (int p = 0; p < pixels; p++) {
+            __m512 x = _mm512_cvtepi32_ps(_mm512_add_epi32(sums[p * vectors + v], bias));
+            if (positive) { /* all below 0 becomes the clamp, however it is rounded */
+                x = _mm512_fmadd_round_ps(x, scale, half, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+            } else {
+                x = times(x, scale);
+                vec signs = _mm512_ternarylogic_epi32(_mm512_castps_si512(x), _mm512_castps_si512(half), sign, 0xe4);
+                x = plus(x, _mm512_castsi512_ps(signs));
+            }
+            x = _mm512_min_ps(_mm512_max_ps(x, low), high);
+            __m128i codes = _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvttps_epi32(x), add));
+            _mm_mask_storeu_epi8(out[p] + v * LANES, mask, codes);
+        }
+    }
+}
+
+/* Store a block from its registers; return whether this was possible. */
+static inline __attribute__((always_inline)) int stored(const finish *f, const vec *sums, int pixels, int vectors,
+                                                        uint8_t *const *out) {
+    if (!f->narrow || f->negative) return 0;
+    if (f->low >= 0)
+        store_narrow(f, sums, pixels, vectors, out, 1);
+    else
+        store_narrow(f, sums, pixels, vectors, out, 0);
+    return 1;
+}
+
 static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
     for (int v = 0; v < vectors; v++) {
         int64_t left = f->outputs - v * LANES;

@@ -1,17 +1,14 @@
 """Compile the kernels for this machine: ``python -m chai.kernels.native.build``.
 
 The installation runs this file, too, before chai can be imported: it uses the standard library alone. An instruction set
-that the compiler does not know is left out.
+that the compiler does not know is left out. Each start of chai compares the digest: what only a compilation needs is
+imported in its functions.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +20,7 @@ FLAGS = [
     "-std=gnu11",
     "-O3",
     "-fPIC",
+    "-pthread",
     "-fvisibility=hidden",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -43,7 +41,7 @@ ZIG = {  # of each machine: the system that its library runs on, at least, and w
     "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
     "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
 }
-COMMON = ("check", "processor", "run")  # compiled once
+COMMON = ("check", "processor", "pool", "run")  # compiled once
 
 
 class Failed(Exception):
@@ -52,7 +50,7 @@ class Failed(Exception):
 
 def machine() -> str:
     """Return the machine's name in file names: x86_64, aarch64, armv7l, ..."""
-    name = platform.machine().lower()
+    name = os.uname().machine.lower() if hasattr(os, "uname") else os.environ.get("PROCESSOR_ARCHITECTURE", "").lower()
     if name == "aarch64" and sys.maxsize < 1 << 32:  # a system of 32 bits on a processor of 64
         return "armv7l"
     return "x86_64" if name == "amd64" else name
@@ -71,6 +69,8 @@ def digest() -> str:
 
 def compiler() -> list[str]:
     """Return the command of the C compiler: CC, cc, gcc or clang. Raises Failed if there is none."""
+    import shutil
+
     for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
         if shutil.which(name.split()[0]):
             return name.split()
@@ -88,16 +88,18 @@ def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequen
 
 def build_all(command: Sequence[str], folder: Path = FOLDER) -> dict[str, list[str]]:
     """Compile the libraries of all machines, and return their variants; ``command`` is zig's C compiler. Raises Failed."""
-    made = {}
+    variants = {}
     for name, (system, sets) in ZIG.items():
         flags = {variant: [f"-mcpu={cpu}"] for variant, cpu in sets.items()}
-        made[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
-        if made[name] != [*sets]:
-            raise Failed(f"{name}: only {', '.join(made[name])} of {', '.join(sets)} were compiled")
-    return made
+        variants[name] = _build(folder / library(name).name, [*command, "-target", system], flags)
+        if variants[name] != [*sets]:
+            raise Failed(f"{name}: only {', '.join(variants[name])} of {', '.join(sets)} were compiled")
+    return variants
 
 
 def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]]) -> list[str]:
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="chai-native-") as folder:
         objects, done = [], []
         for variant, flags in variants.items():
@@ -129,6 +131,8 @@ def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]
 
 def _run(command: list[str], must: bool = False) -> bool:
     """Run a compiler and return whether it succeeded. Raises Failed if it ``must``."""
+    import subprocess
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=600)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -148,11 +152,11 @@ def update() -> None:
 def main() -> int:
     """Compile for this machine and say what was made."""
     try:
-        made = build()
+        variants = build()
     except (Failed, OSError) as error:
         sys.stderr.write(f"no kernels were compiled: {error}\n")
         return 1
-    sys.stdout.write(f"{library()}: {', '.join(made)}\n")
+    sys.stdout.write(f"{library()}: {', '.join(variants)}\n")
     return 0
 
 

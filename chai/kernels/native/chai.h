@@ -16,7 +16,8 @@ enum kind {
     BORDER,          /* the border of a blob: pad_h rows and pad_w pixels of the code of 0 on each side */
     LOAD,            /* int8 of any order to codes */
     STORE,           /* codes to int8 of any order */
-    IN_PLACE         /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
+    IN_PLACE,        /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
+    UNFOLD           /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -24,16 +25,20 @@ enum kind {
     F(place##_buffer) F(place##_offset) F(place##_image) F(place##_channel) F(place##_row) F(place##_pixel)
 
 #define FIELDS(F) \
-    F(kind) F(task) /* index of the Task whose time it counts as */ \
+    F(kind) F(task)                                  /* index of the Task whose time it counts as */ \
+    F(after)                                         /* operations that have to be complete before it begins */ \
+    F(first) F(items)                                /* its pieces of work, numbered through the table by the check */ \
     PLACE(F, input) PLACE(F, second) PLACE(F, output) \
     F(images) F(channels) F(height) F(width)         /* of the input */ \
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
-    F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1 */ \
+    F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
+                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input */ \
     F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE: buffer of its weights, channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
+    F(narrow)                                        /* of packed weights: no sum leaves the integers of float32 */ \
     F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */
 
 #define FIELD(name) int64_t name;
@@ -46,6 +51,7 @@ enum { AT = 128 };   /* a stored code of 0, as a byte */
 enum { TAPS = 1024 }; /* of a kernel, at most */
 enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
 enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
+enum { PIECES = 1 << 30 }; /* of work in a table, at most */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
 
 /* Size of a buffer in bytes, and how many of them may be written. */
@@ -59,7 +65,7 @@ typedef struct {
     int (*usable)(void);
     int lanes;                                                      /* outputs per vector */
     int64_t (*packed)(const operation *);                           /* bytes of packed weights */
-    void (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
+    int (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
     int64_t (*floats_to_codes)(const float *, int64_t, float, int32_t low, int32_t high, int32_t zero, int8_t *);

@@ -85,6 +85,24 @@ static int in_place(const table *t) {
            tables(t, op->outputs + SPARE) && entries(t, op->bias, op->outputs + SPARE, 4);
 }
 
+/* Return the bytes from the first channel of a pixel to the last, of an array with pixels side by side; -1 if it has none. */
+static int64_t across(place p, int64_t channels) {
+    total bytes = {1, 0};
+    add(&bytes, channels - 1, p.channel);
+    return bytes.wrong || p.channel < 0 || p.pixel != 1 ? -1 : bytes.value;
+}
+
+static int unfolds(const table *t) {
+    const operation *op = t->op;
+    place input = PLACE_OF(op, input), output = PLACE_OF(op, output);
+    total taps = {0, 0}, outputs = {0, 0};
+    add(&taps, op->kernel_h, op->kernel_w), add(&outputs, taps.value, op->channels);
+    if (taps.wrong || outputs.wrong || outputs.value != op->outputs || output.row != op->out_width) return 0;
+    area from = {0, op->height - 1, 0, op->width - 1, across(input, op->channels)};
+    area to = {0, op->out_height - 1, 0, op->out_width - 1, across(output, op->outputs)};
+    return from.bytes > 0 && to.bytes > 0 && inside(t, input, from, 0) && inside(t, output, to, 1);
+}
+
 /* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
 static int valid(const table *t, const variant *v) {
     const operation *op = t->op;
@@ -130,22 +148,25 @@ static int valid(const table *t, const variant *v) {
         return inside(t, output, border, 1);
     }
     case LOAD:
-    case STORE: {
-        place across = op->kind == LOAD ? input : output;
-        total bytes = {1, 0};
-        add(&bytes, op->channels - 1, across.channel);
-        one.bytes = bytes.value;
-        if (bytes.wrong || across.channel < 0 || across.pixel != 1) return 0;
+    case STORE:
+        one.bytes = across(op->kind == LOAD ? input : output, op->channels);
+        if (one.bytes < 0) return 0;
         return inside(t, output, op->kind == LOAD ? all : one, 1) && inside(t, input, op->kind == LOAD ? one : all, 0);
-    }
+    case UNFOLD:
+        return unfolds(t);
     }
     return 0;
 }
 
-int64_t first_invalid(const operation *ops, int64_t count, const extent *buffers, int64_t buffer_count, const variant *v) {
+int64_t first_invalid(operation *ops, int64_t count, const extent *buffers, int64_t buffer_count, const variant *v) {
+    int64_t pieces = 0;
     for (int64_t i = 0; i < count; i++) {
         table t = {ops + i, buffers, buffer_count};
-        if (!valid(&t, v)) return i;
+        if (!between(0, ops[i].after, i) || !valid(&t, v)) return i;
+        ops[i].first = pieces;
+        ops[i].items = v->items(ops + i);
+        pieces += ops[i].items;
+        if (!between(1, ops[i].items, PIECES) || pieces > PIECES) return i;
     }
     return -1;
 }

@@ -55,6 +55,43 @@ static void store_run(const operation *op, uint8_t *const *buffers, int64_t item
     transpose(ROW(input, n, y), op->input_pixel, out, op->output_channel, op->out_width, op->channels);
 }
 
+/* Write every ``stride``-th pixel of a row. */
+static inline void picked(const uint8_t *in, int64_t stride, uint8_t *out, int64_t count) {
+    if (stride == 1)
+        memcpy(out, in, count);
+    else if (stride == 2) /* a constant, for which the compiler knows vectors */
+        for (int64_t x = 0; x < count; x++) out[x] = in[2 * x];
+    else
+        for (int64_t x = 0; x < count; x++) out[x] = in[stride * x];
+}
+
+/* One channel and row of the kernel: a plane for each column. That of column j has the pixels of column j - stride, one
+   further on, but for the last one of each row. */
+static int64_t unfold_items(const operation *op) { return op->images * op->kernel_h * op->channels; }
+
+static void unfold_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t n = item / (op->kernel_h * op->channels), i = item / op->channels % op->kernel_h, c = item % op->channels;
+    int64_t width = op->out_width, size = op->out_height * width, stride = op->stride_w, apart = op->channels * op->output_channel;
+    span down = reached(i - op->pad_h, op->stride_h, op->height, op->out_height);
+    for (int64_t j = 0; j < op->kernel_w; j++) {
+        uint8_t *out = (uint8_t *)ROW(output, n, 0) + (i * op->kernel_w + j) * apart + c * op->output_channel;
+        span across = reached(j - op->pad_w, stride, op->width, width);
+        if (j < stride)
+            memset(out, (int)op->zero_in, size);
+        else {
+            memcpy(out, out - stride * apart + 1, size - 1);
+            for (int64_t y = 1; y <= op->out_height; y++) out[y * width - 1] = (uint8_t)op->zero_in;
+            across.first = most(across.first, width - 1);
+        }
+        if (across.first >= across.end) continue;
+        int64_t left = across.first * stride + j - op->pad_w;
+        for (int64_t y = down.first; y < down.end; y++) {
+            const uint8_t *in = ROW(input, n, y * op->stride_h - op->pad_h + i) + c * op->input_channel + left;
+            picked(in, stride, out + y * width + across.first, across.end - across.first);
+        }
+    }
+}
+
 /* Write the nearest codes of x / step, saturated; return whether no x is NaN. Adding the largest float32 below a half and
    truncating rounds half away from zero. The clamp comes first, where it cannot change a code. */
 static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {

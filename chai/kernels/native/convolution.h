@@ -9,18 +9,13 @@
    dot(sum, dword, panel), store(...) and BLOCKS, the
    block sizes whose sums fit its registers: for each number of vectors some numbers of pixels, largest first, ending in 1. */
 
-#if defined __clang__ /* which spills the sums of a block unless it is told */
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 #define WIDEST 16 /* pixels of a block, at most */
 
-typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *, vec *);
+typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *, const finish *, uint8_t *const *);
 
 #define BLOCK(MP, NV) \
     static __attribute__((noinline)) void sums_##MP##x##NV(const uint8_t *const *pixels, const int32_t *offsets, runs r, \
-                                                           const int8_t *w, vec *out) { \
+                                                           const int8_t *w, const finish *f, uint8_t *const *out) { \
         vec sums[MP][NV]; \
         const uint8_t *x[MP]; \
         UNROLL for (int p = 0; p < MP; p++) x[p] = pixels[p]; \
@@ -36,7 +31,10 @@ typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *
                 } \
             } \
         } \
-        UNROLL for (int p = 0; p < MP; p++) UNROLL for (int v = 0; v < NV; v++) out[p * NV + v] = sums[p][v]; \
+        if (stored(f, sums[0], MP, NV, out)) return; \
+        vec all[MP * NV]; \
+        UNROLL for (int p = 0; p < MP; p++) UNROLL for (int v = 0; v < NV; v++) all[p * NV + v] = sums[p][v]; \
+        store(f, all, MP, NV, out); \
     }
 #define B(MP, NV) BLOCK(MP, NV)
 BLOCKS(B)
@@ -96,33 +94,52 @@ static int64_t convolution_bytes(const operation *op) {
     return op->group * vectors_of(op) * runs_of(op).dwords * LANES * 4;
 }
 
+/* What is known of an output's weights: their sum, and that of their sizes. */
+typedef struct {
+    int64_t sum, size;
+} weighed;
+
+static inline void weigh_in(weighed *w, int8_t weight) { w->sum += weight, w->size += weight < 0 ? -weight : weight; }
+
+/* Write an output's bias, which takes off what dot adds to codes; return whether float32 holds every sum for codes from -128
+   to 127. */
+static int bias_in(const weighed *w, int32_t bias, int32_t *to) {
+    int64_t above = (w->size + w->sum) / 2, below = (w->size - w->sum) / 2; /* weights above and below 0 */
+    *to = (int32_t)(bias - OFFSET * w->sum);
+    return bias + 127 * above + 128 * below <= 1 << 24 && bias - 128 * above - 127 * below >= -(1 << 24);
+}
+
 /* Pack weights (M, C / group, kh, kw) that are stored in blocks of ``outputs`` x ``inputs`` channels (1 x 1: row by row), and
-   write the sum of each output's weights. */
-static void convolution_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, int8_t *to,
-                             int32_t *sums) {
+   the bias; return whether float32 holds every sum. */
+static int convolution_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
+                            int8_t *to, int32_t *packed_bias) {
+    int narrow = 1;
     int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
     int64_t blocks_out = ceil_div(m, outputs), blocks_in = ceil_div(c, inputs);
     int64_t wide = block_vectors(op), vectors = vectors_of(op);
     runs r = runs_of(op);
     int64_t run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
     int row = r.bytes == c * kw && r.count == kh;
-    for (int64_t i = 0; i < convolution_bytes(op); i++) to[i] = 0;
+    for (int64_t i = 0, bytes = convolution_bytes(op); i < bytes; i++) to[i] = 0;
     for (int64_t g = 0; g < op->group; g++)
-        for (int64_t o = 0; o < m; o++) {
+        for (int64_t o = 0, n; o < m; o += n) { /* n outputs, that are together in a stored block and in a vector */
+            n = least(m - o, least(outputs - o % outputs, LANES - o % LANES));
             int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
             int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
-            int32_t sum = 0;
-            for (int64_t i = 0; i < c; i++)
+            weighed all[LANES] = {{0, 0}};
+            for (int64_t i = 0; i < c; i++) {
+                int64_t block = ((g * blocks_out + o / outputs) * blocks_in + i / inputs) * kh * kw;
+                const int8_t *w = from + (block * inputs + i % inputs) * outputs + o % outputs;
                 for (int64_t y = 0; y < kh; y++)
-                    for (int64_t x = 0; x < kw; x++) {
-                        int64_t at = (((g * blocks_out + o / outputs) * blocks_in + i / inputs) * kh + y) * kw + x;
-                        int8_t w = from[(at * inputs + i % inputs) * outputs + o % outputs];
+                    for (int64_t x = 0; x < kw; x++, w += inputs * outputs) {
                         int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
-                        base[d * count * LANES * 4 + byte % 4] = w;
-                        sum += w;
+                        int8_t *at = base + d * count * LANES * 4 + byte % 4;
+                        for (int64_t k = 0; k < n; k++) at[k * 4] = w[k], weigh_in(&all[k], w[k]);
                     }
-            sums[g * m + o] = sum;
+            }
+            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], bias[g * m + o + k], packed_bias + g * m + o + k);
         }
+    return narrow;
 }
 
 /* Pixels in order, of all images: the input of the first tap and the output. */
@@ -179,12 +196,10 @@ static void convolution_run(const operation *op, uint8_t *const *buffers, int64_
     cursor at = cursor_at(op, pixel, input, output);
     const uint8_t *in[WIDEST];
     uint8_t *out[WIDEST];
-    vec sums[32];
     for (int i = block_of(count, end - pixel); pixel < end; pixel += blocks[i].pixels) {
         while (blocks[i].pixels > end - pixel) i++;
         for (int p = 0; p < blocks[i].pixels; p++, next(&at, op, input, output)) in[p] = at.input, out[p] = at.output;
-        blocks[i].sums(in, offsets, r, weights, sums);
-        store(&f, sums, blocks[i].pixels, (int)count, out);
+        blocks[i].sums(in, offsets, r, weights, &f, out);
     }
 }
 
@@ -195,17 +210,21 @@ static int64_t depthwise_row(const operation *op) { return ceil_div(op->channels
 static int64_t depthwise_bytes(const operation *op) { return op->kernel_h * op->kernel_w * depthwise_row(op); }
 static int64_t depthwise_items(const operation *op) { return op->images * op->out_height; }
 
-static void depthwise_pack(const operation *op, const int8_t *from, int64_t inputs, int8_t *to, int32_t *sums) {
+static int depthwise_pack(const operation *op, const int8_t *from, int64_t inputs, const int32_t *bias, int8_t *to,
+                          int32_t *packed_bias) {
+    int narrow = 1;
     int64_t taps = op->kernel_h * op->kernel_w, row = depthwise_row(op);
-    for (int64_t i = 0; i < depthwise_bytes(op); i++) to[i] = 0;
+    for (int64_t i = 0, bytes = depthwise_bytes(op); i < bytes; i++) to[i] = 0;
     for (int64_t c = 0; c < op->channels; c++) {
-        sums[c] = 0;
+        weighed all = {0, 0};
         for (int64_t t = 0; t < taps; t++) {
             int8_t w = from[(c / inputs * taps + t) * inputs + c % inputs];
             to[t * row + c] = w;
-            sums[c] += w;
+            weigh_in(&all, w);
         }
+        narrow &= bias_in(&all, bias[c], packed_bias + c);
     }
+    return narrow;
 }
 
 static void depthwise_run(const operation *op, uint8_t *const *buffers, int64_t item) {

@@ -3,12 +3,21 @@
    It is computed in float64 as sum * (m / 2^shift) + 0.5 with the product's sign, truncated. This is exact: |sum| < 2^31,
    |m| < 2^17 and shift <= 40 give integers below 2^48 over 2^40, and a half is one of them or, at shift 0, truncated away. */
 
+#if defined __clang__ /* which spills the sums of a block unless it is told */
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 typedef struct {
     const int32_t *bias;            /* per output; the sum's offset is part of it */
     const double *scale, *negative; /* m / 2^shift; of sums below 0, or NULL */
     double low, high;               /* clamp, before the output's zero is added */
     int32_t add;                    /* the output's zero, as a byte */
     int64_t outputs;                /* that are left to write */
+    int narrow;                     /* whether sums are integers of float32 */
 } finish;
 
 static inline finish finish_of(const operation *op, const uint8_t *constants, int64_t first, int64_t outputs) {
@@ -20,6 +29,7 @@ static inline finish finish_of(const operation *op, const uint8_t *constants, in
     f.high = (double)(op->high - op->zero_out);
     f.add = (int32_t)op->zero_out + AT;
     f.outputs = outputs;
+    f.narrow = op->narrow != 0;
     return f;
 }
 

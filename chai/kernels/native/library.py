@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +16,10 @@ from . import build
 
 if TYPE_CHECKING:
     from ...blob import Array
+    from .table import Extent, Table
 
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
+PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
 SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 
 
@@ -49,6 +51,20 @@ class Library(NamedTuple):
         """
         sizes = map(ctypes.c_int64, (len(x), x[0].size, half))
         self.calls.chai_lrn(self.number, pointer(x), pointer(y), *sizes, ctypes.c_float(alpha), ctypes.c_float(k))
+
+    def check(self, table: Table, extents: ctypes.Array[Extent]) -> int:
+        """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
+        counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
+        return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
+
+    def run(self, table: Table, buffers: Sequence[Array], tasks: int, threads: int = 1) -> list[float]:
+        """Run a checked table on its buffers, with at most so many threads; return the milliseconds of each of ``tasks``."""
+        addresses = (ctypes.c_void_p * len(buffers))(*(array.ctypes.data for array in buffers))
+        ms, at, count = (ctypes.c_double * tasks)(), (ctypes.c_int * (2 + len(table)))(), ctypes.c_int64(len(table))
+        several, pause = ctypes.c_int64(threads), ctypes.c_double(PAUSE)
+        while not self.calls.chai_run(self.number, table, count, addresses, several, pause, ms, at):
+            pass  # between calls, Python handles signals
+        return list(ms)
 
 
 def pointer(array: Array) -> ctypes.c_void_p:

@@ -2,12 +2,40 @@
    the codes after it do not depend on where it ran. */
 #include <math.h>
 
-enum { STRIP = 64 }; /* pixels at a time, so that their channels stay in the nearest cache */
+enum { STRIP = 128 }; /* pixels at a time, so that their channels stay in the nearest cache */
+
+static inline float scaled(float x, float sum, float alpha, float k) {
+    float root = sqrtf(sum * alpha + k);
+    return x * (1 / (root * sqrtf(root)));
+}
+
+/* Five channels, which is what networks have: sums stay in registers. */
+static void strip_of_five(const float *x, float *y, int64_t channels, int64_t pixels, int64_t count, float alpha, float k) {
+    static const float none[STRIP]; /* adds 0 to a sum, which changes no bit of it */
+    for (int64_t c = 0; c < channels; c++) {
+        const float *in = x + c * pixels;
+        const float *a = c >= 1 ? in - pixels : none, *b = c + 1 < channels ? in + pixels : none;
+        const float *d = c >= 2 ? in - 2 * pixels : none, *e = c + 2 < channels ? in + 2 * pixels : none;
+        float *out = y + c * pixels;
+        INDEPENDENT for (int64_t i = 0; i < count; i++) {
+            float sum = in[i] * in[i];
+            sum += a[i] * a[i];
+            sum += b[i] * b[i];
+            sum += d[i] * d[i];
+            sum += e[i] * e[i];
+            out[i] = scaled(in[i], sum, alpha, k);
+        }
+    }
+}
 
 static void lrn(const float *x, float *y, int64_t channels, int64_t pixels, int64_t half, float alpha, float k) {
     half = least(half, channels - 1);
     for (int64_t first = 0; first < pixels; first += STRIP) {
         int64_t count = least(STRIP, pixels - first);
+        if (half == 2) {
+            strip_of_five(x + first, y + first, channels, pixels, count, alpha, k);
+            continue;
+        }
         for (int64_t c = 0; c < channels; c++) {
             const float *in = x + c * pixels + first;
             float *out = y + c * pixels + first, sums[STRIP];
@@ -19,10 +47,7 @@ static void lrn(const float *x, float *y, int64_t channels, int64_t pixels, int6
                 if (c + shift < channels)
                     for (int64_t i = 0; i < count; i++) sums[i] += above[i] * above[i];
             }
-            for (int64_t i = 0; i < count; i++) {
-                float root = sqrtf(sums[i] * alpha + k);
-                out[i] = in[i] * (1 / (root * sqrtf(root)));
-            }
+            for (int64_t i = 0; i < count; i++) out[i] = scaled(in[i], sums[i], alpha, k);
         }
     }
 }

@@ -20,23 +20,57 @@ static inline span clipped(int64_t index, int64_t stride, int64_t pad, int64_t k
     return s;
 }
 
+/* Return which of ``count`` pixels first, first + stride, ... are among those of an image. */
+static inline span reached(int64_t first, int64_t stride, int64_t size, int64_t count) {
+    span s = {first < 0 ? least(ceil_div(-first, stride), count) : 0, first < size ? least(ceil_div(size - first, stride), count) : 0};
+    return s;
+}
+
+enum { TOGETHER = 9 }; /* pixels of a window that are compared in one pass over their channels */
+
+/* Nine pixels of a window, which may be the same ones, and bytes from each window to the next; of the first pixel apart. */
+typedef struct {
+    const uint8_t *pixels[TOGETHER];
+    int64_t first_step, step;
+} nine;
+
+/* Write the maxima of ``count`` windows. */
+static void largest(const nine *w, uint8_t *out, int64_t step, int64_t count, int64_t channels) {
+    const uint8_t *a = w->pixels[0], *b = w->pixels[1], *c = w->pixels[2], *d = w->pixels[3], *e = w->pixels[4];
+    const uint8_t *f = w->pixels[5], *g = w->pixels[6], *h = w->pixels[7], *i = w->pixels[8];
+    for (int64_t at = 0; count--; at += w->step, a += w->first_step, out += step)
+        INDEPENDENT for (int64_t k = 0; k < channels; k++) {
+            const int64_t j = at + k;
+            uint8_t ab = a[k] > b[j] ? a[k] : b[j], cd = c[j] > d[j] ? c[j] : d[j], ef = e[j] > f[j] ? e[j] : f[j];
+            uint8_t gh = g[j] > h[j] ? g[j] : h[j], abcd = ab > cd ? ab : cd, efgh = ef > gh ? ef : gh;
+            uint8_t most = abcd > efgh ? abcd : efgh;
+            out[k] = most > i[j] ? most : i[j];
+        }
+}
+
 static void maximum_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    int64_t n = item / op->out_height, y = item % op->out_height, channels = op->channels;
+    int64_t n = item / op->out_height, y = item % op->out_height, run;
     uint8_t *out = (uint8_t *)ROW(output, n, y);
     span down = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
-    for (int64_t x = 0; x < op->out_width; x++, out += op->output_pixel) {
+    for (int64_t x = 0; x < op->out_width; x += run, out += run * op->output_pixel) {
         span right = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
-        int first = 1;
-        for (int64_t i = down.first; i < down.end; i++) {
-            const uint8_t *in = ROW(input, n, i) + right.first * op->input_pixel;
-            for (int64_t j = right.first; j < right.end; j++, in += op->input_pixel, first = 0) {
-                if (first)
-                    memmove(out, in, channels);
-                else
-                    for (int64_t c = 0; c < channels; c++) out[c] = out[c] > in[c] ? out[c] : in[c];
+        int64_t whole = (op->width + op->pad_w - op->kernel_w) / op->stride_w + 1 - x; /* windows before the right edge */
+        run = right.end - right.first == op->kernel_w && down.first < down.end ? least(most(whole, 1), op->out_width - x) : 1;
+        nine window = {.first_step = op->stride_w * op->input_pixel, .step = op->stride_w * op->input_pixel};
+        int count = 0, begun = 0;
+        for (int64_t i = down.first; i < down.end; i++)
+            for (int64_t j = right.first; j < right.end; j++) {
+                window.pixels[count++] = ROW(input, n, i) + j * op->input_pixel;
+                if (count < TOGETHER) continue;
+                largest(&window, out, op->output_pixel, run, op->channels);
+                window.pixels[0] = out, window.first_step = op->output_pixel, count = begun = 1; /* what is known so far */
             }
+        if (!count)
+            memset(out, 0, op->channels); /* an empty window: the least code */
+        else if (count > begun) {
+            for (int i = count; i < TOGETHER; i++) window.pixels[i] = window.pixels[count - 1];
+            largest(&window, out, op->output_pixel, run, op->channels);
         }
-        if (first) memset(out, 0, channels); /* an empty window: the least code */
     }
 }
 
@@ -64,16 +98,19 @@ static void average_run(const operation *op, uint8_t *const *buffers, int64_t it
     }
 }
 
-/* Weigh two blobs, or one, in whole numbers: |sum| < 2^28 and shift <= 29 keep all of it in 32 bits. */
+/* Weigh two blobs, or one, in whole numbers: |sum| < 2^28 and shift <= 29 keep all of it in 32 bits. A leaky ReLU looks at
+   the sum, or at the one input. */
+enum slope { NONE, OF_SUM, OF_ONE };
+
 static inline __attribute__((always_inline)) void weigh(const operation *op, const uint8_t *a, const uint8_t *b, uint8_t *out,
-                                                        int64_t count, int leaky) {
+                                                        int64_t count, enum slope leaky) {
     int32_t fa = (int32_t)op->factor, fb = (int32_t)op->second_factor, shift = (int32_t)op->shift;
     int32_t na = (int32_t)op->negative_factor, nb = (int32_t)op->negative_second;
     int32_t half = shift ? 1 << (shift - 1) : 0, carry = shift != 0, add = (int32_t)op->zero_out;
     int32_t za = (int32_t)op->zero_in + AT, zb = (int32_t)op->zero_second + AT, low = (int32_t)op->low, high = (int32_t)op->high;
     for (int64_t i = 0; i < count; i++) {
         int32_t x = a[i] - za, y = b[i] - zb, sum = x * fa + y * fb, below = x * na + y * nb;
-        sum = leaky && sum < 0 ? below : sum;
+        sum = leaky && (leaky == OF_ONE ? x : sum) < 0 ? below : sum;
         int32_t value = ((sum + half - (sum < 0 ? carry : 0)) >> shift) + add;
         value = value < low ? low : value > high ? high : value;
         out[i] = (uint8_t)(value + AT);
@@ -84,14 +121,15 @@ static void sum_run(const operation *op, uint8_t *const *buffers, int64_t item) 
     int64_t n = item / op->out_height, y = item % op->out_height;
     const uint8_t *a = ROW(input, n, y), *b = op->second_factor || op->negative_second ? ROW(second, n, y) : a;
     uint8_t *out = (uint8_t *)ROW(output, n, y);
-    int leaky = op->negative >= 0;
     int64_t pixel_b = b == a ? op->input_pixel : op->second_pixel, pixels = op->out_width, count = op->channels;
     if (op->input_pixel == count && pixel_b == count && op->output_pixel == count) count *= pixels, pixels = 1;
     for (int64_t x = 0; x < pixels; x++, a += op->input_pixel, b += pixel_b, out += op->output_pixel)
-        if (leaky)
-            weigh(op, a, b, out, count, 1);
+        if (op->negative < 0)
+            weigh(op, a, b, out, count, NONE);
+        else if (!op->negative)
+            weigh(op, a, b, out, count, OF_SUM);
         else
-            weigh(op, a, b, out, count, 0);
+            weigh(op, a, b, out, count, OF_ONE);
 }
 
 static void copy_run(const operation *op, uint8_t *const *buffers, int64_t item) {

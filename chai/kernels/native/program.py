@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,9 +17,12 @@ from ...blob import View, codes_of, outermost
 from ...errors import DeviceError
 from ...overlay.layout import share
 from ...overlay.weights import Packed
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from .library import Library, pointer
-from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides
+from .order import Use, after
+from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides, sizes
+from .threads import threads
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
 ALIGNMENT = 64
 FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are not packed
+SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
 
 class Part(NamedTuple):
@@ -89,6 +92,8 @@ class Native:
     ) -> None:
         self._library, self._shapes = library, shapes
         self._loads, self._stores = [*loads], [*stores]
+        moved = [(Kind.LOAD, part) for part in loads] + [(Kind.STORE, part) for part in stores]
+        self._numbers = {key: number for number, key in enumerate(moved, HOST)}
         self._views = views
         self._blobs: dict[str, _Blob] = {}
         self._constants = Constants()
@@ -101,8 +106,13 @@ class Native:
             source.zero = form.zeros[0] if any(form.border) else source.zero
         steps = [*self._steps(tasks)]
         size = self._lay_out(steps)
-        self._count = len(tasks)
+        self.tasks = [task for task, _ in tasks]
         self._table = (Operation * len(steps))(*map(self._operation, steps))
+        places = {name: (blob.offset, blob.offset + blob.bytes) for name, blob in self._blobs.items()}
+        for operation, count in zip(self._table, after(map(self._use, steps), places)):
+            operation.after = count
+        macs = sum(task.macs(*(shapes[blob] for blob in task.inputs)) for task, _ in tasks)
+        self._shared = macs >= SHARED
         self._weights = [
             (operation, step.form)
             for operation, step in zip(self._table, steps)
@@ -134,6 +144,9 @@ class Native:
         last = {}  # Task that writes a blob last
         for i, (task, _) in enumerate(tasks):
             last[self._whole(task.output).base] = i
+        stored: dict[str, list[Part]] = {}
+        for part in self._stores:
+            stored.setdefault(self._whole(part.blob).base, []).append(part)
         for part in self._loads:
             yield from border(0, self._whole(part.blob).base)
             yield _Step(0, Kind.LOAD, part)
@@ -142,8 +155,7 @@ class Native:
             yield from border(i, whole)
             yield _Step(i, self._kind(task, form), task, form)
             if last[whole] == i:
-                stored = (part for part in self._stores if self._whole(part.blob).base == whole)
-                yield from (_Step(i, Kind.STORE, part) for part in stored)
+                yield from (_Step(i, Kind.STORE, part) for part in stored.get(whole, ()))
 
     def _kind(self, task: Task, form: Form) -> Kind:
         """Return the kind of a Task's operation: large weights that few pixels need stay in their file."""
@@ -173,7 +185,7 @@ class Native:
         shape, out = self._shapes[what.inputs[0]], self._shapes[what.output]
         whole, first = self._whole(what.output)
         start, outputs = what.channels(self._shapes)
-        values = {**form.fields(), "task": task, **_sizes(shape, (shape[0], outputs, *out[2:]))}
+        values = {**form.fields(), "task": task, **sizes(shape, (shape[0], outputs, *out[2:]))}
         values |= self._blobs[whole].place(first + start).fields("output")
         for name, blob in zip(("input", "second"), what.inputs):
             source, channel = self._whole(blob)
@@ -201,19 +213,31 @@ class Native:
             operation.bias = self._constants.table(np.zeros(outputs, np.int32), outputs)
         return operation
 
+    def _use(self, step: _Step) -> Use:
+        """Return what an operation reads and writes; a border has none of a blob's channels."""
+        what = step.what
+        if isinstance(what, Part):
+            whole, first = self._whole(what.blob)
+            if step.kind == Kind.STORE:
+                return Use((whole,), "", range(0))
+            start = first + what.first
+            return Use((), whole, range(start, start + what.channels * (step.kind == Kind.LOAD)))
+        whole, first = self._whole(what.output)
+        start, outputs = what.channels(self._shapes)
+        reads = tuple(self._whole(blob).base for blob in what.inputs)
+        return Use(reads, whole, range(first + start, first + start + outputs))
+
     def _moving(self, task: int, kind: Kind, part: Part) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
         whole, first = self._whole(part.blob)
         shape = self._shape(part)
-        values = {**Form(kind).fields(), "task": task, **_sizes(shape, shape)}
+        values = {**Form(kind).fields(), "task": task, **sizes(shape, shape)}
         own = self._blobs[whole].place(first + part.first)
         if kind == Kind.BORDER:
             values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
             values["zero_out"] = self._blobs[whole].zero
         else:
-            parts = self._loads if kind == Kind.LOAD else self._stores
-            number = HOST + parts.index(part) + (0 if kind == Kind.LOAD else len(self._loads))
-            host = Place(number, 0, *plain_strides(shape))
+            host = Place(self._numbers[kind, part], 0, *plain_strides(shape))
             values |= (host if kind == Kind.LOAD else own).fields("input")
             values |= (own if kind == Kind.LOAD else host).fields("output")
         return Operation(**values)
@@ -234,7 +258,7 @@ class Native:
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
             given = bias.astype(np.int32)
-            self._library.calls.chai_pack(
+            operation.narrow = self._library.calls.chai_pack(
                 self._library.number,
                 ctypes.byref(operation),
                 pointer(data),
@@ -254,8 +278,7 @@ class Native:
 
     def _check(self) -> None:
         """Let the library check the table: every byte that an operation can touch lies in its buffer."""
-        extents, calls, count = self._extents(), self._library.calls, ctypes.c_int64(len(self._table))
-        wrong = calls.chai_check(self._library.number, self._table, count, extents, ctypes.c_int64(len(extents)))
+        wrong = self._library.check(self._table, self._extents())
         if wrong >= 0:
             kind = Kind(self._table[wrong].kind).name.lower()
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
@@ -277,16 +300,12 @@ class Native:
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
         arrays = [arena, memory, *given, *made, *self._files]
-        buffers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        ms, at = (ctypes.c_double * self._count)(), (ctypes.c_int64 * 2)()
-        calls, number, count = self._library.calls, self._library.number, ctypes.c_int64(len(self._table))
-        while not calls.chai_run(number, self._table, count, buffers, ms, at):
-            pass  # between calls, Python handles signals
+        times = self._library.run(self._table, arrays, len(self.tasks), threads() if self._shared else 1)
         for array, result in zip(stores, made):
             if array is not result:
                 array[...] = result
         self._arenas.append(arena)
-        return list(ms)
+        return times
 
     def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
         codes = codes_of(part.blob, blobs, self._shapes, self._views)
@@ -295,11 +314,6 @@ class Native:
                 f"blob {part.blob!r}: expected int8 {self._shapes[part.blob]}, found {codes.dtype} {codes.shape}"
             )
         return codes[:, part.first : part.first + part.channels]
-
-
-def _sizes(shape: Shape, out: Shape) -> dict[str, int]:
-    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
-    return dict(zip(names, (*shape, *out[1:])))
 
 
 def _aligned(size: int) -> Array:

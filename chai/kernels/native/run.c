@@ -1,9 +1,8 @@
 /* What the library exports: its variants, and running a table of operations. */
 #include "check.h"
-#include <time.h>
+#include "pool.h"
 
 #define EXPORTED __attribute__((visibility("default")))
-#define PAUSE_MS 100 /* after so long a run returns, so that the caller can look for signals */
 
 /* The variants that were compiled, best first: -DVARIANTS='V(avx2) V(plain)' */
 #define V(name) extern const variant variant_##name;
@@ -27,13 +26,13 @@ EXPORTED int chai_usable(int i) { return variants[i]->usable(); }
 
 EXPORTED int64_t chai_packed(int i, const operation *op) { return variants[i]->packed(op); }
 
-/* Write weights and bias of a convolution into its constants. */
-EXPORTED void chai_pack(int i, const operation *op, const int8_t *weights, int64_t outputs, int64_t inputs, const int32_t *bias,
-                        uint8_t *constants) {
-    variants[i]->pack(op, weights, outputs, inputs, bias, constants);
+/* Write weights and bias of a convolution into its constants; return whether no sum leaves the integers of float32. */
+EXPORTED int chai_pack(int i, const operation *op, const int8_t *weights, int64_t outputs, int64_t inputs, const int32_t *bias,
+                       uint8_t *constants) {
+    return variants[i]->pack(op, weights, outputs, inputs, bias, constants);
 }
 
-EXPORTED int64_t chai_check(int i, const operation *ops, int64_t count, const extent *buffers, int64_t buffer_count) {
+EXPORTED int64_t chai_check(int i, operation *ops, int64_t count, const extent *buffers, int64_t buffer_count) {
     return first_invalid(ops, count, buffers, buffer_count, variants[i]);
 }
 
@@ -50,26 +49,7 @@ EXPORTED void chai_lrn(int i, const float *x, float *y, int64_t channels, int64_
     variants[i]->lrn(x, y, channels, pixels, half, alpha, k);
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
-}
-
-/* Run the operations of a checked table from ``at`` (operation, item) on; add each one's milliseconds to those of its Task.
-   Return 1 when all are done, 0 when the caller is to call again with the same ``at``. */
-EXPORTED int chai_run(int i, const operation *ops, int64_t count, uint8_t *const *buffers, double *ms, int64_t *at) {
-    double begin = now(), last = begin;
-    for (; at[0] < count; at[0]++, at[1] = 0) {
-        const operation *op = ops + at[0];
-        int64_t items = variants[i]->items(op);
-        while (at[1] < items) {
-            variants[i]->run(op, buffers, at[1]++);
-            double time = now();
-            ms[op->task] += time - last;
-            last = time;
-            if (time - begin > PAUSE_MS) return 0;
-        }
-    }
-    return 1;
+EXPORTED int chai_run(int i, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads,
+                      double pause, double *ms, progress *at) {
+    return run_table(variants[i], ops, count, buffers, threads, pause, ms, at);
 }

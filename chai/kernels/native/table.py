@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
+from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ SPARE = 64  # entries of a table beyond the last output, which a vector may read
 POINT = Window((1, 1), (1, 1), (0, 0))
 _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
 FIELDS = (
-    *("kind", "task"),
+    *("kind", "task", "after", "first", "items"),
     *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
     *("images", "channels", "height", "width", "outputs", "out_height", "out_width"),
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
     *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
-    *("low", "high", "zero_in", "zero_second", "zero_out"),
+    *("low", "high", "narrow", "zero_in", "zero_second", "zero_out"),
 )
 
 
@@ -44,12 +45,16 @@ class Kind(IntEnum):
     LOAD = 8
     STORE = 9
     IN_PLACE = 10
+    UNFOLD = 11
 
 
 class Operation(ctypes.Structure):
     """One row of the table."""
 
     _fields_ = [(name, ctypes.c_int64) for name in FIELDS]
+
+
+Table = ctypes.Array[Operation]
 
 
 class Extent(ctypes.Structure):
@@ -80,7 +85,7 @@ class Form:
     ``weights``, ``bias``   int8 (M, C/group, kh, kw) and int64 (M,) of a convolution
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
-    ``factors, negative``   of the inputs of a SUM, and those for sums below 0
+    ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
     """
 
     kind: Kind
@@ -111,8 +116,9 @@ class Form:
             none = shift > 29  # sums stay below 2^26, so that every code is 0
             first, second = (0, 0) if none else (*self.factors, 0)[:2]
             minus, other = (0, 0) if none else (*below, 0)[:2]
+            looks = -1 if self.negative is None else len(self.factors) == 1
             values |= {"shift": 0 if none else shift, "factor": first, "second_factor": second}
-            values |= {"negative_factor": minus, "negative_second": other, "negative": -(self.negative is None)}
+            values |= {"negative_factor": minus, "negative_second": other, "negative": looks}
         return values
 
 
@@ -150,3 +156,9 @@ def plain_strides(shape: Shape) -> tuple[int, int, int, int]:
     """Return image, channel, row and pixel of a contiguous int8 array (N, C, H, W)."""
     _, c, h, w = shape
     return c * h * w, h * w, w, 1
+
+
+def sizes(shape: Shape, out: Shape) -> dict[str, int]:
+    """Return the fields of the sizes of input and output, both (N, C, H, W)."""
+    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
+    return dict(zip(names, (*shape, *out[1:])))

@@ -11,15 +11,12 @@
 
 static int64_t packed(const operation *op) { return op->kind == DEPTHWISE ? depthwise_bytes(op) : convolution_bytes(op); }
 
-static void pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
-                 uint8_t *constants) {
+static int pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
+                uint8_t *constants) {
     int8_t *to = (int8_t *)constants + op->weights;
-    int32_t *sums = (int32_t *)(constants + op->bias);
-    if (op->kind == DEPTHWISE)
-        depthwise_pack(op, from, inputs, to, sums);
-    else
-        convolution_pack(op, from, outputs, inputs, to, sums);
-    for (int64_t o = 0; o < op->outputs; o++) sums[o] = bias[o] - OFFSET * sums[o];
+    int32_t *packed_bias = (int32_t *)(constants + op->bias);
+    return op->kind == DEPTHWISE ? depthwise_pack(op, from, inputs, bias, to, packed_bias)
+                                 : convolution_pack(op, from, outputs, inputs, bias, to, packed_bias);
 }
 
 typedef struct {
@@ -38,6 +35,7 @@ static const kernel kernels[] = {
     [LOAD] = {rows, load_run},
     [STORE] = {rows, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
+    [UNFOLD] = {unfold_items, unfold_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ... import layers
 from ...errors import PluginError
 from ...limits import limits
+from ...util.lazy_dataclass import dataclass
 from ...util.suggest import did_you_mean
 from ..failure import Where, report, run
 from ..loading import lookup
@@ -110,16 +110,16 @@ class Builder:
 
     def finished(self, result: Any, bottoms: Sequence[Blob], tops: Sequence[str], place: str) -> list[Part]:
         """Return the parts, after their blobs in ``result`` were given the names of the composed layer's tops."""
-        found = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-        for blob in found:
+        results = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        for blob in results:
             if not isinstance(blob, Blob) or blob.owner is not self:
                 raise self._wrong(f"it returned {blob!r}, expected a blob of this layer", place=place)
-            if blob in bottoms or found.count(blob) > 1:
+            if blob in bottoms or results.count(blob) > 1:
                 what = "its bottom" if blob in bottoms else "twice"
                 raise self._wrong(f"it returned {what} {blob!r}", "g.split(x) is a copy under another name", place)
-        if len(found) != len(tops):
-            raise self._wrong(f"it returned {len(found)} blobs for {len(tops)} tops", place=place)
-        for blob, name in zip(found, tops):
+        if len(results) != len(tops):
+            raise self._wrong(f"it returned {len(results)} blobs for {len(tops)} tops", place=place)
+        for blob, name in zip(results, tops):
             blob.name = name
         return list(self._parts.values())
 

@@ -72,8 +72,8 @@ def compose(
     """
 
     def register(function: Function) -> ComposedType:
-        made = ComposedType(type, function, Options(dict(args or {}), override=override, version=version))
-        enter(made, replace)
-        return made
+        composed = ComposedType(type, function, Options(dict(args or {}), override=override, version=version))
+        enter(composed, replace)
+        return composed
 
     return register

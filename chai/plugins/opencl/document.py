@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NoReturn
 from xml.parsers import expat
 
 from ...errors import ParseError
 from ...util.files import content
+from ...util.lazy_dataclass import dataclass
 from ...util.source import Source
 
 DEPTH = 8  # nested elements; OpenVINO's format has 3
@@ -44,8 +45,8 @@ class Element:
 
     def get(self, name: str, default: str = "") -> str:
         """Return an attribute's value."""
-        found = self.attributes.get(name)
-        return default if found is None else found.value
+        attribute = self.attributes.get(name)
+        return default if attribute is None else attribute.value
 
     @property
     def place(self) -> str:

@@ -76,8 +76,8 @@ class Formula:
             return lambda _dims: number
         if token.text in tuple(DIMS):
             return lambda dims: dims[token.text]
-        found = repr(token.text) if token.text else "the end"
-        raise FormulaError(f"expected a number, B, F, Y, X or a bracket, found {found}", token.start)
+        shown = repr(token.text) if token.text else "the end"
+        raise FormulaError(f"expected a number, B, F, Y, X or a bracket, found {shown}", token.start)
 
 
 def _applied(

@@ -88,9 +88,9 @@ def opencl(
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:
         raise PluginError(f'{place}: dtypes {dtypes!r}: expected ("float32",) or ("float32", "int8")')
     options = Options(args=dict(args or {}), override=override, version=version, output=output, first_shape=True)
-    made = CustomType(type, function, False, options)
+    custom = CustomType(type, function, False, options)
     if "int8" in dtypes:
-        made.impl("codes", dtype="int8", jit=False)(function)
+        custom.impl("codes", dtype="int8", jit=False)(function)
     for name, given in (
         ("select", select),
         ("global_size", global_size),
@@ -98,9 +98,9 @@ def opencl(
         ("scalars", scalars),
     ):
         if callable(given):
-            made.check(given, name)
-    enter(made, replace)
-    return made
+            custom.check(given, name)
+    enter(custom, replace)
+    return custom
 
 
 class Functions:
@@ -151,9 +151,9 @@ class FunctionPlanner:
             if len(shape) > len(DIMS):
                 raise self._wrong(f"a blob of {len(shape)} axes, OpenCL layers take at most {len(DIMS)}")
         self.entry, self.options = self._selected()
-        given = self._called(functions.scalars) if functions.scalars is not None else {}
-        self.values = {**self.values, **given}
-        sizes, local = (self._sizes(given) for given in functions.sizes)
+        scalars = self._called(functions.scalars) if functions.scalars is not None else {}
+        self.values = {**self.values, **scalars}
+        sizes, local = (self._sizes(scalars) for scalars in functions.sizes)
         if not sizes or len(sizes) > 3 or (local and len(local) != len(sizes)) or min((*sizes, *local)) < 1:
             raise self._wrong(f"global_size {sizes}, local_size {local}: expected one to three sizes, each at least 1")
         self.work = check_work(sizes, local, self._wrong)
@@ -175,18 +175,18 @@ class FunctionPlanner:
         return report(self.layer.where, self.functions.place, reason, hint)
 
     def _called(self, function: Callable[..., Any]) -> Any:
-        given = self.layer.custom.call(function, self.x, self.values)
-        return run(self.layer.where, lambda: function(*given), function)
+        arguments = self.layer.custom.call(function, self.x, self.values)
+        return run(self.layer.where, lambda: function(*arguments), function)
 
     def _selected(self) -> tuple[str, str]:
         functions = self.functions
         if functions.select is None:
             return next(iter(functions.kernels)), ""
-        found = self._called(functions.select)
-        name, options = found if isinstance(found, tuple) and len(found) == 2 else (found, "")
+        choice = self._called(functions.select)
+        name, options = choice if isinstance(choice, tuple) and len(choice) == 2 else (choice, "")
         if name not in functions.kernels or not isinstance(options, str):
             known = ", ".join(functions.kernels)
-            raise self._wrong(f"select returned {found!r}, expected a kernel, or it and options", f"kernels: {known}")
+            raise self._wrong(f"select returned {choice!r}, expected a kernel, or it and options", f"kernels: {known}")
         return name, options
 
     def _sizes(self, given: Sizes) -> tuple[int, ...]:
@@ -196,11 +196,11 @@ class FunctionPlanner:
                 return tuple(formula.value(rendering.dims(self.tops[0])) for formula in formulas)
             except FormulaError as error:
                 raise self._wrong(f"{given!r}: {error}") from None
-        found = self._called(given) if callable(given) else given
+        sizes = self._called(given) if callable(given) else given
         try:
-            return tuple(int(size) for size in found)
+            return tuple(int(size) for size in sizes)
         except (TypeError, ValueError):
-            raise self._wrong(f"work sizes {found!r}: expected whole numbers") from None
+            raise self._wrong(f"work sizes {sizes!r}: expected whole numbers") from None
 
     def _scalar(self, parameter: Parameter) -> Mapping[str, Any]:
         words = parameter.type.replace("unsigned ", "u").replace("size_t", "ulong").split()

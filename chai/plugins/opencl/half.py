@@ -50,9 +50,9 @@ def used(text: str) -> bool:
 def floats(text: str) -> str:
     """Return source code with float literals for those of half, and no demand for an extension that has half."""
     bare = uncommented(text)
-    found = [m.end() - 1 for m in _LITERAL.finditer(bare)]
+    ends = [m.end() - 1 for m in _LITERAL.finditer(bare)]
     parts, at = [], 0
-    for end in found:
+    for end in ends:
         parts += [text[at:end], "f"]
         at = end + 1
     return _PRAGMA.sub(r"\1// \2", "".join((*parts, text[at:])))
@@ -61,9 +61,9 @@ def floats(text: str) -> str:
 def check(texts: Iterable[tuple[str, str]], wrong: Callable[[str, str], Exception]) -> None:
     """Raise ``wrong(reason, hint)`` for the first use of half that float cannot stand in for; texts are (file, code)."""
     for name, text in texts:
-        found = _bits(text)
-        if found is not None:
-            line, what, hint = found
+        bits = _bits(text)
+        if bits is not None:
+            line, what, hint = bits
             raise wrong(f"{name}:{line}: {what}; half is computed as float here", hint)
 
 

@@ -155,9 +155,9 @@ class Bound:
         launch = self.plan.launches[error.stage]
         first = next((line for line in error.log.splitlines() if re.search(r"\berror\b", line)), str(error))
         place, what, hint = launch.place, first, None
-        found = _ERROR.search(first)
-        if found is not None:
-            file, line, what = found.groups()
+        message = _ERROR.search(first)
+        if message is not None:
+            file, line, what = message.groups()
             what = f"error: {what}"
             place, what = (
                 (place, f"line {line}: {what}") if file == TEXT else (f"{Path(self._place).parent / file}:{line}", what)

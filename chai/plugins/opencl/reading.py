@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from os.path import isfile
 from pathlib import Path
 
 from ...errors import ParseError
 from ...limits import limits
 from ...util.files import content
+from ...util.lazy_dataclass import dataclass
 from ...util.suggest import did_you_mean
 from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
@@ -144,11 +145,11 @@ def _check(element: Element, rules: Mapping[str, Rule]) -> None:
             raise child.error(f"<{child.name}> is not expected in <{element.name}>", hint=near)
         _check(child, rules)
     for name, (least, most) in rule.children.items():
-        found = element.all(name)
-        if len(found) < least:
+        elements = element.all(name)
+        if len(elements) < least:
             raise element.error(f"<{element.name}> without <{name}>")
-        if most is not None and len(found) > most:
-            raise found[most].error(f"a second <{name}> in <{element.name}>, expected one")
+        if most is not None and len(elements) > most:
+            raise elements[most].error(f"a second <{name}> in <{element.name}>, expected one")
 
 
 def _stage(layer: Element, files: list[Path]) -> Stage:
@@ -222,8 +223,8 @@ def _fits(value: str, kind: str) -> bool:
     """Return whether text is a number of this kind, or the name of a constant."""
     if _NAME.fullmatch(value):
         return True
-    found = _NUMBER.fullmatch(value.removesuffix("f") if kind.startswith("float") else value)
-    return found is not None and (kind.startswith("float") or float(found[0]).is_integer())
+    number = _NUMBER.fullmatch(value.removesuffix("f") if kind.startswith("float") else value)
+    return number is not None and (kind.startswith("float") or float(number[0]).is_integer())
 
 
 def _by_index(layer: Element, signature: tuple[Parameter, ...]) -> tuple[Binding, ...]:
@@ -268,8 +269,8 @@ def _agree(element: Element, attribute: str, parameter: Parameter, binding: Bind
     """Check that memory is bound to a pointer, and a number to a number."""
     memory = not isinstance(binding, (Size, Given))
     if parameter.pointer != memory or parameter.image:
-        found = "an image" if parameter.image else "a pointer" if parameter.pointer else "no pointer"
-        raise element.error(f"parameter {parameter.name!r} of the kernel is {found}", attribute)
+        kind_of_parameter = "an image" if parameter.image else "a pointer" if parameter.pointer else "no pointer"
+        raise element.error(f"parameter {parameter.name!r} of the kernel is {kind_of_parameter}", attribute)
 
 
 def _memory(element: Element) -> Binding:

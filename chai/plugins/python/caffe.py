@@ -72,18 +72,18 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
 
     def shape(x: Any, param_str: str, phase: int) -> list[Shape]:
         with TURN:
-            made = _object(x, cls, param_str, phase)
+            python_layer = _object(x, cls, param_str, phase)
             if not x.n_params:
-                x.custom_float_params = tuple(blob.data for blob in made.layer.blobs)
-            return made.shapes(x)
+                x.custom_float_params = tuple(blob.data for blob in python_layer.layer.blobs)
+            return python_layer.shapes(x)
 
     dynamic = _reshapes_tops(cls)
     options = Options(
         {"param_str": "", "phase": 1}, dynamic=dynamic, bottoms=(0, None), override=False, version=version
     )
-    made = classes.type_of(key, cls, METHODS, forward, options, shape)
-    made.turn = TURN
-    return made
+    custom = classes.type_of(key, cls, METHODS, forward, options, shape)
+    custom.turn = TURN
+    return custom
 
 
 class _Object:

@@ -24,9 +24,9 @@ def type_of(
     place = place_of(getattr(owner, methods[-1]))
     function.__dict__["place"] = place
     function.__module__ = owner.__module__  # decides who gets the type: all networks, or the one that loads this module
-    made = CustomType(type, function, False, options)
-    made.__doc__, made.__name__ = owner.__doc__, name
+    custom = CustomType(type, function, False, options)
+    custom.__doc__, custom.__name__ = owner.__doc__, name
     if shape is not None:
         shape.__dict__["place"] = place
-        made.shape(shape)
-    return made
+        custom.shape(shape)
+    return custom

@@ -115,10 +115,10 @@ class _Finder:
             return spec
         if not name.startswith(f"{PACKAGE}."):
             return None
-        found = PathFinder.find_spec(name, path, target)
-        if found is not None and isinstance(found.loader, SourceFileLoader):
-            found.loader = _Loader(name, found.loader.path)
-        return found
+        module_spec = PathFinder.find_spec(name, path, target)
+        if module_spec is not None and isinstance(module_spec.loader, SourceFileLoader):
+            module_spec.loader = _Loader(name, module_spec.loader.path)
+        return module_spec
 
 
 class _Loader(SourceFileLoader):

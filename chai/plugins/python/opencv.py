@@ -58,10 +58,10 @@ class _Object:
     """The object of a user's class for one layer with these trained parameters."""
 
     def __init__(self, cls: type, params: Mapping[str, Any], x: Any) -> None:
-        given = {name: int(value) if isinstance(value, bool) else value for name, value in sorted(params.items())}
+        fields = {name: int(value) if isinstance(value, bool) else value for name, value in sorted(params.items())}
         self.memory = _memory(x)
         self.params: Any = None  # custom_float_params of the first forward; replaced when they may have changed
-        self.layer: Any = cls(given, [x.param(i) for i in range(x.n_params)])
+        self.layer: Any = cls(fields, [x.param(i) for i in range(x.n_params)])
         self._sizes: list[list[int]] | None = None
         self._lock = RLock()  # forward may use what getMemoryShapes has kept of the sizes
 
@@ -82,15 +82,15 @@ class _Object:
 
 def _object(x: Any, cls: type, params: Mapping[str, Any]) -> _Object:
     """Return the layer's object; a new one if its trained parameters are others or may have been changed."""
-    made: _Object | None = x.data.get("opencv")
+    layer: _Object | None = x.data.get("opencv")
     running = len(x.bottom) > 0  # not asked for shapes
-    if made is not None and running and made.params is None:
-        made.params = x.custom_float_params
-    changed = made is not None and running and made.params is not x.custom_float_params
-    if made is None or changed or made.memory != _memory(x):
-        made = x.data["opencv"] = _Object(cls, params, x)
-        made.params = x.custom_float_params if running else None
-    return made
+    if layer is not None and running and layer.params is None:
+        layer.params = x.custom_float_params
+    changed = layer is not None and running and layer.params is not x.custom_float_params
+    if layer is None or changed or layer.memory != _memory(x):
+        layer = x.data["opencv"] = _Object(cls, params, x)
+        layer.params = x.custom_float_params if running else None
+    return layer
 
 
 def _sizes(x: Any) -> list[list[int]]:

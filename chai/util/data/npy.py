@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAGIC = b"\x93NUMPY"
 _HEADER = 10_000  # bytes; np.save writes 118 for most arrays
-_ITEM = re.compile(r"""\s*(['"])(\w+)\1\s*:\s*(True|False|\([\dL, ]*\)|'[^'"]*'|"[^'"]*"|\[[^{}]*\])\s*(,|(?=\}))""")
+_ITEM = r"""\s*(['"])(\w+)\1\s*:\s*(True|False|\([\dL, ]*\)|'[^'"]*'|"[^'"]*"|\[[^{}]*\])\s*(,|(?=\}))"""
 
 
 def mapped(path: str | Path) -> Array:
@@ -66,7 +66,7 @@ def _header(file: BinaryIO) -> tuple[Any, bool, tuple[int, ...]]:
         raise ValueError("version or length of its header")
     text = file.read(size).decode("latin-1").strip()
     items, at = {}, 1
-    while found := _ITEM.match(text, at):
+    while found := re.compile(_ITEM).match(text, at):
         items[found[2]], at = found[3], found.end()
     if text[:1] != "{" or text[at:].strip() != "}" or set(items) != {"descr", "fortran_order", "shape"}:
         raise ValueError("its header is damaged")

@@ -1,0 +1,72 @@
+"""Find the operations that have to be complete before another one begins, if several threads run a table."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+
+class Use(NamedTuple):
+    """The blobs of an operation: those it reads, the one it writes ("" for none), and which of its channels."""
+
+    reads: tuple[str, ...]
+    writes: str
+    channels: range
+
+
+def after(uses: Iterable[Use], places: Mapping[str, tuple[int, int]]) -> Iterator[int]:
+    """Yield for each operation how many of the first ones have to be complete before it.
+
+    It waits for the writers of what it reads, for the readers of what it overwrites, and for all users of a blob that had
+    the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory.
+    """
+    memory = _Memory()
+    born: dict[str, int] = {}  # operations up to the last user of the bytes that a blob has now
+    last: dict[str, int] = {}  # operations up to the last one that reads or writes it
+    read: dict[str, int] = {}
+    written: dict[str, int] = {}
+    parts: dict[str, list[tuple[range, int]]] = {}
+    for i, use in enumerate(uses, 1):
+        blobs = dict.fromkeys((*use.reads, use.writes) if use.writes else use.reads)
+        for blob in blobs:
+            if blob not in born:
+                born[blob] = max((last[old] for old in memory.replaced(blob, places[blob])), default=0)
+        needs = [*map(born.__getitem__, blobs), *(written.get(blob, 0) for blob in use.reads)]
+        if use.writes:
+            needs.append(read.get(use.writes, 0))
+            before = parts.setdefault(use.writes, [])
+            needs += [end for channels, end in before if _overlap(channels, use.channels)]
+            before.append((use.channels, i))
+            written[use.writes] = i
+        yield max(needs, default=0)
+        last.update(dict.fromkeys(blobs, i))
+        read.update(dict.fromkeys(use.reads, i))
+
+
+def _overlap(a: range, b: range) -> bool:
+    return max(a.start, b.start) < min(a.stop, b.stop)
+
+
+class _Memory:
+    """The blob that had each byte last, as runs in order of their addresses."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._runs: list[tuple[int, int, str]] = []
+
+    def replaced(self, blob: str, place: tuple[int, int]) -> list[str]:
+        """Give these bytes to a blob and return those that had some of them."""
+        start, end = place
+        first = bisect_right(self._starts, start)
+        first -= first > 0 and self._runs[first - 1][1] > start
+        stop = bisect_left(self._starts, end)
+        old = self._runs[first:stop]
+        new = [(start, end, blob)]
+        if old and old[0][0] < start:
+            new.insert(0, (old[0][0], start, old[0][2]))
+        if old and old[-1][1] > end:
+            new.append((end, old[-1][1], old[-1][2]))
+        self._runs[first:stop] = new
+        self._starts[first:stop] = [run[0] for run in new]
+        return [owner for _, _, owner in old]

@@ -1,0 +1,235 @@
+/* Threads that share the work of a run.
+
+   Pieces of work are taken in the order of the table. A thread takes a piece only when the operations before ``after`` of
+   its operation are complete, so that whoever has taken one can run it. A worker that finds nothing to do spins for a moment,
+   leaves the run and sleeps: one that gets no processor then has no piece, and nobody waits for it. If one lost its processor
+   with a piece, so that the caller had to wait, the caller computes alone for a multiple of the time that it lost.
+
+   The workers belong to the process, and to one run at a time: the caller of another run computes alone. A forked process
+   has none and starts its own. */
+#define _GNU_SOURCE
+#include "pool.h"
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#define SPIN_MS 0.03 /* about as long as it takes to wake a thread */
+#define WORKERS 255  /* at most */
+#define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
+#define ALONE 20     /* times as long as it waited, the caller computes alone */
+
+typedef struct {
+    const variant *kernels;
+    const operation *ops;
+    int64_t count;
+    int pieces;
+    uint8_t *const *buffers;
+    double *ms, last;     /* ms of each Task, and when the last operation was complete */
+    double longest, lost; /* the caller's longest piece, and how long it waited for threads without a processor */
+    progress *at;
+    double begin, end; /* when it began, and when it returns, so that the caller can look for signals */
+    atomic_int stop;
+} job;
+
+static struct {
+    pthread_mutex_t lock;       /* of all but the atomic numbers, and of each job's ``ms`` and ``last`` */
+    pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
+    job *open;                  /* the run in which workers may take part */
+    int started, wanted, inside, asleep, waits;
+    atomic_int news;            /* changes when there may be work */
+    atomic_int busy;            /* whether a caller has the workers */
+    double alone;               /* until when it leaves them alone */
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+}
+
+static void relax(void) {
+#if defined __x86_64__
+    __builtin_ia32_pause();
+#elif defined __aarch64__ || defined __arm__
+    __asm__ volatile("yield");
+#endif
+}
+
+static int end_of(const operation *op) { return (int)(op->first + op->items); }
+
+/* Finish a piece of operation ``k``. Its last one completes it, and those after it that were complete before. */
+static void finish(job *j, int64_t k) {
+    progress *at = j->at;
+    if (atomic_fetch_sub(&at->left[k], 1) > 1) return;
+    pthread_mutex_lock(&pool.lock);
+    int first = atomic_load(&at->done), done = first;
+    while (done < j->count && !atomic_load(&at->left[done])) done++;
+    if (done > first) {
+        double time = now();
+        j->ms[j->ops[first].task] += time - j->last; /* the others were not waited for */
+        j->last = time;
+        atomic_store(&at->done, done);
+        if (pool.open == j) {
+            if (atomic_load(&at->taken) < j->pieces - 1) {
+                atomic_fetch_add(&pool.news, 1);
+                if (pool.asleep) pthread_cond_broadcast(&pool.work);
+            }
+            if (pool.waits) pthread_cond_signal(&pool.rest);
+        }
+    }
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* Whether the next piece is no longer ``piece``, or the operations before ``after`` are complete. */
+static int moved(job *j, int piece, int64_t after) {
+    return atomic_load(&j->at->done) >= after || atomic_load(&j->at->taken) != piece || atomic_load(&j->stop);
+}
+
+static int spin(job *j, int piece, int64_t after) {
+    for (double begin = now(); now() - begin < SPIN_MS;)
+        for (int i = 0; i < 16; i++) {
+            if (moved(j, piece, after)) return 1;
+            relax();
+        }
+    return 0;
+}
+
+/* Let the caller sleep until all operations before ``after`` are complete. */
+static void await(job *j, int64_t after) {
+    pthread_mutex_lock(&pool.lock);
+    pool.waits++;
+    while (atomic_load(&j->at->done) < after) pthread_cond_wait(&pool.rest, &pool.lock);
+    pool.waits--;
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* Note that the caller has waited since ``begin``. */
+static void waited(job *j, double begin) {
+    double ms = now() - begin;
+    if (ms > LOST_MS && ms > 2 * j->longest) j->lost += ms;
+}
+
+/* Run pieces until none is left, or the caller's time is over, or a worker has nothing to do. */
+static void work(job *j, int leads) {
+    double last = j->begin;
+    for (int64_t k = 0;;) {
+        int piece = atomic_load(&j->at->taken);
+        if (piece >= j->pieces || atomic_load(&j->stop)) return;
+        while (piece >= end_of(j->ops + k)) k++;
+        const operation *op = j->ops + k;
+        if (atomic_load(&j->at->done) < op->after) {
+            int ready = spin(j, piece, op->after);
+            if (!ready && !leads) return;
+            if (!ready) {
+                await(j, op->after);
+                waited(j, last);
+            }
+            last = now();
+        } else if (atomic_compare_exchange_weak(&j->at->taken, &piece, piece + 1)) {
+            j->kernels->run(op, j->buffers, piece - op->first);
+            finish(j, k);
+            if (!leads) continue;
+            double time = now();
+            j->longest = time - last > j->longest ? time - last : j->longest;
+            last = time;
+            if (time >= j->end) return;
+        }
+    }
+}
+
+static void *worker(void *none) {
+    int seen = 0;
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        while (!pool.open || pool.inside >= pool.wanted || seen == atomic_load(&pool.news)) {
+            pool.asleep++;
+            pthread_cond_wait(&pool.work, &pool.lock);
+            pool.asleep--;
+        }
+        seen = atomic_load(&pool.news);
+        job *j = pool.open;
+        pool.inside++;
+        pthread_mutex_unlock(&pool.lock);
+        work(j, 0);
+        pthread_mutex_lock(&pool.lock);
+        pool.inside--;
+        if (pool.waits) pthread_cond_signal(&pool.rest);
+        if (pool.open) continue;
+        pthread_mutex_unlock(&pool.lock);
+        for (double begin = now(); seen == atomic_load(&pool.news) && now() - begin < SPIN_MS;) relax();
+        pthread_mutex_lock(&pool.lock);
+    }
+    return none;
+}
+
+static void forked(void) {
+    pthread_mutex_init(&pool.lock, 0);
+    pthread_cond_init(&pool.work, 0);
+    pthread_cond_init(&pool.rest, 0);
+    pool.open = 0;
+    pool.started = pool.inside = pool.asleep = pool.waits = 0;
+    pool.alone = 0;
+    atomic_store(&pool.busy, 0);
+}
+
+static void register_fork(void) { pthread_atfork(0, 0, forked); }
+
+/* Start workers until there are ``count``, or the system allows no more. They leave signals to the caller. */
+static void start(int count) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, register_fork);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (pthread_t thread; pool.started < count && !pthread_create(&thread, 0, worker, 0); pool.started++) {
+#if defined __linux__
+        pthread_setname_np(thread, "chai-kernels");
+#endif
+        pthread_detach(thread);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+}
+
+/* Run a job with the help of workers, if the caller does not leave them alone. */
+static void work_together(job *j, int helpers) {
+    pthread_mutex_lock(&pool.lock);
+    start(helpers);
+    if (j->begin >= pool.alone) {
+        pool.open = j;
+        pool.wanted = helpers;
+        atomic_fetch_add(&pool.news, 1);
+        if (pool.asleep) pthread_cond_broadcast(&pool.work);
+    }
+    pthread_mutex_unlock(&pool.lock);
+    work(j, 1);
+    atomic_store(&j->stop, 1);
+    double end = now();
+    pthread_mutex_lock(&pool.lock);
+    pool.open = 0;
+    pool.waits++;
+    while (pool.inside) pthread_cond_wait(&pool.rest, &pool.lock);
+    pool.waits--;
+    pthread_mutex_unlock(&pool.lock);
+    waited(j, end);
+    if (j->lost > 0) pool.alone = now() + ALONE * j->lost;
+}
+
+/* Run the operations of a checked table from ``at`` on, with at most so many threads; add the milliseconds of each one to
+   those of its Task. Return 1 when all are complete, 0 after ``pause`` ms: the caller is to call again. */
+int run_table(const variant *kernels, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads, double pause,
+              double *ms, progress *at) {
+    double begin = now();
+    job j = {kernels, ops, count, count ? end_of(ops + count - 1) : 0, buffers, ms, begin, 0, 0, at, begin, begin + pause, 0};
+    if (!atomic_load(&at->taken))
+        for (int64_t k = 0; k < count; k++) atomic_init(&at->left[k], (int)ops[k].items);
+    int helpers = (int)least(least(threads, j.pieces) - 1, WORKERS);
+    if (helpers > 0 && !atomic_exchange(&pool.busy, 1)) {
+        work_together(&j, helpers);
+        atomic_store(&pool.busy, 0);
+    } else {
+        work(&j, 1);
+    }
+    int done = atomic_load(&at->done);
+    if (done < count) ms[ops[done].task] += now() - j.last;
+    return done == count;
+}

@@ -1,0 +1,88 @@
+"""Plan a network for an overlay: engines, formats and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..blob import Shape, on_device
+from ..fixed import Format
+from ..graph import Graph, Layer
+from ..overlay import Overlay
+from ..passes.rewrite import rewrite
+from ..tasks.target import Target
+from ..util.log import logger
+from .cost import costs
+from .partition import Partition, partition
+from .plan import Plan
+from .schedule import Schedule, lower, schedule
+
+log = logger("chai.offload")
+
+
+def plan(
+    graph: Graph,
+    shapes: Mapping[str, Shape],
+    overlay: Overlay,
+    chosen: Mapping[str, str],
+    formats: Mapping[str, Format] | None,
+    trained: bool = True,
+) -> Plan:
+    """Rewrite, partition, lower and schedule a Graph.
+
+    ``chosen``   the user's engines, layer -> host or fpga
+    ``formats``  of every blob, by blob id of the rewritten graph; None to partition only
+    ``trained``  False to plan as if all sums fit the accumulator
+    """
+    rewritten = rewrite(graph)
+    standing = {name for layer in rewritten.layers for name in layer.origin}
+    dropped = {layer.name for layer in graph.layers} - standing  # they do not run, so they have no engine
+    chosen = {name: engine for name, engine in chosen.items() if name not in dropped}
+    if formats is None:
+        parts = partition(rewritten, shapes, overlay, chosen, {})
+        return Plan(rewritten, shapes, overlay, {}, parts, Schedule())
+    target = Target(overlay, formats, {blob: on_device(shape) for blob, shape in shapes.items()}, trained)
+    parts, steps = _scheduled(rewritten, shapes, target, chosen)
+    open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
+    coarser = {layer.name: target.coarser[top] for layer, top in _on_device(parts) if top in target.coarser}
+    return Plan(rewritten, {**shapes, **steps.shapes}, overlay, formats, parts, steps, open_sums, coarser)
+
+
+def _on_device(parts: Partition) -> Iterator[tuple[Layer, str]]:
+    """Yield the layers on the overlay, each with its first top."""
+    yield from ((layer, layer.tops[0]) for s in parts.segments if s.engine == "fpga" for layer in s.layers)
+
+
+def _open_sums(parts: Partition, target: Target) -> Iterator[str]:
+    """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
+    for layer, top in _on_device(parts):
+        if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], top):
+            yield layer.name
+
+
+def _scheduled(
+    graph: Graph, shapes: Mapping[str, Shape], target: Target, chosen: Mapping[str, str]
+) -> tuple[Partition, Schedule]:
+    """Schedule layers on the overlay; those that do not fit, or are faster on the host, move to the host."""
+    refused: dict[str, str] = {}
+    while True:
+        parts = partition(graph, shapes, target.overlay, chosen, refused)
+        tasks = lower(parts, target)
+        if isinstance(tasks, tuple):
+            moved = dict([tasks])
+        else:
+            steps = schedule(graph, parts, shapes, target, tasks)
+            moved = _too_dear(steps, target, chosen)
+            if not moved:
+                return parts, steps
+        for name, reason in moved.items():
+            log.info("layer %r runs on the host: %s", name, reason)
+        refused.update(moved)
+
+
+def _too_dear(steps: Schedule, target: Target, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return layer -> reason for the first segment that is cheaper on the host; never layers that the user chose."""
+    for cost in costs(steps, target.overlay, {**target.shapes, **steps.shapes}):
+        stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
+        if cost.host_ms < cost.fpga_ms and not stays:
+            return {layer.name: f"cheaper on the host: {cost}" for layer in cost.layers}
+    return {}

@@ -1,0 +1,61 @@
+"""Architectures: what another kind of accelerator than chai's array does in its own way.
+
+How to add one: a folder ``chai/NAME`` whose ``architecture.py`` has the functions of ``Architecture``, a schema
+``hw_overlays/NAME.schema.json``, and a manifest with ``"architecture": "NAME"``. It needs no registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+ARRAY = "array"  # chai's own, which is what a manifest without the key describes
+
+
+class Sized(Protocol):
+    """Sizes and time of a compiled segment, for reports."""
+
+    @property
+    def cycles(self) -> int: ...
+
+    @property
+    def sizes(self) -> Mapping[int, int]: ...
+
+    @property
+    def regions(self) -> Any: ...
+
+    def listing(self) -> Iterable[str]:
+        """Return what the accelerator fetches as lines of text."""
+
+
+class Architecture(Protocol):
+    """The module ``chai/NAME/architecture.py``; an overlay is given to each function."""
+
+    def sections(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the sections of an Overlay that a manifest of this architecture does not have."""
+
+    def refusal(self, overlay: Any, task: Any, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        """Return why it cannot run a Task; None if it can."""
+
+    def cycles(self, overlay: Any, task: Any, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """Estimate the clock cycles of a Task."""
+
+    def speed(self, overlay: Any, segments: Any) -> str:
+        """Return the modelled time of a pass as text."""
+
+    def segment(
+        self,
+        overlay: Any,
+        tasks: Any,
+        shapes: Mapping[str, tuple[int, ...]],
+        views: Mapping[str, Any],
+        reads: Collection[str],
+        writes: Collection[str],
+    ) -> Sized:
+        """Return what the Tasks of a segment become."""
+
+
+def named(name: str) -> Architecture | None:
+    """Return the architecture of that name; None for chai's own array."""
+    return None if name == ARRAY else cast(Architecture, import_module(f"chai.{name}.architecture"))

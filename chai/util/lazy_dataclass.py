@@ -1,0 +1,135 @@
+"""``dataclasses.dataclass``, with methods that are compiled at their first use.
+
+A command defines some hundred dataclasses and uses half of them, each for a few of its methods. Compiling all of them took
+a third of the start-up time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(cls: type | None = None, /, *, frozen: bool = False, eq: bool = True) -> Any:
+        """Make a dataclass, also for ``fields``, ``replace`` and ``asdict``. Slots and InitVar are not supported."""
+        return _made(cls, frozen, eq) if cls is not None else lambda cls: _made(cls, frozen, eq)
+
+
+_ABSENT = object()  # default of a parameter whose value a factory makes
+
+
+class _Method:
+    """A method in a class that is replaced by the result of ``compile`` when it is first looked up."""
+
+    def __init__(self, owner: type, name: str, compile: Callable[[type], Callable[..., Any]]) -> None:
+        self.owner, self.name, self.compile = owner, name, compile
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        method: Any = self.compile(self.owner)
+        method.__qualname__ = f"{self.owner.__qualname__}.{self.name}"
+        method.__module__ = self.owner.__module__
+        setattr(self.owner, self.name, method)
+        return method.__get__(instance, owner)
+
+
+def _made(cls: type, frozen: bool, eq: bool) -> type:
+    own = {name for name, value in vars(cls).items() if value is not None or name != "__hash__"}
+    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    methods: dict[str, Any] = {
+        "__init__": _Method(cls, "__init__", _frozen_init if frozen else _init),
+        "__repr__": _repr,
+    }
+    if eq:
+        methods |= {
+            "__eq__": _Method(cls, "__eq__", _eq),
+            "__hash__": _Method(cls, "__hash__", _hash) if frozen else None,
+        }
+    if frozen:
+        methods |= {"__setattr__": _setattr(cls), "__delattr__": _delattr(cls)}
+    for name in methods.keys() - own:
+        setattr(cls, name, methods[name])
+    return cls
+
+
+def _init(cls: type, assignment: str = "self.{} = {}") -> Callable[..., None]:
+    names: dict[str, Any] = {"_set": object.__setattr__, "_absent": _ABSENT}
+    positional, named, body = ["self"], ["*"], []
+    for field in dataclasses.fields(cls):
+        name, value, default = field.name, field.name, ""
+        if field.default is not dataclasses.MISSING:
+            names[f"_default_{name}"] = field.default
+            default = f"=_default_{name}"
+        elif field.default_factory is not dataclasses.MISSING:
+            names[f"_new_{name}"] = field.default_factory
+            default, value = "=_absent", f"_new_{name}() if {name} is _absent else {name}"
+            value = value if field.init else f"_new_{name}()"
+        if field.init:
+            (named if field.kw_only else positional).append(name + default)
+        if field.init or value != name:
+            body.append(assignment.format(name, value))
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    return _function("__init__", [*positional, *(named if len(named) > 1 else ())], body or ["pass"], names)
+
+
+def _frozen_init(cls: type) -> Callable[..., None]:
+    return _init(cls, "_set(self, {!r}, {})")
+
+
+def _eq(cls: type) -> Callable[..., bool]:
+    first, second = (_values(cls, name) for name in ("self", "other"))
+    same = f"{first} == {second} if other.__class__ is self.__class__ else NotImplemented"
+    return _function("__eq__", ["self", "other"], [f"return {same}"], {})
+
+
+def _hash(cls: type) -> Callable[..., int]:
+    return _function("__hash__", ["self"], [f"return hash({_values(cls, 'self')})"], {})
+
+
+def _values(cls: type, name: str) -> str:
+    """Return the text of a tuple of the fields that are compared."""
+    return f"({''.join(f'{name}.{field.name}, ' for field in dataclasses.fields(cls) if field.compare)})"
+
+
+def _function(name: str, parameters: list[str], body: list[str], names: dict[str, Any]) -> Callable[..., Any]:
+    lines = "\n ".join(body)
+    exec(f"def {name}({', '.join(parameters)}):\n {lines}", names)  # names of fields, which are identifiers
+    function: Callable[..., Any] = names[name]
+    return function
+
+
+@recursive_repr()
+def _repr(self: Any) -> str:
+    values = ", ".join(
+        f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr
+    )
+    return f"{self.__class__.__qualname__}({values})"
+
+
+def _setattr(cls: Any) -> Callable[..., None]:
+    """Return a method that refuses to change a field, and any attribute of an instance that is not of a subclass."""
+    names = {field.name for field in dataclasses.fields(cls)}
+
+    def assign(self: object, name: str, value: object) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    return assign
+
+
+def _delattr(cls: Any) -> Callable[..., None]:
+    """Return a method that refuses to delete what ``_setattr`` refuses to change."""
+    names = {field.name for field in dataclasses.fields(cls)}
+
+    def delete(self: object, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    return delete

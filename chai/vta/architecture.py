@@ -1,0 +1,120 @@
+"""VTA as an architecture: what a manifest says of it, which Tasks it runs, and what a segment becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..tasks.conv import Conv
+from ..util.lazy_dataclass import dataclass
+from .checks import Machine
+from .cycles import Rates, estimate
+from .isa import BLOCK, Memory
+from .requantize import LEFT, RIGHT
+from .segment import Segment, refusal as unfit, segment as lowered
+
+if TYPE_CHECKING:
+    from ..blob import Shape, View
+    from ..overlay import Overlay
+    from ..tasks import Task
+
+
+@dataclass(frozen=True)
+class Bitstream:
+    """A published file: its path in the publisher's repository, size, digest, and the encoding that it understands."""
+
+    path: str
+    bytes: int
+    sha256: str
+    encoding: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a manifest that are of VTA alone; ``registers`` as they are listed there."""
+
+    machine: Machine
+    rates: Rates
+    registers: Mapping[str, Any]
+    bitstreams: tuple[Bitstream, ...]
+
+
+def facts(value: Mapping[str, Any]) -> Facts:
+    """Return the facts of a manifest that is valid by its schema."""
+    machine, queues = value["machine"], value["machine"]["queues"]
+    depths = tuple(machine["memories"][memory.name.lower()] for memory in Memory)
+    bitstreams = tuple(Bitstream(**each) for each in value["bitstreams"])
+    bytes_per_cycle = value["memory_mb_per_s"] / value["clock_mhz"]
+    return Facts(
+        Machine(machine["encoding"], depths, queues["instructions"], queues["tokens"]),
+        Rates(**machine["cycles"], bytes=bytes_per_cycle),
+        value["registers"],
+        bitstreams,
+    )
+
+
+def sections(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections of an Overlay that only the array has, as far as anything outside it reads them."""
+    found = facts(value)
+    depths = found.machine.depths
+
+    def buffer(bits: int, memory: Memory) -> dict[str, Any]:
+        return {"word_bits": bits, "depth": depths[memory], "banks": 1, "copies": 1, "memory": "block"}
+
+    no_record = {"version": 1, "bytes": 4, "endian": "little", "fields": []}
+    return {
+        "machine": found,
+        "vlnv": "",
+        "resources": {"dsp": 0, "block_ram": 0, "ultra_ram": 0},
+        "array": {"inputs": BLOCK, "outputs": BLOCK, "lanes": 1, "chain": 1, "pack_shift": 0},
+        "macs_per_dsp": 1,
+        "dsp": {"array": 0, "requant": 0},
+        "accumulator_bits": 25,
+        "requant": {"mult_bits": LEFT + 1, "shift_max": LEFT + RIGHT, "lanes": BLOCK},
+        "window": {"read_bytes": BLOCK, "write_bytes": BLOCK},
+        "overhead": {"task_cycles": 0, "tile_cycles": found.rates.start},
+        "buffers": {
+            "input": buffer(8 * BLOCK, Memory.INP),
+            "weights": buffer(8 * BLOCK * BLOCK, Memory.WGT),
+            "accumulators": buffer(32 * BLOCK, Memory.ACC),
+            "pool": buffer(32 * BLOCK, Memory.ACC),
+        },
+        "tasks": {kind: {"opcode": i + 1, **limits} for i, (kind, limits) in enumerate(value["tasks"].items())},
+        "registers": {"window": 4096, "errors": [], "list": []},
+        "descriptor": no_record,
+        "table": no_record,
+    }
+
+
+def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:
+    """Return why VTA cannot run a Task, or should not; None if it can."""
+    del overlay
+    if isinstance(task, Conv) and shapes[task.output][2:] == (1, 1):
+        return "it has one position: fetching its weights takes longer than the host"
+    return unfit(task)
+
+
+def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
+    """Estimate the clock cycles of a Task, without lowering it."""
+    return estimate(task, shapes, overlay.machine.rates, overlay.layout)
+
+
+def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
+    """Return the modelled time of a pass as text. Layers on the host are not in it: they were not measured."""
+    every = [made.times for made in segments]
+    total, gemm = (sum(getattr(each, name) for each in every) for name in ("total", "gemm"))
+    share = f"GEMM {100 * gemm / total:.0f} % of it" if total else "nothing runs there"
+    clock = f"modelled at {overlay.clock_mhz:g} MHz ({overlay.name})"
+    return f"{total / overlay.clock_mhz / 1000:.2f} ms a pass on VTA alone, {share}, {clock}; the host's layers are not measured"
+
+
+def segment(
+    overlay: Overlay,
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    views: Mapping[str, View],
+    reads: Collection[str],
+    writes: Collection[str],
+) -> Segment:
+    """Return the program of a segment. Raises DeviceError, with the Task."""
+    return lowered(overlay, overlay.machine.machine, tasks, shapes, views, reads, writes)

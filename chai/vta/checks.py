@@ -1,0 +1,206 @@
+"""Checks of a program before it starts: the hardware would do silently what is refused here.
+
+It compares no address, clears nothing, waits for ever for a token that never comes, and reads old values of accumulators
+that were written a moment before. A checked program can run as often as its instructions and micro-ops stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import DeviceError
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
+from .isa import BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
+from .loops import FORGET, Indices, indices, nest
+from .units import Step, Unit, steps
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+    Entries = slice | Array
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A configuration of VTA: its encoding, the entries of each memory, and the room of its queues."""
+
+    encoding: str
+    depths: tuple[int, ...]  # by Memory
+    instructions: int = 512
+    tokens: int = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Area:
+    """Bytes of DRAM (uint8) from an address on, which LOADs into the memories ``loads`` may read."""
+
+    start: int
+    data: Array
+    loads: frozenset[Memory] = frozenset()
+    writable: bool = False
+
+    def rows(self, start: int, rows: int, bytes: int, stride: int) -> Array:
+        """Return a view (rows, bytes) of rows from an address on that lie in the area, ``stride`` bytes apart."""
+        offset = start - self.start
+        flat = self.data[offset:]
+        return np.lib.stride_tricks.as_strided(flat, (rows, bytes), (stride, 1))
+
+
+class Checked(NamedTuple):
+    """A step of a checked program: its micro-ops (GEMM, ALU), or the bytes in DRAM (rows, bytes) that it moves."""
+
+    instruction: Instruction
+    indices: Indices | None
+    dram: Array | None
+    step: Step
+
+
+def checked(start: int, count: int, machine: Machine, areas: Sequence[Area], *, distance: bool = True) -> list[Checked]:
+    """Return the steps of the program of ``count`` instructions at an address, in an order in which they can run.
+
+    ``distance`` False allows what no model shows: accumulators read soon after they were written. Raises DeviceError, with
+    the instruction's number, for anything that the hardware does not do, or does where it must not.
+    """
+    home = next((a for a in areas if a.start <= start <= a.start + len(a.data) - count * BYTES), None)
+    if home is None or count < 1:
+        raise DeviceError(f"{count} instructions at {start:#x} lie in no memory of the program")
+    data = home.data[start - home.start :][: count * BYTES].tobytes()
+    program = decode(data, machine.encoding)
+    checker = _Checker(machine, areas, distance)
+    return [checker.check(step) for step in steps(program, machine.instructions, machine.tokens)]
+
+
+class _Order:
+    """The last instructions of each unit that read and wrote each entry of a memory, by their sequence."""
+
+    def __init__(self, entries: int) -> None:
+        self.read = np.zeros((len(Unit), entries), np.int32)
+        self.wrote = np.zeros((len(Unit), entries), np.int32)
+
+    def access(self, what: str, entries: Entries, step: Step, write: bool) -> None:
+        """Record an access. Raises DeviceError if tokens do not order it after those of other units."""
+        for other in Unit:
+            if other == step.unit:
+                continue
+            last = int(self.wrote[other][entries].max(initial=0))
+            if write:
+                last = max(last, int(self.read[other][entries].max(initial=0)))
+            if last > step.finished[other]:
+                doing = "writes" if write else "reads"
+                raise DeviceError(f"it {doing} {what} without waiting for {other.name}, which uses the same entries")
+        (self.wrote if write else self.read)[step.unit][entries] = step.sequence
+
+
+@dataclass
+class _Checker:
+    machine: Machine
+    areas: Sequence[Area]
+    distance: bool
+    nests: dict[tuple[object, ...], Indices] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        depths = self.machine.depths
+        self.micro_ops = np.zeros(depths[Memory.UOP], np.uint32)
+        self.known = np.zeros(depths[Memory.UOP], bool)  # micro-ops that the program has loaded
+        self.filled = np.zeros(depths[Memory.OUT], bool)  # entries of OUT that it has computed
+        self.orders = {memory: _Order(depths[memory]) for memory in (Memory.INP, Memory.WGT, Memory.OUT)}
+        self.stored = {
+            area.start: _Order(-(-len(area.data) // ENTRY_BYTES[Memory.OUT])) for area in self.areas if area.writable
+        }
+
+    def check(self, step: Step) -> Checked:
+        try:
+            return self._checked(step)
+        except DeviceError as error:
+            name = type(step.instruction).__name__.upper()
+            raise DeviceError(f"instruction {step.number} ({name}): {error.message}") from error
+
+    def _checked(self, step: Step) -> Checked:
+        instruction = step.instruction
+        if isinstance(instruction, Load) and instruction.columns:
+            return Checked(instruction, None, self._load(instruction, step), step)
+        if isinstance(instruction, Store) and instruction.columns:
+            return Checked(instruction, None, self._store(instruction, step), step)
+        if isinstance(instruction, (Gemm, Alu)):
+            return Checked(instruction, self._compute(instruction, step), None, step)
+        return Checked(instruction, None, None, step)
+
+    def _load(self, load: Load, step: Step) -> Array:
+        memory = load.memory
+        height, width = load.top + load.rows + load.bottom, load.left + load.columns + load.right
+        entries = self._entries(memory, load.entry, height * width)
+        areas = [area for area in self.areas if memory in area.loads]
+        data = self._dram(load, memory, step, areas, "may be loaded into " + memory.name)
+        if memory in self.orders:
+            self.orders[memory].access(memory.name, entries, step, write=True)
+        if memory == Memory.UOP:
+            self.micro_ops[entries] = np.ascontiguousarray(data).view("<u4").reshape(-1)
+            self.known[entries] = True
+        return data
+
+    def _store(self, store: Store, step: Step) -> Array:
+        entries = self._entries(Memory.OUT, store.entry, store.rows * store.columns)
+        if not self.filled[entries].all():
+            raise DeviceError("it stores entries of OUT that no GEMM or ALU has written")
+        self.orders[Memory.OUT].access("OUT", entries, step, write=False)
+        areas = [area for area in self.areas if area.writable]
+        return self._dram(store, Memory.OUT, step, areas, "may be stored to")
+
+    def _compute(self, instruction: Gemm | Alu, step: Step) -> Indices:
+        first, end = instruction.first, instruction.end
+        if end > len(self.known) or not self.known[first:end].all():
+            raise DeviceError(f"micro-ops {first} to {end} were not all loaded by the program")
+        reads_src = isinstance(instruction, Alu) and instruction.immediate is None
+        loops = nest(instruction)
+        key = (self.micro_ops[first:end].tobytes(), loops, reads_src, isinstance(instruction, Gemm))
+        if key not in self.nests:
+            depths, acc = self.machine.depths, self.machine.depths[Memory.ACC]
+            gemm = isinstance(instruction, Gemm)
+            unread = 1 << 32  # the field src of an ALU instruction with an immediate
+            src = depths[Memory.INP] if gemm else acc if reads_src else unread
+            limits = acc, src, depths[Memory.WGT] if gemm else unread
+            self.nests[key] = indices(self.micro_ops[first:end], loops, limits, reads_src)
+        found = self.nests[key]
+        if self.distance and found.distance < FORGET:
+            raise DeviceError(
+                f"it reads an accumulator {found.distance} micro-ops after it was written, expected at least {FORGET}"
+            )
+        accumulators, inputs, weights = found.used
+        if isinstance(instruction, Gemm):
+            self.orders[Memory.INP].access("INP", inputs, step, write=False)
+            self.orders[Memory.WGT].access("WGT", weights, step, write=False)
+        self.orders[Memory.OUT].access("OUT", accumulators, step, write=True)
+        self.filled[accumulators] = True
+        return found
+
+    def _entries(self, memory: Memory, index: int, count: int) -> slice:
+        depth = self.machine.depths[memory]
+        if index + count > depth:
+            raise DeviceError(f"{count} entries from {index} on are beyond the {depth} of {memory.name}")
+        return slice(index, index + count)
+
+    def _dram(self, move: Load | Store, memory: Memory, step: Step, areas: Iterable[Area], what: str) -> Array:
+        """Return the rows in DRAM that an instruction moves, of one of these areas."""
+        size = ENTRY_BYTES[memory]
+        if not move.rows:
+            raise DeviceError(f"it has {move.columns} columns and no rows")
+        begin, bytes, stride = move.dram * size, move.columns * size, move.stride * size
+        end = begin + (move.rows - 1) * stride + bytes
+        for area in areas:
+            if area.start <= begin and end <= area.start + len(area.data):
+                break
+        else:
+            raise DeviceError(f"bytes {begin:#x} to {end:#x} are not all of one buffer that {what}")
+        if isinstance(move, Store) and move.rows > 1 and move.stride < move.columns:
+            raise DeviceError(f"rows of {move.columns} entries that are {move.stride} apart overlap")
+        if area.start in self.stored:
+            word = ENTRY_BYTES[Memory.OUT]
+            if memory == Memory.UOP:
+                raise DeviceError("it loads micro-ops from a buffer that the program writes")
+            first = np.arange(move.rows) * stride + begin - area.start
+            words = np.add.outer(first, np.arange(0, bytes, word)).reshape(-1) // word
+            self.stored[area.start].access("memory", words, step, write=isinstance(move, Store))
+        return area.rows(begin, move.rows, bytes, stride)

@@ -1,0 +1,264 @@
+"""Convolutions on VTA: tiles of positions, one GEMM per block of outputs and part of the inputs.
+
+A tile's inputs lie in one part of INP, block by block, with their padding. The micro-ops of a GEMM are the positions for
+each block of inputs, its loops are the window's rows and columns. Groups are blocks of weights that are not zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div, round_up
+from .emit import Constants, Group, MicroOps, Pass
+from .isa import BLOCK, Gemm, Load, Memory, MicroOp, Store
+from .loops import FORGET
+from .requantize import Shift, begin, end, loaded
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..tasks.window import Window
+
+INPUTS, WEIGHTS = (
+    944,
+    504,
+)  # entries of each of the two parts of INP and WGT; UOP must hold the micro-ops for all of them
+SUMS = 640  # accumulators of each of the two parts of ACC
+SPARE = 2 * SUMS  # a third one, which is never stored
+FIXED = 3 * SUMS  # constants, in two parts
+MOST_GROUPS = 16  # blocks of outputs at a time: 4 constants each, 64 entries in each part
+
+
+class Plane(NamedTuple):
+    """A blob in DRAM: the address of its first word, bytes from plane to plane and from image to image, and its size."""
+
+    address: int
+    pitch: int
+    image: int
+    batch: int
+    channels: int
+    height: int
+    width: int
+
+    def entry(self, image: int, block: int, y: int = 0, x: int = 0) -> int:
+        """Return the number of a word of 16 channels."""
+        place = self.address + image * self.image + block * self.pitch
+        return place // BLOCK + y * self.width + x
+
+
+class Tile(NamedTuple):
+    """Output positions of a tile, and the pixels under their windows."""
+
+    rows: int
+    columns: int
+    height: int
+    width: int
+
+    @property
+    def positions(self) -> int:
+        """Return its positions, in whole runs of 16."""
+        return round_up(self.rows * self.columns, FORGET)
+
+    @property
+    def area(self) -> int:
+        """Return its pixels."""
+        return self.height * self.width
+
+
+class Family(NamedTuple):
+    """Blocks of outputs that read the same blocks of inputs."""
+
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass
+class Convolution:
+    """Lowers one convolution; ``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,)."""
+
+    source: Plane
+    target: Plane
+    weights: Array
+    bias: Array
+    window: Window
+    group: int
+    shift: Shift
+    constants: Constants
+    packed: dict[tuple[int, ...], Load] = field(default_factory=dict)
+
+    def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
+        """Yield the groups of positions and outputs in order."""
+        self.loaded_inputs = self.passed = self.done = 0
+        for family in self.families:
+            tile = self.tile(family)
+            for image in range(self.source.batch):
+                for top in starts(self.target.height, tile.rows):
+                    for left in starts(self.target.width, tile.columns):
+                        yield from self._of_tile(micro_ops, family, tile, image, top, left)
+
+    @cached_property
+    def families(self) -> list[Family]:
+        """Return which blocks of outputs read which blocks of inputs."""
+        m, per = self.weights.shape[:2]
+        each = m // self.group
+        found: dict[tuple[int, ...], list[int]] = {}
+        for block in range(ceil_div(m, BLOCK)):
+            channels = range(block * BLOCK, min((block + 1) * BLOCK, m))
+            first, last = channels[0] // each * per, (channels[-1] // each + 1) * per
+            found.setdefault((*range(first // BLOCK, ceil_div(last, BLOCK)),), []).append(block)
+        return [Family((*outputs,), inputs) for inputs, outputs in found.items()]
+
+    # -- tiles
+
+    def tile(self, family: Family) -> Tile:
+        """Return the tile with the fewest modelled cycles, by computing or by moving."""
+        found = {self._cost(family, tile): tile for tile in self._tiles() if self._fits(tile)}
+        return found[min(found)]
+
+    def _tiles(self) -> Iterator[Tile]:
+        (kh, kw), (sh, sw), height, width = self.window.kernel, self.window.stride, *self.target[-2:]
+        every = {ceil_div(height, n) for n in range(1, height + 1)}
+        for columns in sorted({ceil_div(width, n) for n in range(1, width + 1)}):
+            for rows in sorted(every):
+                yield Tile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+
+    def _fits(self, tile: Tile) -> bool:
+        return tile.positions <= SUMS and tile.area <= INPUTS
+
+    def _cost(self, family: Family, tile: Tile) -> tuple[float, int]:
+        """Estimate the cycles of an image: (cycles, - positions of a tile)."""
+        blocks, taps = len(family.inputs), self.taps
+        share = self._share(tile, blocks)
+        tiles = ceil_div(self.target.height, tile.rows) * ceil_div(self.target.width, tile.columns)
+        once = share >= blocks
+        outputs = len(family.outputs)
+        chunks = ceil_div(blocks, share) if not once else ceil_div(blocks, max(1, WEIGHTS // taps))
+        loads = blocks * tile.area * (1 if once else outputs)
+        moved = 16 * loads + 256 * taps * blocks * outputs + 16 * tile.positions * outputs
+        work = tile.rows * tile.columns * taps * blocks + (17 if self.shift.spare else 9) * tile.positions
+        computed = outputs * (work + 30 * (chunks + 8))
+        return tiles * max(computed, moved / 8), -tile.positions
+
+    @property
+    def taps(self) -> int:
+        """Return the pixels of a window."""
+        return self.window.kernel[0] * self.window.kernel[1]
+
+    def _share(self, tile: Tile, blocks: int) -> int:
+        """Return how many blocks of inputs are in INP at a time."""
+        return min(blocks, max(1, INPUTS // max(tile.area, tile.positions)))
+
+    # -- one tile
+
+    def _of_tile(
+        self, micro_ops: MicroOps, family: Family, tile: Tile, image: int, top: int, left: int
+    ) -> Iterator[Group]:
+        share = self._share(tile, len(family.inputs))
+        chunk = min(share, WEIGHTS // self.taps)
+        parts = [family.inputs[i : i + share] for i in range(0, len(family.inputs), share)]
+        several = self._several(tile, family, chunk, len(parts))
+        held: Sequence[int] = ()
+        for start in range(0, len(family.outputs), several):
+            outputs = family.outputs[start : start + several]
+            half = self.done % 2
+            dst, fixed = half * SUMS, FIXED + half * 64
+            count = tile.positions
+            load = self._constants(outputs, fixed)
+            before = begin(micro_ops, load, dst, count, fixed, len(outputs))
+            passes = []
+            for part in parts:
+                for at in range(0, len(part), chunk):
+                    blocks = part[at : at + chunk]
+                    loads = []
+                    if part != held:
+                        held = part
+                        self.loaded_inputs += 1
+                        slot = self.loaded_inputs % 2 * INPUTS
+                        loads += [
+                            under(self.source, self.window, tile, (image, b, top, left), slot + i * tile.area)
+                            for i, b in enumerate(part)
+                        ]
+                    inp = self.loaded_inputs % 2 * INPUTS + at * tile.area
+                    wgt = self.passed % 2 * WEIGHTS
+                    self.passed += 1
+                    loads.append(self._weights(outputs, blocks, wgt))
+                    passes.append(Pass(loads, [self._gemm(micro_ops, tile, len(blocks), dst, inp, wgt, len(outputs))]))
+            after = end(micro_ops, self.shift, dst, count, fixed, SPARE, len(outputs))
+            stores = [self._store(tile, image, block, top, left, dst + i * count) for i, block in enumerate(outputs)]
+            self.done += 1
+            yield Group(before, passes, after, stores)
+
+    def _several(self, tile: Tile, family: Family, chunk: int, parts: int) -> int:
+        """Return how many blocks of outputs are computed at a time: several if a window is one pixel, whose loops are free."""
+        if self.taps > 1:
+            return 1
+        most = min(SUMS // tile.positions, WEIGHTS // chunk, MOST_GROUPS, len(family.outputs))
+        if parts == 1:
+            return max(1, min(most, ceil_div(64, tile.positions)))  # inputs stay: only short runs need company
+        return max(1, most)
+
+    def _constants(self, outputs: Sequence[int], entry: int) -> Load:
+        found = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), entry)
+        assert isinstance(found, Load)
+        return found
+
+    def _weights(self, outputs: Sequence[int], blocks: Sequence[int], entry: int) -> Load:
+        """Return the LOAD of weights by output block, input block and tap: [16 out][16 in] each."""
+        key = *outputs, -1, *blocks
+        if key not in self.packed:
+            found = np.stack([np.stack([self._block(o, b) for b in blocks]) for o in outputs])
+            self.packed[key] = self.constants.load(Memory.WGT, 0, found)
+        return self.packed[key]._replace(entry=entry)
+
+    def _block(self, output: int, block: int) -> Array:
+        """Return the weights from a block of inputs to a block of outputs: int8 (taps, 16 out, 16 in), zeros between groups."""
+        m, per, *kernel = self.weights.shape
+        each = m // self.group
+        found = np.zeros((BLOCK, BLOCK, *kernel), np.int8)
+        outs = np.arange(output * BLOCK, min((output + 1) * BLOCK, m))
+        for group in np.unique(outs // each):
+            rows = outs[outs // each == group]
+            first, last = max(group * per, block * BLOCK), min((group + 1) * per, (block + 1) * BLOCK)
+            if first < last:
+                part = self.weights[rows, first - group * per : last - group * per]
+                found[rows - output * BLOCK, first - block * BLOCK : last - block * BLOCK] = part
+        return found.transpose(2, 3, 0, 1).reshape(-1, BLOCK, BLOCK)
+
+    def _gemm(self, micro_ops: MicroOps, tile: Tile, blocks: int, dst: int, inp: int, wgt: int, several: int) -> Gemm:
+        (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions
+        pixels = [y * sh * tile.width + x * sw for y in range(tile.rows) for x in range(tile.columns)]
+        pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
+        table = micro_ops.table(
+            MicroOp(dst + i, inp + b * tile.area + pixel, wgt + b * self.taps)
+            for b in range(blocks)
+            for i, pixel in enumerate(pixels)
+        )
+        if self.taps == 1:
+            return Gemm(*table, several, 1, count, 0, 0, 0, blocks, 0)
+        return Gemm(*table, kh, kw, 0, 0, tile.width, 1, kw, 1)
+
+    def _store(self, tile: Tile, image: int, block: int, top: int, left: int, entry: int) -> Store:
+        target = self.target
+        where = target.entry(image, block, top, left)
+        return Store(entry, where, tile.rows, tile.columns, target.width)
+
+
+def under(source: Plane, window: Window, tile: Tile, place: tuple[int, int, int, int], entry: int) -> Load:
+    """Return the LOAD of the pixels under a tile, with their padding; ``place`` is (image, block, first row, first column)."""
+    image, block, top, left = place
+    y, x = top * window.stride[0] - window.pad[0], left * window.stride[1] - window.pad[1]
+    above, before = max(0, -y), max(0, -x)
+    rows = min(source.height, y + tile.height) - max(0, y)
+    columns = min(source.width, x + tile.width) - max(0, x)
+    below, behind = tile.height - above - rows, tile.width - before - columns
+    first = source.entry(image, block, max(0, y), max(0, x))
+    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, behind)
+
+
+def starts(length: int, size: int) -> list[int]:
+    """Return where the pieces of a length begin: all are of one size, so the last may begin in the one before."""
+    return [min(i * size, length - size) for i in range(ceil_div(length, size))]

@@ -1,0 +1,83 @@
+"""Cycle model of VTA: nothing of it was measured.
+
+A GEMM takes one cycle a micro-op, an ALU instruction two, each some more to begin; all units share one port to memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..overlay.layout import planes
+from ..tasks.conv import Conv
+from ..tasks.pool import Pool
+from ..util.lazy_dataclass import dataclass
+from .isa import ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store
+from .units import Unit, steps
+
+if TYPE_CHECKING:
+    from ..blob import Shape
+    from ..overlay import Layout
+    from ..tasks import Task
+    from .checks import Machine
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Cycles of a micro-op of each kind and to begin an instruction; ``bytes`` of memory per cycle for all units."""
+
+    gemm: int
+    alu: int
+    start: int
+    bytes: float
+
+
+class Times(NamedTuple):
+    """Cycles of a program: to its end, of GEMM micro-ops, of ALU micro-ops, and of moving bytes."""
+
+    total: int
+    gemm: int
+    alu: int
+    moving: int
+
+
+def estimate(task: Task, shapes: Mapping[str, Shape], rates: Rates, layout: Layout) -> int:
+    """Estimate the cycles of a Task from its sizes alone, for the choices of the planner."""
+    n, c, *_ = shapes[task.inputs[0]]
+    _, m, oh, ow = shapes[task.output]
+    positions = n * oh * ow
+    if isinstance(task, Conv):
+        taps = task.window.kernel[0] * task.window.kernel[1]
+        products = taps * planes(m, layout) * planes(ceil(c / task.group), layout)
+        return ceil(positions * (products * rates.gemm + planes(m, layout) * (1 + 4 * rates.alu)))
+    if isinstance(task, Pool):
+        taps = task.window.kernel[0] * task.window.kernel[1]
+        return ceil(positions * planes(c, layout) * (2 + (1 + taps) * rates.alu))
+    return ceil(positions * planes(c, layout) * (1 + len(task.inputs) + 7 * rates.alu))
+
+
+def times(program: Sequence[Instruction], machine: Machine, rates: Rates) -> Times:
+    """Return the modelled cycles of a program: units wait for tokens, for themselves and for the port to memory."""
+    ends = [0.0] * len(program)
+    free = dict.fromkeys(Unit, 0.0)
+    port = 0.0
+    spent = dict.fromkeys((Gemm, Alu, Load), 0.0)
+    for step in steps(program, machine.instructions, machine.tokens):
+        begin = max([free[step.unit], *(ends[i] for i in step.after)])
+        instruction = step.instruction
+        if isinstance(instruction, (Gemm, Alu)):
+            one = rates.gemm if isinstance(instruction, Gemm) else rates.alu
+            work = instruction.outer * instruction.inner * (instruction.end - instruction.first) * one
+            spent[type(instruction)] += work
+            end = begin + work + rates.start
+        elif isinstance(instruction, (Load, Store)) and instruction.columns:
+            memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT
+            moving = instruction.rows * instruction.columns * ENTRY_BYTES[memory] / rates.bytes
+            spent[Load] += moving
+            port = max(port, begin) + moving
+            end = port + rates.start
+        else:
+            end = begin + 1
+        free[step.unit] = ends[step.number] = end
+    return Times(ceil(max(ends)), ceil(spent[Gemm]), ceil(spent[Alu]), ceil(spent[Load]))

@@ -1,0 +1,190 @@
+"""Turn the work of a Task into instructions of the three units, with the tokens between them.
+
+Loads run two passes ahead of GEMMs, since INP and WGT hold two parts each; stores run beside the next group, since ACC and
+OUT do. Instructions of the units are interleaved, so that no queue fills up. Between Tasks everything finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
+from ..util.rounding import round_up
+from .isa import (
+    BLOCK,
+    ENTRY_BYTES,
+    Alu,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Memory,
+    MicroOp,
+    Operation,
+    Store,
+    encode_micro_ops,
+)
+from .loops import FORGET
+
+if TYPE_CHECKING:
+    from ..blob import Array
+
+NO_INPUT, NO_WEIGHT = 2047, 1023  # entries that nothing loads: those of a GEMM that only clears
+
+
+@dataclass
+class Pass:
+    """Entries to load, and the GEMMs (and ALU instructions between them) that read them."""
+
+    loads: list[Load]
+    gemms: Sequence[Instruction]
+
+
+@dataclass
+class Group:
+    """Positions that are computed and stored together: what precedes and follows their passes, and the STOREs."""
+
+    before: list[Instruction]
+    passes: list[Pass]
+    after: list[Instruction]
+    stores: list[Store]
+
+
+@dataclass
+class Constants:
+    """Weights, accumulators and micro-ops in DRAM, at addresses from ``start`` on; equal ones are stored once."""
+
+    start: int
+    size: int = 0
+    parts: list[tuple[int, bytes]] = field(default_factory=list)
+    known: dict[bytes, int] = field(default_factory=dict)
+
+    def put(self, data: bytes) -> int:
+        """Return the address of these bytes, a multiple of the largest entry."""
+        if data not in self.known:
+            self.size = round_up(self.size, ENTRY_BYTES[Memory.WGT])
+            self.known[data] = self.start + self.size
+            self.parts.append((self.size, data))
+            self.size += len(data)
+        return self.known[data]
+
+    def load(self, memory: Memory, entry: int, values: Array) -> Load:
+        """Return the LOAD of constants into consecutive entries."""
+        data = np.ascontiguousarray(values).tobytes()
+        size = ENTRY_BYTES[memory]
+        return Load(memory, entry, self.put(data) // size, 1, len(data) // size)
+
+
+class MicroOps:
+    """The micro-ops of one Task, which are loaded when it begins."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.listed: list[MicroOp] = []
+        self.tables: dict[tuple[MicroOp, ...], int] = {}
+
+    def table(self, micro_ops: Iterable[MicroOp]) -> tuple[int, int]:
+        """Return (first, end) of these micro-ops in UOP."""
+        key = tuple(micro_ops)
+        if key not in self.tables:
+            self.tables[key] = len(self.listed)
+            self.listed += key
+            if len(self.listed) > self.depth:
+                raise DeviceError(f"{len(self.listed)} micro-ops are more than the {self.depth} of UOP")
+        first = self.tables[key]
+        return first, first + len(key)
+
+    def run(self, dst: int, src: int = 0) -> tuple[int, int]:
+        """Return the 16 micro-ops from accumulator ``dst``; they are fit for loops of steps of 16."""
+        return self.table(MicroOp(dst + i, src) for i in range(FORGET))
+
+    def clear(self, dst: int, count: int) -> Gemm:
+        """Return the GEMM that clears ``count`` accumulators, a multiple of 16."""
+        micro_ops = (MicroOp(dst + i, NO_INPUT, NO_WEIGHT) for i in range(FORGET))
+        return Gemm(*self.table(micro_ops), count // FORGET, 1, FORGET, reset=1)
+
+    def apply(self, operation: Operation, dst: int, count: int, immediate: int) -> Alu:
+        """Return the ALU instruction for ``count`` accumulators, a multiple of 16, and an immediate."""
+        return Alu(operation, *self.run(dst), immediate, count // FORGET, 1, FORGET)
+
+    def combine(self, operation: Operation, dst: int, count: int, src: int) -> Alu:
+        """Return the ALU instruction for two runs of ``count`` accumulators, a multiple of 16."""
+        micro_ops = (MicroOp(dst + i, src + i) for i in range(FORGET))
+        return Alu(operation, *self.table(micro_ops), None, count // FORGET, 1, FORGET, 0, FORGET)
+
+    def spread(self, operation: Operation, dst: int, count: int, src: int, groups: int = 1) -> Alu:
+        """Return the ALU instruction for ``groups`` runs of ``count`` accumulators, each with one entry from ``src`` on."""
+        micro_ops = (MicroOp(dst + i, src) for i in range(FORGET))
+        return Alu(operation, *self.table(micro_ops), None, groups, count // FORGET, count, FORGET, 1)
+
+
+def task(groups: Sequence[Group], micro_ops: MicroOps, constants: Constants) -> list[Instruction]:
+    """Return the instructions of one Task: all tokens that they give are taken, so Tasks follow each other."""
+    passes = list(chain.from_iterable(group.passes for group in groups))
+    packets = [_packet(i, each) for i, each in enumerate(passes)]
+    loaded = np.frombuffer(encode_micro_ops(micro_ops.listed), np.uint8)
+    program: list[Instruction] = [constants.load(Memory.UOP, 0, loaded)] if len(loaded) else []
+    program += chain.from_iterable(packets[:2])
+    number = 0
+    for s, group in enumerate(groups):
+        computing = [*group.before]
+        marks = []  # where each pass ends
+        for each in group.passes:
+            gemms: list[Instruction] = [*each.gemms]
+            gemms[0] = _with(gemms[0], pop_prev=1)
+            if number + 2 < len(passes):
+                gemms[-1] = _with(gemms[-1], push_prev=1)
+            computing += gemms
+            marks.append((len(computing), number))
+            number += 1
+        computing += group.after
+        if s >= 2:
+            computing[0] = _with(computing[0], pop_next=1)
+        computing[-1] = _with(computing[-1], push_next=1)
+        begin = 0
+        for end, index in marks:
+            program += computing[begin:end]
+            program += packets[index + 2] if index + 2 < len(packets) else ()
+            begin = end
+        program += computing[begin:]
+        stores: list[Instruction] = [*group.stores]
+        stores[0] = _with(stores[0], pop_prev=1)
+        stores[-1] = _with(stores[-1], push_prev=1)
+        program += stores
+    return [*program, *[_with(NOTHING, pop_next=1)] * min(2, len(groups)), _with(NOTHING, push_prev=1), WAIT]
+
+
+NOTHING = Load(Memory.UOP, 0, 0)
+WAIT = Load(Memory.INP, 0, 0)._replace(tokens=NOTHING.tokens._replace(pop_next=1))
+
+
+def finished(program: Sequence[Instruction]) -> list[Instruction]:
+    """Return the Tasks' instructions with an end: the last WAIT of LOAD is answered, and FINISH comes last."""
+    if not program:
+        return [Finish()]
+    answered = _with(program[-1], push_next=1)
+    return [*program[:-1], answered, _with(NOTHING, pop_prev=1), Finish()]
+
+
+def _packet(number: int, each: Pass) -> list[Instruction]:
+    loads: list[Instruction] = [*each.loads] or [Load(Memory.INP, 0, 0)]
+    if number >= 2:
+        loads[0] = _with(loads[0], pop_next=1)
+    loads[-1] = _with(loads[-1], push_next=1)
+    return loads
+
+
+def _with(instruction: Instruction, **tokens: int) -> Instruction:
+    return instruction._replace(tokens=instruction.tokens._replace(**tokens))
+
+
+def lanes(values: Array, blocks: int) -> Array:
+    """Return int32 (blocks, 16) of one value per channel, zeros after the last."""
+    found = np.zeros(blocks * BLOCK, np.int32)
+    found[: len(values)] = values
+    return found.reshape(blocks, BLOCK)

@@ -1,0 +1,78 @@
+"""MAX pooling on VTA, with Caffe's clipped windows.
+
+Inputs reach ACC by a GEMM with the identity matrix; the border of a tile gets -128 there, since a LOAD pads with zeros. One
+ALU instruction takes the maxima: its loops are the window's rows and columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div, round_up
+from .conv import INPUTS, Plane, Tile, starts, under
+from .emit import Constants, Group, MicroOps, Pass
+from .isa import BLOCK, Alu, Gemm, Instruction, Memory, MicroOp, Operation, Store
+from .loops import FORGET
+
+if TYPE_CHECKING:
+    from ..tasks.window import Window
+
+LOWEST = -128
+RESULTS = 512  # accumulators of each of the two parts of ACC for maxima
+PIXELS = 2 * RESULTS  # the first of those that hold inputs
+AREA = 880  # of them at most
+
+
+@dataclass
+class Maximum:
+    """Lowers one pooling."""
+
+    source: Plane
+    target: Plane
+    window: Window
+    constants: Constants
+
+    def groups(self, micro_ops: MicroOps) -> Iterator[Group]:
+        """Yield the groups of positions in order: one block of channels each."""
+        tile, done = self._tile(), 0
+        for image in range(self.source.batch):
+            for block in range(ceil_div(self.source.channels, BLOCK)):
+                for top in starts(self.target.height, tile.rows):
+                    for left in starts(self.target.width, tile.columns):
+                        yield self._group(micro_ops, tile, image, block, top, left, done % 2)
+                        done += 1
+
+    def _tile(self) -> Tile:
+        """Return the largest tile: of whole rows, if one fits."""
+        (kh, kw), (sh, sw) = self.window.kernel, self.window.stride
+        for width in range(1, self.target.width + 1):
+            for height in range(1, self.target.height + 1):
+                rows, columns = ceil_div(self.target.height, height), ceil_div(self.target.width, width)
+                tile = Tile(rows, columns, (rows - 1) * sh + kh, (columns - 1) * sw + kw)
+                if tile.positions <= RESULTS and round_up(tile.area, FORGET) <= AREA and tile.area < INPUTS:
+                    return tile
+        raise AssertionError("a window of one position fits")
+
+    def _group(self, micro_ops: MicroOps, tile: Tile, image: int, block: int, top: int, left: int, half: int) -> Group:
+        dst, inp, area = half * RESULTS, half * INPUTS, round_up(tile.area, FORGET)
+        load = under(self.source, self.window, tile, (image, block, top, left), inp)
+        identity = self.constants.load(Memory.WGT, half, np.eye(BLOCK, dtype=np.int8))
+        inside = np.zeros((tile.height, tile.width), bool)
+        inside[load.top : load.top + load.rows, load.left : load.left + load.columns] = True
+        edge = [PIXELS + int(i) for i in np.flatnonzero(~inside)]
+        copy = micro_ops.table(MicroOp(PIXELS + i, inp + i, half) for i in range(FORGET))
+        gemm = Gemm(*copy, area // FORGET, 1, FORGET, 0, FORGET)
+        before: list[Instruction] = [micro_ops.clear(PIXELS, area)]
+        if edge:
+            before.append(Alu(Operation.MIN, *micro_ops.table(map(MicroOp, edge)), LOWEST))
+        before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(Operation.ADD, dst, tile.positions, LOWEST)]
+        sh, sw = self.window.stride
+        pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
+        pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
+        table = micro_ops.table(MicroOp(dst + i, PIXELS + pixel) for i, pixel in enumerate(pixels))
+        maxima = Alu(Operation.MAX, *table, None, *self.window.kernel, 0, 0, tile.width, 1)
+        store = Store(dst, self.target.entry(image, block, top, left), tile.rows, tile.columns, self.target.width)
+        return Group(before, [Pass([load, identity], [gemm])], [maxima], [store])

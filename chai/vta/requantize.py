@@ -1,0 +1,142 @@
+"""Requantisation by powers of two on VTA: the same bits as ``fixed.requantize``.
+
+A multiplier 2^k and a shift s are a shift by r = s - k with R = 2^(r-1). After a ReLU R is a part of the bias, since rounding
+half away and half up agree for every sum that it leaves. Without one, t is -1 where the sum is negative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
+from .emit import Constants, MicroOps, lanes
+from .isa import Instruction, Memory, Operation
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..fixed import Requantization
+
+LEFT, RIGHT = 16, 30  # bits that sums can be shifted by
+WIDE = 256  # beyond every code: sums are clamped to it before a left shift
+IMMEDIATE = (1 << 15) - 1
+SHIFT = 15  # bits of one SHR to the right
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Requantisation of sums (M channels): ``right`` bits per channel, int64 (M,), and the clamp of codes.
+
+    ``relu``  whether sums below 0 become 0
+    """
+
+    right: Array
+    low: int
+    high: int
+
+    @property
+    def relu(self) -> bool:
+        """Return whether no code below 0 is left."""
+        return self.low == 0
+
+    @property
+    def half(self) -> Array:
+        """Return R of each channel, int64 (M,)."""
+        return np.where(self.right > 0, 1 << np.maximum(self.right - 1, 0), 0)
+
+    @property
+    def spare(self) -> bool:
+        """Return whether it needs a second run of accumulators."""
+        return not self.relu and bool((self.right > 0).any())
+
+    @property
+    def constants(self) -> int:
+        """Return the entries of constants for a block of channels: bias, R, and two shifts."""
+        return 4
+
+
+def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> Shift | str:
+    """Return the Shift of a Requantization, or why VTA has none; the sums of ``silent`` channels are always 0."""
+    if r.negative is not None:
+        return "a leaky ReLU: VTA has no multiplier after its accumulators"
+    if r.zero:
+        return "unsigned codes: VTA pads with 0, which must be the code of 0"
+    m = np.broadcast_to(np.asarray(r.multiplier, np.int64).reshape(-1), channels).copy()
+    if silent is not None and not silent.all():
+        m[silent] = m[~silent][0]
+    if (m <= 0).any() or (m & (m - 1)).any():
+        return "its multipliers are not powers of two: VTA has no multiplier after its accumulators"
+    right = r.shift - (np.frexp(m.astype(np.float64))[1].astype(np.int64) - 1)
+    if right.min() < -LEFT or right.max() > RIGHT:
+        return f"its sums are shifted by {right.min()} to {right.max()} bits, expected {-LEFT} to {RIGHT}"
+    if right.min() <= 0 < right.max():
+        return "some of its channels are shifted to the left, some to the right"
+    if not r.low <= 0 <= r.high:
+        return f"its codes are clamped to {r.low}..{r.high}, without 0"
+    return Shift(right, r.low, r.high)
+
+
+def added(shift: Shift, bias: Array) -> Array:
+    """Return what sums begin with, int64 (M,): after a ReLU R is a part of it."""
+    return bias + shift.half if shift.relu else bias
+
+
+def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
+    """Return the constants of ``blocks`` blocks of 16 channels from block ``first``: int32 (4 * blocks, 16)."""
+    part = slice(16 * first, 16 * (first + blocks))
+    right = shift.right[part]
+    rows = added(shift, bias)[part], shift.half[part], np.minimum(right, SHIFT), np.maximum(right - SHIFT, 0)
+    return np.concatenate([lanes(row, blocks) for row in rows])
+
+
+def begin(
+    micro_ops: MicroOps, load: Instruction, dst: int, count: int, constants: int, groups: int = 1
+) -> list[Instruction]:
+    """Return what sets ``groups`` runs of ``count`` accumulators to the bias at ``constants``."""
+    clear = micro_ops.clear(dst, count * groups)
+    return [load, clear, micro_ops.spread(Operation.ADD, dst, count, constants, groups)]
+
+
+def end(
+    micro_ops: MicroOps, shift: Shift, dst: int, count: int, constants: int, spare: int, groups: int = 1
+) -> list[Instruction]:
+    """Return what turns ``groups`` runs of ``count`` sums into codes; ``spare`` is a run of accumulators of this size."""
+    u, every = micro_ops, count * groups
+    right, uniform = shift.right, bool((shift.right == shift.right[0]).all())
+    found: list[Instruction] = []
+    if right.max() > 0:
+        if shift.spare:
+            found += [
+                u.clear(spare, every),
+                u.combine(Operation.ADD, spare, every, dst),
+                u.apply(Operation.MAX, spare, every, -1),
+                u.apply(Operation.MIN, spare, every, 0),
+                u.combine(Operation.ADD, dst, every, spare),
+            ]
+            if uniform and int(shift.half[0]) <= IMMEDIATE:
+                found.insert(4, u.apply(Operation.ADD, spare, every, int(shift.half[0])))
+            else:
+                found.append(u.spread(Operation.ADD, dst, count, constants + groups, groups))
+        if uniform:
+            first = min(int(right[0]), SHIFT)
+            found += [u.apply(Operation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits]
+        else:
+            found.append(u.spread(Operation.SHR, dst, count, constants + 2 * groups, groups))
+            if right.max() > SHIFT:
+                found.append(u.spread(Operation.SHR, dst, count, constants + 3 * groups, groups))
+    elif right.min() < 0:
+        found += [u.apply(Operation.MAX, dst, every, -WIDE), u.apply(Operation.MIN, dst, every, WIDE)]
+        if uniform:
+            found.append(u.apply(Operation.SHR, dst, every, int(right[0])))
+        else:
+            found.append(u.spread(Operation.SHR, dst, count, constants + 2 * groups, groups))
+    return [
+        *found,
+        u.apply(Operation.MAX, dst, every, shift.low),
+        u.apply(Operation.MIN, dst, every, shift.high),
+    ]
+
+
+def loaded(constants: Constants, shift: Shift, bias: Array, first: int, blocks: int, entry: int) -> Instruction:
+    """Return the LOAD of the constants of ``blocks`` blocks of channels to ``entry`` of ACC."""
+    return constants.load(Memory.ACC, entry, table(shift, bias, first, blocks))

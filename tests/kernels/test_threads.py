@@ -1,0 +1,342 @@
+"""Several threads: the same codes as one, whoever calls, and nobody waits for a piece of work that nobody has."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import chai
+from chai.blob import View
+from chai.env import env
+from chai.errors import UsageError
+from chai.fixed import Requantization
+from chai.kernels.native import library, program as programs, threads
+from chai.kernels.native.order import Use, after
+from chai.kernels.native.program import Native
+from chai.tasks.conv import Conv
+from chai.tasks.eltwise import Eltwise
+from chai.tasks.pool import Pool
+from chai.tasks.window import Window
+from tests.conftest import HANG, examples
+
+from .common import LIBRARY, NAMES, VARIANTS, Calls, program, used
+
+needs_library = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+BATCHES = [np.random.default_rng(i).uniform(0, 16, (5, 1, 8, 8)).astype(np.float32) for i in range(2)]
+
+
+@pytest.fixture(autouse=True)
+def three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three threads for every run, however short."""
+    monkeypatch.setattr(programs, "threads", lambda: 3)
+    monkeypatch.setattr(programs, "SHARED", 0)
+
+
+def conv(source: str, target: str, inputs: int, outputs: int, kernel: int) -> Conv:
+    rng = np.random.default_rng(outputs)
+    weights = rng.integers(-127, 128, (outputs, inputs, kernel, kernel)).astype(np.int8)
+    r = Requantization(np.full((outputs, 1, 1), 300), 19, -128, 127)
+    window = Window((kernel,) * 2, (1, 1), (kernel // 2,) * 2)
+    return Conv((source,), target, (target,), weights, np.arange(outputs), window, 1, r)
+
+
+def inception() -> tuple[list[Conv | Pool | Eltwise], dict[str, tuple[int, ...]], dict[str, View]]:
+    """Branches that meet in one blob, a sum, and a chain of small layers at the end."""
+    pool = Pool(("x",), "pooled", ("p",), Window((3, 3), (1, 1), (1, 1)), (23, 29), None)
+    total = Eltwise(("whole", "twice"), "sum", ("s",), (3, 5), None, Requantization(np.array(1), 3, -128, 127))
+    tasks = [
+        conv("x", "a", 20, 33, 1),
+        conv("x", "narrow", 20, 9, 1),
+        conv("narrow", "b", 9, 40, 3),
+        pool,
+        conv("pooled", "c", 20, 17, 1),
+        conv("whole", "twice", 90, 90, 3),
+        total,
+        conv("sum", "d", 90, 7, 1),
+        conv("d", "y", 7, 12, 3),
+    ]
+    channels = {
+        "a": 33,
+        "narrow": 9,
+        "b": 40,
+        "pooled": 20,
+        "c": 17,
+        "whole": 90,
+        "twice": 90,
+        "sum": 90,
+        "d": 7,
+        "y": 12,
+    }
+    views = {"a": View("whole", 0), "b": View("whole", 33), "c": View("whole", 73)}
+    return tasks, {blob: (2, c, 23, 29) for blob, c in channels.items()}, views
+
+
+@needs_library
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_codes_are_those_of_one_thread(variant: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(0).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    wanted: dict[str, np.ndarray] = {}
+    with used(variant):
+        made = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
+        assert [type(part) for part in made.parts] == [Native]
+        for several in (1, *[count] * 10):
+            monkeypatch.setattr(programs, "threads", lambda several=several: several)
+            blobs = {"x": x}
+            times = made.run(blobs).tasks
+            assert times is not None
+            assert len(times) == len(tasks)
+            assert min(times) >= 0
+            wanted = wanted or blobs
+            assert all(np.array_equal(blobs[blob], wanted[blob]) for blob in ("whole", "y"))
+    with used("numpy"):
+        blobs = {"x": x}
+        program(tasks, {"x": x}, shapes, views, ("whole", "y")).run(blobs)
+    assert all(np.array_equal(blobs[blob], wanted[blob]) for blob in ("whole", "y"))
+    if Path("/proc/self/task").is_dir():
+        assert workers() >= count - 1
+
+
+def workers() -> int:
+    """Return how many threads of the library this process has."""
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return names.count("chai-kernels\n")
+
+
+@needs_library
+def test_a_run_goes_on_where_it_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every piece of work of the caller, as after 100 ms, so that Python sees signals."""
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(2).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    found = []
+    with used(NAMES[0]):
+        for pause, count in ((1e9, 1), (0.0, 3), (0.0, 1)):
+            monkeypatch.setattr(library, "PAUSE", pause)
+            monkeypatch.setattr(programs, "threads", lambda count=count: count)
+            blobs, returned = {"x": x}, list[int]()
+            made = program(tasks, blobs, shapes, views, ("whole", "y"))
+            (part,) = made.parts
+            assert isinstance(part, Native)
+            part._library = part._library._replace(calls=Calls(part._library.calls, returned.append))
+            made.run(blobs)
+            found.append(blobs)
+    assert len(returned) > 40  # with one thread; others may do all the rest before the first caller looks at the time
+    assert returned == [0] * (len(returned) - 1) + [1]
+    assert all(np.array_equal(found[0][blob], other[blob]) for other in found for blob in ("whole", "y"))
+
+
+@needs_library
+def test_two_networks_from_four_threads() -> None:
+    """One caller has the workers, the others compute alone."""
+    with used(NAMES[0]):
+        nets = [chai.Net("digits") for _ in range(2)]
+        wanted = [net.forward(BATCHES[i])["prob"].copy() for i, net in enumerate(nets)]
+        assert "fpga:Convolution" in nets[0].schedule.engines()
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        wrong.extend(i for _ in range(15) if not np.array_equal(nets[i].forward(BATCHES[i])["prob"], wanted[i]))
+
+    callers = [threading.Thread(target=work, args=(i % 2,)) for i in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(HANG)
+    assert wrong == []
+
+
+@needs_library
+def test_close_while_others_compute() -> None:
+    """A pass ends with its numbers, or is refused by its name: the network is closed."""
+    with used(NAMES[0]):
+        net = chai.Net("digits")
+        wanted = net.forward(BATCHES[0])["prob"].copy()
+    begun, found = threading.Barrier(3), list[object]()
+
+    def work() -> None:
+        begun.wait(HANG)
+        try:
+            for _ in range(1000):
+                found.append(np.array_equal(net.forward(BATCHES[0])["prob"], wanted))
+        except UsageError as error:
+            found.append("closed" in str(error))
+
+    callers = [threading.Thread(target=work) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    begun.wait(HANG)
+    net.close()
+    for caller in callers:
+        caller.join(HANG)
+    assert all(found)
+    assert found
+
+
+@needs_library
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_starts_its_own_workers() -> None:
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program(tasks, {"x": x}, shapes, views, ("y",))
+    blobs = {"x": x}
+    made.run(blobs)
+    child = os.fork()
+    if not child:
+        code = 2
+        try:
+            before, again = workers(), {"x": x}
+            made.run(again)
+            code = int(not np.array_equal(again["y"], blobs["y"])) + 4 * before + 8 * (workers() != 2)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@needs_library
+def test_control_c_ends_a_run_of_several_threads() -> None:
+    """And the workers are free again: the next run has its codes."""
+    x = np.zeros((40, 256, 40, 40), np.int8)  # many seconds
+    small = np.random.default_rng(1).integers(-128, 128, (1, 256, 5, 6)).astype(np.int8)
+    task = conv("x", "y", 256, 256, 3)
+    with used("plain"):
+        made = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
+        after_it = program([task], {"x": small}, {"y": small.shape}, None, ("y",))
+    timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        made.run({"x": x})
+    timer.join(HANG)
+    blobs = {"x": small}
+    after_it.run(blobs)
+    assert np.array_equal(blobs["y"], task.define(small))
+
+
+# -- the order of operations
+
+
+SIZES = st.integers(1, 40)
+USES = st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=2), st.integers(-1, 5), SIZES, SIZES), max_size=14)
+
+
+@settings(max_examples=examples(80), deadline=None, derandomize=True, database=None)
+@given(uses=USES, places=st.lists(st.tuples(st.integers(0, 60), SIZES), min_size=6, max_size=6))
+def test_an_operation_waits_for_all_that_it_disturbs(
+    uses: list[tuple[list[int], int, int, int]], places: list[tuple[int, int]]
+) -> None:
+    """Each pair of operations is compared. Blobs that share bytes come one after the other, as ``share`` lays them out."""
+    blobs = {str(i): (start, start + size) for i, (start, size) in enumerate(places)}
+    listed = [
+        Use(tuple(map(str, reads)), str(target) if target >= 0 else "", range(first, first + count))
+        for reads, target, first, count in uses
+    ]
+    touched = [{*use.reads, use.writes} - {""} for use in listed]
+    lives = {
+        blob: [i for i, found in enumerate(touched) if blob in found]
+        for blob in {b for found in touched for b in found}
+    }
+    for a, b in itertools.combinations(lives, 2):  # leave out layouts in which two live blobs share bytes
+        if overlap(blobs[a], blobs[b]) and lives[a][0] <= lives[b][-1] and lives[b][0] <= lives[a][-1]:
+            del blobs[b]
+            blobs[b] = (1000 * (int(b) + 1), 1000 * (int(b) + 1) + 40)
+    order = [*after(listed, blobs)]
+    for (i, one), (k, other) in itertools.combinations(enumerate(listed), 2):
+        clash = one.writes in other.reads or other.writes in one.reads
+        if one.writes == other.writes and one.writes:
+            pair = [(use.channels.start, use.channels.stop) for use in (one, other)]
+            clash |= overlap(*pair)
+        clash |= any(a != b and overlap(blobs[a], blobs[b]) for a in touched[i] for b in touched[k])
+        assert not clash or i < order[k] <= k
+
+
+def overlap(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return max(a[0], b[0]) < min(a[1], b[1])
+
+
+def test_branches_do_not_wait_for_each_other() -> None:
+    uses = [
+        Use((), "x", range(8)),
+        Use(("x",), "whole", range(3)),
+        Use(("x",), "narrow", range(2)),
+        Use(("narrow",), "whole", range(3, 7)),
+        Use(("whole",), "x2", range(5)),
+    ]
+    places = {"x": (0, 9), "whole": (10, 20), "narrow": (20, 30), "x2": (5, 9)}
+    assert [*after(uses, places)] == [0, 1, 1, 3, 4]
+
+
+# -- how many
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """An environment without limits, read anew in the test and after it; of six processors."""
+    for name in ("CHAI_THREADS", *(f"{name}_NUM_THREADS" for name in threads.LIBRARIES)):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)), raising=False)
+    monkeypatch.setattr(threads, "GROUP", Path("/nowhere"))
+    for cached in (env, threads.threads):
+        cached.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    for cached in (env, threads.threads):
+        cached.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({}, 6),
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "2"}, 2),
+        ({"OMP_NUM_THREADS": "4,2"}, 6),  # a list for nested levels is OpenMP's own matter
+        ({"MKL_NUM_THREADS": "0"}, 1),
+        ({"OMP_NUM_THREADS": "99"}, 6),
+        ({"OMP_NUM_THREADS": "1", "CHAI_THREADS": "5"}, 5),
+        ({"CHAI_THREADS": "0"}, 6),
+    ],
+)
+def test_threads_are_those_that_the_environment_allows(
+    fresh: pytest.MonkeyPatch, variables: dict[str, str], wanted: int
+) -> None:
+    for name, value in variables.items():
+        fresh.setenv(name, value)
+    assert threads.threads() == wanted
+
+
+@pytest.mark.parametrize("value", ["-1", "two", "1.5"])
+def test_a_wrong_number_of_threads_is_an_error(fresh: pytest.MonkeyPatch, value: str) -> None:
+    fresh.setenv("CHAI_THREADS", value)
+    with pytest.raises(UsageError, match=f"CHAI_THREADS is '{value}'; expected a number"):
+        threads.threads()
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "max 100000\n"}, 6),
+        ({"cpu.max": "20000 100000\n"}, 1),
+        ({"cpu.max": "nonsense"}, 6),
+        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 6),
+        ({"cpu/cpu.cfs_quota_us": "1\n", "cpu/cpu.cfs_period_us": "0\n"}, 6),
+    ],
+)
+def test_a_control_group_limits_them(
+    fresh: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], wanted: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    fresh.setattr(threads, "GROUP", tmp_path)
+    assert threads.processors() == wanted

@@ -1,0 +1,120 @@
+"""Formats from many images: one image at a time, so that neither memory nor numbers depend on how many there are."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai.errors import UsageError
+from chai.runtime import host
+from tests.passes.common import GLOBAL, network
+
+SIZE = 48
+IMAGES = np.random.default_rng(0).standard_normal((24, 3, SIZE, SIZE)).astype(np.float32)
+SHAPE = (24, 3, SIZE, SIZE)
+WIDE = "convolution_param { num_output: 16 kernel_size: 3 pad: 1 }"
+LINES = f"""
+a Convolution data -> a : {WIDE}
+b ReLU a -> a
+c Convolution a -> c : {WIDE}
+d LRN c -> d
+e InnerProduct d -> e : inner_product_param {{ num_output: 7 }}
+"""
+
+
+def formats(net: chai.Net, *data: Any) -> Mapping[str, Any]:
+    net.calibrate(*data)
+    assert net.formats is not None
+    assert "fpga:Convolution" in net.schedule.engines()
+    return dict(net.formats)
+
+
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The images of each float pass."""
+    counts: list[int] = []
+    run = host.run
+
+    def counted(graph: Any, shapes: Any, feeds: Any, *args: Any, **options: Any) -> Any:
+        counts.append(next(iter(feeds.values())).shape[0])
+        return run(graph, shapes, feeds, *args, **options)
+
+    monkeypatch.setattr(host, "run", counted)
+    return counts
+
+
+def test_ranges_are_the_largest_magnitudes_of_all_images(tmp_path: Path) -> None:
+    net = network(tmp_path, LINES, SHAPE, device="emulator")
+    found = formats(net, IMAGES)
+    exact = network(tmp_path, LINES, SHAPE, keep="all")
+    exact.forward(IMAGES)
+    for blob in ("data", "a@b", "d", "e"):
+        assert found[blob].value == pytest.approx(float(np.abs(exact.values[blob]).max()), rel=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[24], [1] * 24, [4] * 6, [5, 5, 5, 5, 4]])
+def test_numbers_do_not_depend_on_the_batch(tmp_path: Path, sizes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = formats(network(tmp_path, LINES, SHAPE, device="emulator"), IMAGES)
+    counts = passes(monkeypatch)
+    ends = np.cumsum(sizes)
+    net = network(tmp_path, LINES, SHAPE, device="emulator")
+    batches = (IMAGES[end - size : end] for end, size in zip(ends, sizes))
+    if len(set(sizes)) > 1:
+        with pytest.raises(UsageError, match="input 'data' of 4x3x48x48 in a stream of 5x3x48x48"):
+            net.calibrate(batches)
+        return
+    assert formats(net, batches) == wanted
+    assert counts == [1] * 24
+
+
+def test_memory_does_not_grow_with_the_images(tmp_path: Path) -> None:
+    """Beyond the images themselves, which exist before."""
+    net = network(tmp_path, LINES, SHAPE, device="emulator")
+    peaks = []
+    for count in (2, 2, 24):  # the first one also fills caches
+        images = np.ascontiguousarray(IMAGES[:count])
+        net.reshape(data=images.shape)
+        _ = net.offload
+        tracemalloc.start()
+        try:
+            net.calibrate(images)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    blob = 4 * 16 * SIZE * SIZE
+    assert peaks[2] < peaks[1] + 2 * blob  # all images at once would be 24 blobs, each of several layers
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "n BatchNorm a -> n : batch_norm_param { use_global_stats: false }",
+        "n Softmax a -> n : softmax_param { axis: 0 }",
+        "n Reshape a -> n : reshape_param { shape { dim: 24 dim: -1 } }",
+        "n Permute a -> n : permute_param { order: 1 order: 0 order: 2 order: 3 }",
+    ],
+)
+def test_images_that_a_layer_mixes_stay_together(tmp_path: Path, lines: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network(tmp_path, f"a Convolution data -> a : {WIDE}\n{lines}", SHAPE, device="emulator")
+    counts = passes(monkeypatch)
+    formats(net, IMAGES)
+    assert counts == [24]
+
+
+def test_a_batch_norm_with_trained_statistics_mixes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = f"a Convolution data -> a : {WIDE}\nn BatchNorm a -> n : {GLOBAL}"
+    net = network(tmp_path, lines, SHAPE, device="emulator")
+    counts = passes(monkeypatch)
+    formats(net, IMAGES[:3])
+    assert counts == [1] * 3
+
+
+def test_no_batch_at_all(tmp_path: Path) -> None:
+    net = network(tmp_path, LINES, SHAPE, device="emulator")
+    with pytest.raises(UsageError, match="calibrate: there is no batch"):
+        net.calibrate(iter(()))

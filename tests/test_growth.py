@@ -1,0 +1,35 @@
+"""Work per layer does not grow with the number of layers: calls of functions are counted, since times depend on the machine."""
+
+from __future__ import annotations
+
+import cProfile
+from pathlib import Path
+
+import pytest
+
+import chai
+
+from .conftest import ROOT
+
+BLOCKS = 4, 30  # 42 and 276 layers
+
+
+def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of loading, planning, passes, compiling and showing."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    from bench_growth import GOAL, actions, residual
+
+    counts: list[dict[str, float]] = []
+    for blocks in (2, *BLOCKS):  # what is made once in a process is made by the first
+        path = tmp_path / f"{blocks}.prototxt"
+        path.write_text(residual(blocks))
+        layers = len(chai.Net(path, device="float").graph.layers)
+        assert layers == 9 * blocks + 6
+        counts.append({})
+        for name, action in actions(path):
+            profile = cProfile.Profile()
+            profile.runcall(action)
+            counts[-1][name] = sum(row.callcount for row in profile.getstats()) / layers
+    capsys.readouterr()
+    growth = {name: round(calls / counts[1][name], 2) for name, calls in counts[2].items()}
+    assert {name: ratio for name, ratio in growth.items() if ratio > GOAL} == {}

@@ -1,0 +1,1 @@
+"""Tests of VTA's instructions, simulator and lowering."""

@@ -1,0 +1,208 @@
+"""Tasks on VTA: the simulator runs their instructions, and gives the bits of their definitions."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai import devices
+from chai.codegen.memory_map import FIXED
+from chai.errors import DeviceError, UsageError
+from chai.evaluate import selftest
+from chai.fixed import Requantization
+from chai.tasks.conv import Conv
+from chai.tasks.window import Window
+from chai.vta.segment import refusal
+from chai.vta.simulator import Chip
+from chai.vta.sums import digits
+
+from .random_tasks import MACHINE, VTA, alone, blobs_of, buffers, random_task, run
+
+DIGITS = "prototxt/digits.prototxt", "prototxt/digits.caffemodel"
+
+
+def check(seeds: range) -> None:
+    chip = Chip(MACHINE)  # one for all: what is on the chip is garbage for the next
+    for seed in seeds:
+        task, shapes, codes = random_task(seed)
+        first, channels = task.channels(shapes)
+        found = run(task, shapes, codes, chip)
+        assert np.array_equal(found, task.define(*codes.values())), f"{seed}: {task.kind} {blobs_of(shapes)}"
+        assert (first, channels) == (getattr(task, "first", 0), found.shape[1])
+
+
+def test_tasks_are_their_definitions() -> None:
+    check(range(60))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(20))
+def test_ten_thousand_tasks_are_their_definitions(part: int) -> None:
+    check(range(1000 + 500 * part, 1500 + 500 * part))
+
+
+def test_a_factor_is_the_sum_of_its_digits() -> None:
+    for factor in (*range(-300, 300), 1 << 17, -(1 << 17), 99_999, -99_999):
+        found = digits(factor)
+        assert sum(digit << 7 * i for i, digit in enumerate(found)) == factor
+        assert all(-128 <= digit <= 127 for digit in found)
+        assert len(found) <= 3
+
+
+def test_the_buffers_may_be_anywhere() -> None:
+    task, shapes, codes = random_task(4)
+    made = alone(task, shapes)
+    for begin in (0x10000, 0x1FF00, 0x3000_0000):
+        base, memory = buffers(made, begin)
+        made.fill(base, memory[FIXED])
+        for blob in task.inputs:
+            made.store(blob, codes[blob], memory)
+        Chip(MACHINE).run(made.checked(base, memory))
+        out = np.zeros(shapes[task.output], np.int8)
+        made.load(task.output, 0, out, memory)
+        assert np.array_equal(out, task.define(*codes.values()))
+
+
+def one_by_one(r: Requantization) -> Conv:
+    window = Window((1, 1), (1, 1), (0, 0))
+    return Conv(("x",), "y", ("c",), np.ones((2, 3, 1, 1), np.int8), np.zeros(2, np.int64), window, 1, r)
+
+
+@pytest.mark.parametrize(
+    ("r", "why"),
+    [
+        (Requantization(np.array([[[3]], [[3]]]), 4, -128, 127), "not powers of two"),
+        (Requantization(np.array(1), 31, -128, 127), "shifted by 31 to 31 bits, expected -16 to 30"),
+        (Requantization(np.array(1 << 17), 0, -128, 127), "shifted by -17"),
+        (Requantization(np.array([[[1]], [[8]]]), 2, -128, 127), "to the left, some to the right"),
+        (Requantization(np.array(1), 4, -128, 127, np.array(1)), "a leaky ReLU"),
+        (Requantization(np.array(1), 4, -128, 127, None, -128), "unsigned codes"),
+    ],
+)
+def test_what_shifts_cannot_express_is_refused(r: Requantization, why: str) -> None:
+    assert why in (refusal(one_by_one(r)) or "")
+    with pytest.raises(DeviceError, match="task c"):
+        alone(one_by_one(r), {"x": (1, 3, 4, 5), "y": (1, 2, 4, 5)})
+
+
+def test_every_shift_is_exact() -> None:
+    """Ties, both signs and both ends of the sums, with and without ReLU."""
+    values = np.arange(-128, 128).astype(np.int8).reshape(1, 1, 16, 16)
+    chip = Chip(MACHINE)
+    for right in range(-16, 31):
+        biases = [0, 1, -1, 1 << max(0, right - 1), -(1 << max(0, right - 1)), (1 << 24) - 20_000, 20_000 - (1 << 24)]
+        bias = np.clip(np.array(biases, np.int64), 20_000 - (1 << 24), (1 << 24) - 20_000)
+        weights = np.full((7, 1, 1, 1), 127 if right > 12 else 1, np.int8)
+        for low in (-128, 0):
+            r = Requantization(np.full((7, 1, 1), 1 << max(0, -right)), max(0, right), low, 127)
+            task = Conv(("x",), "y", ("c",), weights, bias, Window((1, 1), (1, 1), (0, 0)), 1, r)
+            shapes = {"x": (1, 1, 16, 16), "y": (1, 7, 16, 16)}
+            assert np.array_equal(run(task, shapes, {"x": values}, chip), task.define(values)), (right, low)
+
+
+# -- networks
+
+
+def both(path: Path | str, weights: Path | str, batch: np.ndarray) -> tuple[chai.Net, chai.Net]:
+    """Return a network after a pass on vtasim and on the emulator."""
+    nets = []
+    for device in ("vtasim", "emulator"):
+        net = chai.Net(path, weights, device=device, overlay="vta-z7020", scheme="DynamicFixed", keep="all")
+        net.calibrate(batch)
+        net.forward(batch)
+        nets.append(net)
+    return nets[0], nets[1]
+
+
+def assert_equal(nets: tuple[chai.Net, chai.Net], on_host: set[str]) -> None:
+    """Compare all blobs; all layers but those ``on_host`` must have run on VTA."""
+    vta, emulator = nets
+    assert set(vta.partition.reasons) == on_host
+    assert vta.values.keys() == emulator.values.keys()
+    for blob, values in emulator.values.items():
+        assert np.array_equal(vta.values[blob], values), blob
+
+
+def test_the_digits_network_equals_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(3).random((3, 1, 8, 8)).astype(np.float32)
+    nets = both(*DIGITS, images)
+    assert_equal(nets, {"pool/4x4", "classifier", "prob"})
+    assert "an average" in nets[0].partition.reasons["pool/4x4"]
+    monkeypatch.setenv("CHAI_CHECK", "1")  # each Task alone, compared with its definition
+    assert_equal(both(*DIGITS, images), {"pool/4x4", "classifier", "prob"})
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "on_host"),
+    [
+        ("cifar_resnet20", (2, 3, 32, 32), {"Pooling1", "InnerProduct1", "prob"}),
+        ("mtcnn_det1", (1, 3, 41, 50), {"PReLU1", "PReLU2", "PReLU3", "prob1"}),
+    ],
+)
+def test_small_networks_equal_the_emulator(models: Path, name: str, shape: tuple[int, ...], on_host: set[str]) -> None:
+    images = np.random.default_rng(5).normal(0, 40, shape).astype(np.float32)
+    nets = both(models / name / "deploy.prototxt", models / name / "weights.caffemodel", images)
+    assert_equal(nets, on_host)
+
+
+LRN = {"pool1/norm1", "conv2/norm2"}
+PRELUS = {*(f"prelu{i}" for i in range(1, 5)), "prob1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size", "on_host"),
+    [
+        ("googlenet", 224, {*LRN, "pool5/7x7_s1", "loss3/classifier", "prob"}),
+        ("squeezenet_v1.1", 227, {"pool10", "prob"}),
+        ("mtcnn_det2", 24, {*PRELUS, "conv4", "conv5-1", "conv5-2"}),
+        ("mtcnn_det3", 48, {*PRELUS, "prelu5", "conv5", "conv6-1", "conv6-2", "conv6-3"}),
+    ],
+)
+def test_networks_equal_the_emulator(
+    models: Path, name: str, size: int, on_host: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logging.getLogger("chai").setLevel(logging.ERROR)
+    images = np.random.default_rng(7).normal(0, 40, (1, 3, size, size)).astype(np.float32)
+    for check_tasks in ("0", "1"):
+        monkeypatch.setenv("CHAI_CHECK", check_tasks)
+        nets = both(models / name / "deploy.prototxt", models / name / "weights.caffemodel", images)
+        assert_equal(nets, on_host)
+
+
+# -- the device
+
+
+def test_vtasim_is_for_vta_only() -> None:
+    with pytest.raises(DeviceError, match="overlay pynq-z2 is no VTA"):
+        chai.Net(*DIGITS, device="vtasim", overlay="pynq-z2", calibrate=np.zeros((1, 1, 8, 8), np.float32))
+    usable, state = devices.open("vtasim").status()
+    assert usable
+    assert "vta-z7020" in state
+
+
+def test_a_board_and_a_compiled_file_are_refused() -> None:
+    from chai.codegen.chain import chain
+
+    with pytest.raises(DeviceError, match="vta-z7020 takes no descriptors"):
+        chain(VTA, [], {}, {}, [], [])
+
+
+def test_the_device_passes_its_own_test() -> None:
+    results = [*selftest.run(devices.open("vtasim"), VTA)]
+    assert [result.name for result in results if not result.ok] == []
+    assert {"conv depthwise, 8 bit DynamicFixed", "pool MAX, 6 bit DynamicFixed"} <= {r.name for r in results}
+
+
+def test_the_scheme_is_that_of_the_overlay() -> None:
+    image = np.zeros((1, 1, 8, 8), np.float32)
+    net = chai.Net(*DIGITS, device="null", overlay="vta-z7020", calibrate=image)
+    assert {(f.scheme, f.unsigned) for f in net.offload.plan.formats.values()} == {("DynamicFixed", False)}
+    with pytest.raises(UsageError, match="scheme Xilinx: overlay vta-z7020 has DynamicFixed, since nothing multiplies"):
+        chai.Net(*DIGITS, device="null", overlay="vta-z7020", scheme="Xilinx")
+    other = chai.Net(*DIGITS, device="null", overlay="pynq-z2", calibrate=image)
+    assert {f.scheme for f in other.offload.plan.formats.values()} == {"Xilinx"}

@@ -1,0 +1,139 @@
+"""Measure the kernels in C: each operation of a network against the processor's peak, in passes of the whole table.
+
+    python tools/bench_kernels.py prototxt/googlenet.prototxt [googlenet.caffemodel] [--rounds 200] [--variant avx2]
+
+Figures are the least of all rounds, one thread. The peak is measured by ``peak.c``: products of 8 bits in registers, no memory.
+Products are the layer's own: neither padding of channels nor taps of zeros count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
+
+import numpy as np  # noqa: E402
+
+import chai  # noqa: E402
+from chai.kernels.native import build  # noqa: E402
+from chai.kernels.native.program import Native  # noqa: E402
+from chai.kernels.native.table import Kind, Operation  # noqa: E402
+from chai.util.table import plain  # noqa: E402
+
+PRODUCTS = (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.IN_PLACE)
+
+
+class Row(NamedTuple):
+    """An operation: the layers it belongs to, its kind and sizes, its products, and microseconds."""
+
+    name: str
+    kind: Kind
+    sizes: str
+    products: int
+    us: float
+
+
+def peaks() -> dict[str, float]:
+    """Return the products in a nanosecond that a core can do at best with each set of instructions."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = str(Path(folder, "peak"))
+        subprocess.run([*build.compiler(), "-O2", str(Path(__file__).with_name("peak.c")), "-o", made], check=True)
+        lines = subprocess.run([made], check=True, capture_output=True, text=True).stdout.split("\n")
+    return {name: float(value) for name, value in (line.split() for line in lines if line)}
+
+
+def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
+    """Return the tables that a pass of the network runs."""
+    found = []
+    run = Native.run
+
+    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> list[float]:
+        found.append(self)
+        return run(self, blobs)
+
+    Native.run = recorded  # type: ignore[method-assign]
+    try:
+        net.forward(x)
+    finally:
+        Native.run = run  # type: ignore[method-assign]
+    return found
+
+
+def measured(native: Native, rounds: int) -> Iterator[Row]:
+    """Yield the operations of a table, run in order in each round."""
+    extents = native._extents()
+    rng = np.random.default_rng(0)
+    buffers = [rng.integers(0, 256, extent.size, np.uint8) for extent in extents]
+    buffers[1], buffers[len(buffers) - len(native._files) :] = native._memory, native._files
+    tables = [(Operation * 1).from_buffer_copy(operation) for operation in native._table]
+    for (operation,) in tables:
+        operation.after = 0  # alone it waits for no other
+    assert all(native._library.check(table, extents) < 0 for table in tables)
+    best = [float("inf")] * len(tables)
+    for _ in range(rounds):
+        for i, table in enumerate(tables):
+            best[i] = min(best[i], sum(native._library.run(table, buffers, len(native.tasks))))
+    for operation, ms in zip(native._table, best):
+        kind, task = Kind(operation.kind), native.tasks[operation.task]
+        o = operation
+        taps = int(task.weights.shape[2] * task.weights.shape[3]) if kind in PRODUCTS else 0
+        products = o.images * o.out_height * o.out_width * o.outputs * o.channels // o.group * taps
+        sizes = (
+            f"{o.channels}x{o.height}x{o.width} -> {o.outputs}x{o.out_height}x{o.out_width}, {o.kernel_h}x{o.kernel_w}"
+        )
+        yield Row(" & ".join(task.origin), kind, sizes, products, ms * 1000)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("network")
+    parser.add_argument("weights", nargs="?")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--variant", help="sets CHAI_KERNELS")
+    args = parser.parse_args()
+    if args.variant:
+        os.environ["CHAI_KERNELS"] = args.variant
+    net = chai.Net(args.network, args.weights, batch=1)
+    (name,) = net.graph.inputs
+    x = np.random.default_rng(1).normal(0, 50, net.shapes[name]).astype(np.float32)
+    net.forward(x)
+    found = programs(net, x)
+    peak = peaks().get(found[0]._library.name, float("nan"))
+    rows = [row for native in found for row in measured(native, args.rounds)]
+    shown = [
+        (
+            r.name,
+            r.kind.name.lower(),
+            r.sizes,
+            f"{r.us:.1f}",
+            *(share(r.products, r.us, peak) if r.products else ("", "")),
+        )
+        for r in rows
+    ]
+    print(plain(["layer", "operation", "sizes", "us", "GMAC/s", "% of peak"], shown, "lllrrr"))
+    total = sum(r.us for r in rows)
+    print(f"{found[0]._library.name}: peak {peak:.0f} GMAC/s, load {os.getloadavg()[0]:.1f}")
+    for kind in Kind:
+        of = [r for r in rows if r.kind == kind]
+        if of:
+            us, products = sum(r.us for r in of), sum(r.products for r in of)
+            print(f"{kind.name.lower():12} {us:9.1f} us", *(share(products, us, peak) if products else ()))
+    print(f"{'all':12} {total:9.1f} us", *share(sum(r.products for r in rows), total, peak))
+
+
+def share(products: int, us: float, peak: float) -> tuple[str, str]:
+    """Return GMAC/s, and percent of the peak."""
+    rate = products / us / 1000
+    return f"{rate:.0f}", f"{100 * rate / peak:.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Count what an accelerator takes of its part: ``python tools/synthesise.py [OVERLAY] [--write]``.
+
+yosys (``pip install amaranth pyosys``) synthesises each engine and the whole accelerator for a 7-series part, some
+minutes each. Nothing is placed or routed, so this says nothing of a clock. ``--write`` puts the table into docs/rtl.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from chai import overlay as overlays
+from chai.devices.rtlsim.building import rtlil
+from chai.overlay import Overlay
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "rtl.md"
+BEGIN, END = "<!-- synthesis -->\n", "<!-- end of synthesis -->\n"
+SCRIPT = """
+from pyosys import libyosys as ys
+design = ys.Design()
+ys.run_pass("read_rtlil top.il", design)
+ys.run_pass("synth_xilinx -family xc7 -flatten -noiopad -top top", design)
+ys.run_pass("tee -q -o cells.json stat -json -tech xilinx", design)
+"""
+# LUTs and registers of the XC7Z020 (DS190); DSPs and block RAMs are in the manifest
+LUTS, REGISTERS = 53_200, 106_400
+RAM_LUTS = {"RAM32M": 4, "RAM64M": 4, "RAM32X1D": 2, "RAM64X1D": 2, "RAM128X1D": 4}
+SHIFTS = {"SRL16E": 1, "SRLC32E": 1}
+
+
+def window(overlay: Overlay) -> Any:
+    """Return the window engine."""
+    from chai.hw_overlays.rtl.window.engine import WindowEngine  # needs amaranth
+
+    return WindowEngine(overlay)
+
+
+def array(overlay: Overlay) -> Any:
+    """Return the array engine."""
+    from chai.hw_overlays.rtl.array.engine import ArrayEngine  # needs amaranth
+
+    return ArrayEngine(overlay)
+
+
+def whole(overlay: Overlay) -> Any:
+    """Return the whole accelerator."""
+    from chai.hw_overlays.rtl.generate import accelerator  # needs amaranth
+
+    return accelerator(overlay)
+
+
+PARTS: Mapping[str, Callable[[Overlay], Any]] = {
+    "window engine": window,
+    "array engine": array,
+    "whole accelerator": whole,
+}
+
+
+def cells(text: str) -> dict[str, int]:
+    """Return the number of cells of each type that RTLIL becomes."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "top.il").write_text(text)
+        subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        counts = json.loads(Path(folder, "cells.json").read_text())["design"]["num_cells_by_type"]
+    return {name: int(count) for name, count in counts.items()}
+
+
+def resources(counts: Mapping[str, int]) -> dict[str, float]:
+    """Return DSPs, LUTs (as logic, memory and shift registers), registers, and block RAMs in units of RAMB36."""
+    luts = sum(count for name, count in counts.items() if name.startswith("LUT"))
+    luts += sum(counts.get(name, 0) * size for name, size in {**RAM_LUTS, **SHIFTS}.items())
+    return {
+        "DSP": counts.get("DSP48E1", 0),
+        "LUT": luts,
+        "FF": sum(count for name, count in counts.items() if name.startswith("FD")),
+        "RAMB36": counts.get("RAMB36E1", 0) + counts.get("RAMB18E1", 0) / 2,
+    }
+
+
+def available(overlay: Overlay) -> dict[str, float]:
+    """Return the same of the manifest's part."""
+    part = overlay.resources
+    return {"DSP": part.dsp, "LUT": LUTS, "FF": REGISTERS, "RAMB36": part.block_ram}
+
+
+def table(overlay: Overlay, parts: Iterable[str] = PARTS) -> str:
+    """Return the table of all parts, in Markdown."""
+    has = available(overlay)
+    lines = ["| | " + " | ".join(has) + " |", "|---|" + "---|" * len(has)]
+    for name in parts:
+        takes = resources(cells(rtlil(PARTS[name](overlay))))
+        lines.append(f"| {name} | " + " | ".join(f"{takes[k]:,g}" for k in has) + " |")
+        if name == "whole accelerator":
+            shares = (f"{100 * takes[k] / has[k]:.0f} %" for k in has)
+            lines.append(f"| share of the {overlay.part} | " + " | ".join(shares) + " |")
+    lines.append(f"| {overlay.part} | " + " | ".join(f"{count:,g}" for count in has.values()) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def written(page: str, lines: str) -> str:
+    """Return a page with new lines between its marks."""
+    before, rest = page.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    return f"{before}{BEGIN}\n{lines}\n{pyosys_version()}, `synth_xilinx -family xc7`.\n\n{END}{after}"
+
+
+def pyosys_version() -> str:
+    """Return the version that counts: another one counts a little differently."""
+    return f"yosys {version('pyosys')}"
+
+
+def main() -> int:
+    """Print the table, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "overlay", nargs="?", default=overlays.default, help="name or manifest of an overlay with an XC7Z020"
+    )
+    parser.add_argument("--write", action="store_true", help="write the table into docs/rtl.md")
+    options = parser.parse_args()
+    lines = table(overlays.load(options.overlay))
+    print(lines, end="")
+    if options.write:
+        PAGE.write_text(written(PAGE.read_text(), lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
