@@ -74,7 +74,7 @@ def pynq(session: nox.Session, version: str) -> None:
 
 def through_pynq(session: nox.Session, version: str) -> None:
     """Run tests/pynq with this version of pynq."""
-    session.install("-e", ".[pynq]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
+    session.install("-e", ".[pynq,rtl]", f"pynq=={version}", "hatchling>=1.18", *BOARD_TESTS)
     session.run("python", "-m", "pytest", "-q", "tests/pynq", *session.posargs)
 
 

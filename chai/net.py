@@ -141,8 +141,7 @@ class Net(Shared):
                 shapes = {b: s for b, s in (shapes or {}).items() if b in graph.inputs}
             target = load_overlay(overlay if overlay is not None else default) if on.fixed else None
             form = SCHEMES[0] if target is None else target.scheme(scheme)
-            chosen = dict(engine or {})
-            self._source = runtime.PrototxtSource(graph, weights, on, target, chosen, bits, form, self._partial)
+            self._source = runtime.PrototxtSource(graph, weights, on, target, engine or {}, bits, form, self._partial)
         for layer in self.graph.layers:
             if isinstance(layer, CustomLayer):
                 layer.autotune, layer.jit = autotune, jit
@@ -312,28 +311,28 @@ class Net(Shared):
             return self._finished(offload.named(kept), perf, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
-        """Run many batches, each an array or {blob: array} like an input of ``forward``; yield outputs in their order.
+        """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
 
         On an overlay the host works on one batch while the device works on another; the next batch is taken from
         ``batches`` only when the pipeline has room. All have the size of the first; for a .chai file they overlap only
         at its own size. A layer's exception is raised in place of its batch; all workers have ended by then, and also
         when the caller stops early.
         """
-        feeds = batches_of(self._feeds, (iter(batches),), {})
+        unlabelled, labels = self._losses.apart(batches)
+        feeds = batches_of(self._feeds, (unlabelled,), {})
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
         if self.overlay is None:
             for feed in rest:
-                yield self.forward(**feed)
+                yield self.forward(**feed, **labels.popleft())
             return
         with self._using():
             shapes, offload, _ = self._planned(first)
             assert offload is not None
-            keep = offload.needed(self._keep)
-            with closing(stream_batches(offload, alike(rest, shapes), keep, first)) as results:
+            with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
                 for kept, perf in results:
-                    yield self._finished(offload.named(kept), perf, {})
+                    yield self._finished(offload.named(kept), perf, labels.popleft())
                     self._check_open()
                     self._check_outside()
 

@@ -99,6 +99,29 @@ def overhead() -> None:
     say("the same with buffers, guard words and checks (forward)", forward - empty, "us", 3)
 
 
+def step() -> None:
+    """Measure a step of a pass whose layer's function does nothing: networks of 1 and 101 such layers."""
+
+    @chai.custom("idle")
+    def idle(x: Any) -> None:
+        pass
+
+    nets = []
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (1, 101):
+            text, blob = 'input: "x" input_shape { dim: 1 dim: 8 dim: 4 dim: 4 }\n', "x"
+            for i in range(count):
+                ports = f'name: "y{i}" type: "idle" bottom: "{blob}" top: "y{i}"'
+                text += f"layer {{ {ports} xcustom_param {{ top_dim: 1 top_dim: 8 top_dim: 4 top_dim: 4 }} }}\n"
+                blob = f"y{i}"
+            path = Path(folder, f"{count}.prototxt")
+            path.write_text(text)
+            nets.append(chai.Net(path, device="float"))
+    x = np.zeros((1, 8, 4, 4), np.float32)
+    one, many = (min(times) for times in measured(300, *(partial(net.forward, x) for net in nets)))
+    say("step of a custom layer beyond its function, least of 300", (many - one) / 100, "us", 10)
+
+
 def gemm() -> None:
     """Measure GoogLeNet's classifier, 1024 to 1000, against the matmul alone."""
     load_shipped()
@@ -235,7 +258,7 @@ def main() -> None:
     elif sys.argv[1:2] == ["prepare"]:
         prepare()
     else:
-        parts = {"overhead": overhead, "gemm": gemm, "bounds": bounds, "first": first, "start": start}
+        parts = {"overhead": overhead, "step": step, "gemm": gemm, "bounds": bounds, "first": first, "start": start}
         parts |= {"opencl": opencl} if find_spec("pyopencl") else {}
         parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
         parser.add_argument("--only", choices=parts, help="one of these (opencl if it is installed)")

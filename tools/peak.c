@@ -26,9 +26,11 @@ enum { ROUNDS = 50, TURNS = 20000 };
     } while (0)
 
 #if defined __x86_64__
+#include <cpuid.h>
 #define CLOBBERED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
 #define TWELVE(I) I("0") I("1") I("2") I("3") I("4") I("5") I("6") I("7") I("8") I("9") I("10") I("11")
 #define VNNI(i) "vpdpbusd %%zmm15, %%zmm14, %%zmm" i "\n"
+#define VNNI256(i) "%{vex%} vpdpbusd %%ymm15, %%ymm14, %%ymm" i "\n"
 #define PAIRS(i) "vpmaddubsw %%ymm15, %%ymm14, %%ymm13\nvpmaddwd %%ymm13, %%ymm14, %%ymm13\nvpaddd %%ymm13, %%ymm" i ", %%ymm" i "\n"
 #define FMA512(i) "vfmadd231ps %%zmm15, %%zmm14, %%zmm" i "\n"
 #define FMA256(i) "vfmadd231ps %%ymm15, %%ymm14, %%ymm" i "\n"
@@ -39,6 +41,9 @@ int main(void) {
         MEASURE("avx512vnni", 12 * 64, TWELVE(VNNI));
         MEASURE("float512", 12 * 16, TWELVE(FMA512));
     }
+    unsigned a = 0, b, c, d;
+    if (__builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4) & 1)
+        MEASURE("avxvnni", 12 * 32, TWELVE(VNNI256));
     if (__builtin_cpu_supports("avx2")) {
         MEASURE("avx2", 12 * 32, TWELVE(PAIRS));
         MEASURE("float256", 12 * 8, TWELVE(FMA256));

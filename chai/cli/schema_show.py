@@ -27,6 +27,7 @@ class Show(Schema):
     inputs: dict[str, list[int] | None]
     outputs: list[str]
     notes: list[str]
+    composed: dict[str, list[str]]
     layers: list[LayerRow]
     preprocess: str | None = None
     labels: int | None = None

@@ -159,17 +159,23 @@ class Estimate(Schema):
 
 @dataclass(frozen=True)
 class Bench(Schema):
-    """Benchmark of a network; ``ratio`` and ``difference`` are relative to the peer, if there is one."""
+    """Benchmark of a network.
 
-    schema = "chai.bench/1"
+    ``ratio`` is chai's median divided by that of each peer, ``difference`` the largest one of the outputs. ``noise`` is the
+    relative difference of the two halves of the run, ``load`` the machine's load before it.
+    """
+
+    schema = "chai.bench/2"
     network: str
     device: str
     batch: int
     threads: int
     rounds: int
+    load: float
+    noise: float
     ms_per_image: dict[str, Spread]
-    ratio: float | None
-    difference: float | None
+    ratio: dict[str, float]
+    difference: dict[str, float]
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,7 @@ def _unplanned(args: argparse.Namespace) -> View:
         inputs={b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
         outputs=list(graph.outputs),
         notes=list(graph.notes),
+        composed={name: list(whole.parts) for name, whole in graph.composed.items()},
         layers=described(graph, shapes),
     )
     outputs = {name: shapes[graph.latest[name]] for name in graph.outputs if graph.latest[name] in shapes}
@@ -212,6 +213,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         inputs={b: list(net.shapes[b]) for b in net.inputs},
         outputs=list(net.outputs),
         notes=list(net.graph.notes),
+        composed={name: list(whole.parts) for name, whole in net.graph.composed.items()},
         layers=layers,
         preprocess=net.card.preprocess.describe(first) if len(first) == 4 and first[1] in (1, 3) else None,
         labels=len(net.card.labels),
@@ -312,6 +314,9 @@ def _lines(view: View) -> Iterator[Line]:
         if content.compiled:
             yield "compiled", f"for {content.overlay} (build {content.build}), batch {content.batch}", []
         yield from _plan_lines(view, view.net)
+    for name, whole in view.graph.composed.items():
+        place = f", {whole.place}" if whole.place else ""
+        yield "composed", f"{name} ({whole.type}{place}) of {len(whole.parts)}:", list(whole.parts)
     for row in content.layers:
         if row.defined:
             yield "custom", f"{row.name} ({row.type}): {row.defined}", []

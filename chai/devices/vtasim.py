@@ -2,48 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..codegen.memory_map import FIXED
+from ..driver.memory import place, run
 from ..errors import DeviceError
 from ..overlay import names
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ..vta.architecture import segment
-from ..vta.segment import Segment
 from ..vta.simulator import Chip
 from .base import Device, Program, Ran, Work
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..vta.segment import Segment
 
 ARCHITECTURE = "vta"
 BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
 
 
+class Buffers:
+    """The regions of a segment in the simulated memory."""
+
+    def __init__(self, made: Segment) -> None:
+        self.bytes = {region: np.zeros(size, np.uint8) for region, size in made.sizes.items()}
+        self.addresses: dict[int, int] = {}
+        end = BEGIN
+        for region, size in made.sizes.items():
+            self.addresses[region] = end
+            end += round_up(size, PAGE)
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Do nothing: there is no cache."""
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Do nothing: there is no cache."""
+
+
 class SimulatedProgram(Program):
-    """One program and its buffers in memory; the checks are made once, since neither changes between runs."""
+    """One program and its buffers; it is checked once, since neither its bytes nor its addresses change between runs."""
 
     def __init__(self, work: Work) -> None:
-        self.segment: Segment = segment(
-            work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes or work.shapes
-        )
-        base, self.memory = {}, {}
-        end = BEGIN
-        for region, size in self.segment.sizes.items():
-            base[region], self.memory[region] = end, np.zeros(size, np.uint8)
-            end += round_up(size, PAGE)
-        self.segment.fill(base, self.memory[FIXED])
-        self.steps = self.segment.checked(base, self.memory)
-        self.chip = Chip(self.segment.machine)
+        reads, writes = work.reads, work.writes or work.shapes
+        self.made = segment(work.overlay, work.tasks, work.shapes, work.views, reads, writes)
+        self.views, self.memory = work.views, Buffers(self.made)
+        place(self.made, self.memory)
+        self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)
+        self.chip = Chip(self.made.machine)
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        for blob in self.segment.regions.given:
-            self.segment.store(blob, blobs[blob], self.memory)
-        self.chip.run(self.steps)
-        for blob, first, channels in self.segment.wanted:
-            codes = blobs.setdefault(blob, np.empty(self.segment.shapes[blob], np.int8))
-            self.segment.load(blob, first, codes[:, first : first + channels], self.memory)
+        run(self.made, self.memory, blobs, self.views, lambda _: self.chip.run(self.steps))
         return Ran()
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..blob import codes_of
 from ..codegen.memory_map import FIXED
 
 if TYPE_CHECKING:
-    from ..blob import Array, View
-    from ..codegen.chain import Chain
+    from ..blob import Array, Shape, View
+    from ..codegen.memory_map import Regions
 
 Result = TypeVar("Result")
 
@@ -31,14 +31,42 @@ class Memory(Protocol):
         """Let the host see what the accelerator wrote."""
 
 
-def place(made: Chain, memory: Memory) -> None:
+class Compiled(Protocol):
+    """A segment as bytes and blobs in regions: a Chain, or a program of another architecture."""
+
+    @property
+    def tasks(self) -> Sequence[Any]: ...
+
+    @property
+    def shapes(self) -> Mapping[str, Shape]: ...
+
+    @property
+    def regions(self) -> Regions: ...
+
+    @property
+    def wanted(self) -> Sequence[tuple[str, int, int]]: ...
+
+    @property
+    def written(self) -> list[int]: ...
+
+    @property
+    def read(self) -> list[int]: ...
+
+    def fix(self, base: Mapping[int, int], out: Array) -> None: ...
+
+    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None: ...
+
+    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None: ...
+
+
+def place(made: Compiled, memory: Memory) -> None:
     """Write descriptors and constants."""
     made.fix(memory.addresses, memory.bytes[FIXED])
     memory.flush([FIXED])
 
 
 def run(
-    made: Chain,
+    made: Compiled,
     memory: Memory,
     blobs: dict[str, Array],
     views: Mapping[str, View],

@@ -14,6 +14,7 @@ from ..plugins import CustomLayer
 from ..runtime.dump import read_dump
 from ..runtime.host import run_layer as run_step
 from ..util.lazy_numpy import np
+from ..util.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def run_layer(
     net: Net, name: str, inputs: Sequence[Any] | str | Path | None = None, *, jit: bool = True
 ) -> dict[str, Array]:
-    """Return the tops of one layer, {blob: float32}, computed on the host.
+    """Return the tops of one layer, {blob: float32}, computed on the host. Of a composed layer all parts are.
 
     ``inputs``  one array per bottom; or a folder written by CHAI_DUMP; or None for the blobs of the last pass
                 (``Net(..., keep="all")``)
@@ -31,39 +32,52 @@ def run_layer(
 
     Raises UsageError for an unknown layer or missing inputs, and the errors of the layer.
     """
-    try:
-        layer = net.graph.layer(name)
-    except KeyError:
-        known = "layers: " + ", ".join(layer.name for layer in net.graph.layers[:12])
-        raise UsageError(f"there is no layer {name!r}", hint=net.graph.parts_hint(name) or known) from None
-    bottoms = [np.asarray(b, np.float32, order="C") for b in _bottoms(net, layer, inputs)]
-    if len(bottoms) != len(layer.bottoms):
-        raise UsageError(f"layer {name!r} has {len(layer.bottoms)} bottoms, found {len(bottoms)} arrays")
+    graph = net.graph
+    layers = graph.members(name)
+    if not layers:
+        names = [*(layer.name for layer in graph.layers), *graph.composed]
+        hints = [did_you_mean(name, names), f"layers: {', '.join(names[:12])}"]
+        raise UsageError(f"there is no layer {name!r}", hint=" ".join(filter(None, hints)))
+    bottoms, tops = graph.ends(name)
+    if name in graph.composed and not tops:
+        hint = f"load the prototxt, or name one of its parts: {', '.join(graph.composed[name].parts[:12])}"
+        raise UsageError(f"layer {name!r} is composed, and {net.name} was compiled without its ends", hint=hint)
+    arrays = [None if b is None else np.asarray(b, np.float32, order="C") for b in _inputs(net, name, bottoms, inputs)]
+    if len(arrays) != len(bottoms):
+        raise UsageError(f"layer {name!r} has {len(bottoms)} bottoms, found {len(arrays)} arrays")
+    values = {blob: array for blob, array in zip(bottoms, arrays) if blob is not None and array is not None}
+    for layer in layers:
+        values.update(zip(layer.tops, _run(layer, [values[b] for b in layer.bottoms], jit)))
+    return {graph.caffe_name(blob): values[blob] for blob in tops}
+
+
+def _run(layer: Layer, bottoms: Sequence[Array], jit: bool) -> Sequence[Array]:
     if isinstance(layer, CustomLayer) and not jit:
         layer = copy(layer)
         layer.jit = False
         layer.changed()
-    given = tuple(b.shape for b in bottoms)
-    shapes = {**dict(zip(layer.bottoms, given)), **dict(zip(layer.tops, layer.shapes(*given)))}
+    sizes = tuple(b.shape for b in bottoms)
+    shapes = {**dict(zip(layer.bottoms, sizes)), **dict(zip(layer.tops, layer.shapes(*sizes)))}
     with np.errstate(all="ignore"):
-        tops, _ = run_step(layer, bottoms, shapes, 0.0)
-    return {net.graph.caffe_name(blob): top for blob, top in zip(layer.tops, tops)}
+        return run_step(layer, bottoms, shapes, 0.0)[0]
 
 
-def _bottoms(net: Net, layer: Layer, inputs: Sequence[Any] | str | Path | None) -> Sequence[Any]:
+def _inputs(
+    net: Net, name: str, bottoms: Sequence[str | None], inputs: Sequence[Any] | str | Path | None
+) -> Sequence[Any]:
     if isinstance(inputs, (str, Path)):
-        return [_dumped(net, Path(inputs), blob) for blob in layer.bottoms]
+        return [None if blob is None else _dumped(net, Path(inputs), blob) for blob in bottoms]
     if inputs is not None:
         return inputs
     values = net.values
-    missing = [b for b in layer.bottoms if b not in values]
+    missing = [b for b in bottoms if b is not None and b not in values]
     if missing:
         known = ", ".join(f"{net.graph.caffe_name(b)} {show(v.shape)}" for b, v in values.items())
         raise UsageError(
-            f"the inputs of layer {layer.name!r} were not kept: {', '.join(map(net.graph.caffe_name, missing))}",
+            f"the inputs of layer {name!r} were not kept: {', '.join(map(net.graph.caffe_name, missing))}",
             hint=f'Net(..., keep="all"), or give them; kept: {known or "nothing, no pass was run"}',
         )
-    return [values[b] for b in layer.bottoms]
+    return [None if blob is None else values[blob] for blob in bottoms]
 
 
 def _dumped(net: Net, folder: Path, blob: str) -> Array:

@@ -36,12 +36,15 @@ class Composed:
 
     ``parts``  the names of these layers, ``text`` a prototxt of them
     ``place``  path:line of its definition
+    ``bottoms``, ``tops``   by Caffe's name; () in a compiled network, which does not record them
     """
 
     type: str
     parts: tuple[str, ...]
     text: str = ""
     place: str | None = None
+    bottoms: tuple[str, ...] = ()
+    tops: tuple[str, ...] = ()
 
 
 @dataclass
@@ -85,10 +88,20 @@ class Graph:
                 return layer
         raise KeyError(name)
 
-    def parts_hint(self, name: str) -> str | None:
-        """Return a hint with the parts of a composed layer, which the graph does not have; None for another name."""
-        composed = self.composed.get(name)
-        return None if composed is None else f"it is composed of {', '.join(composed.parts[:12])}: name one of these"
+    def members(self, name: str) -> list[Layer]:
+        """Return the layer of that name, or those that a composed layer was replaced by; [] if there is none."""
+        parts = self.composed[name].parts if name in self.composed else (name,)
+        return [layer for layer in self.layers if layer.name in parts]
+
+    def ends(self, name: str) -> tuple[list[str | None], list[str]]:
+        """Return the ids of the bottoms and tops of a layer or composed layer. A bottom that no part reads is None."""
+        members, composed = self.members(name), self.composed.get(name)
+        if composed is None:
+            return [*members[0].bottoms], [*members[0].tops]
+        written = {self.caffe_name(top): top for layer in members for top in layer.tops}  # the last of each name
+        inside = {top for layer in members for top in layer.tops}
+        read = {self.caffe_name(b): b for layer in members for b in layer.bottoms if b not in inside}
+        return [read.get(bottom) for bottom in composed.bottoms], [written[top] for top in composed.tops]
 
     def caffe_name(self, blob: str) -> str:
         """Return the prototxt's name of a blob id."""

@@ -101,6 +101,11 @@ def given(graph: Graph) -> bool:
     return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
 
 
+def marked_unsigned(graph: Graph) -> list[str]:
+    """Return the layers whose precision_param gives their output unsigned codes."""
+    return [layer.name for layer in graph.layers if layer.precision is not None and layer.precision.chai_unsigned_out]
+
+
 def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Format]:
     """Return the formats of all blobs from the layers' precision_param.
 

@@ -40,7 +40,8 @@ class Expanded:
         self._expand(message, type, (), ())
         text = "".join(f"layer {{\n{_indented(part.source.text)}}}\n" for part, _ in self.messages)
         names = tuple(part.get("name") for part, _ in self.messages)
-        self.record = Composed(type.type, names, text, place)
+        bottoms, tops = tuple(message.all("bottom")), tuple(message.all("top"))
+        self.record = Composed(type.type, names, text, place, bottoms, tops)
 
     def _expand(self, message: Message, type: ComposedType, around: tuple[str, ...], shares: tuple[Share, ...]) -> None:
         name, bottoms, tops = message.get("name", ""), message.all("bottom"), message.all("top")

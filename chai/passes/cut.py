@@ -17,16 +17,15 @@ from .infer_shapes import infer_shapes
 def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
     """Return the layers from ``start`` to ``end``; an empty name leaves that side uncut.
 
-    These are the layers that ``end`` needs and that depend on ``start``. Blobs they read from outside become inputs, under
-    their Caffe names and with their sizes in ``shapes`` (None if unknown). The tops of ``end`` become the outputs. Raises
-    UsageError if a name does not exist or no path leads from ``start`` to ``end``.
+    These are the layers that ``end`` needs and that depend on ``start``; either may be a composed layer, which counts with
+    all its parts. Blobs they read from outside become inputs, under their Caffe names and with their sizes in ``shapes``
+    (None if unknown). The tops of ``end`` become the outputs. Raises UsageError if a name does not exist or no path leads
+    from ``start`` to ``end``.
     """
-    known = [layer.name for layer in graph.layers]
     for name in filter(None, (start, end)):
-        if name not in known:
-            raise UsageError(
-                f"there is no layer {name!r} in {graph.path}", hint=graph.parts_hint(name) or did_you_mean(name, known)
-            )
+        if not graph.members(name):
+            known = [*(layer.name for layer in graph.layers), *graph.composed]
+            raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
     kept = [layer for layer in graph.layers if layer.name in _before(graph, end) & _after(graph, start)]
     if not kept:
         raise UsageError(f"no path leads from layer {start!r} to layer {end!r}")
@@ -35,8 +34,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     layers: list[Layer] = [Input(f"input {name}", tops=(name,)) for name in names.values()]
     layers += [_reading(layer, names) for layer in kept]
     read = {b for layer in layers for b in layer.bottoms}
-    last = next((layer for layer in kept if layer.name == end), None)
-    ends = last.tops if last else [t for layer in kept for t in layer.tops if t not in read and not layer.source]
+    ends = graph.ends(end)[1] if end else [t for x in kept for t in x.tops if t not in read and not x.source]
     inputs = {name: shapes.get(blob) for blob, name in names.items()}
     inputs.update({b: s for b, s in graph.inputs.items() if b in written})
     latest = {name: name for name in names.values()}
@@ -66,10 +64,10 @@ def _before(graph: Graph, end: str) -> set[str]:
     """Return the names of ``end`` and the layers it needs; all layers for an empty name."""
     if not end:
         return {layer.name for layer in graph.layers}
-    needed: set[str] = set()
+    members, needed = graph.members(end), set[str]()
     found: set[str] = set()
     for layer in reversed(graph.layers):
-        if layer.name == end or not needed.isdisjoint(layer.tops):
+        if layer in members or not needed.isdisjoint(layer.tops):
             found.add(layer.name)
             needed.update(layer.bottoms)
     return found
@@ -79,10 +77,10 @@ def _after(graph: Graph, start: str) -> set[str]:
     """Return the names of ``start`` and the layers that depend on it; all layers for an empty name."""
     if not start:
         return {layer.name for layer in graph.layers}
-    made: set[str] = set()
+    members, made = graph.members(start), set[str]()
     found: set[str] = set()
     for layer in graph.layers:
-        if layer.name == start or not made.isdisjoint(layer.bottoms):
+        if layer in members or not made.isdisjoint(layer.bottoms):
             found.add(layer.name)
             made.update(layer.tops)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -218,6 +218,10 @@ class Frame:
             return tuple(np.maximum(t, np.int8(f.zero)) for t, f in zip(tops, self.formats[1]))
         return tuple(np.asarray(t, np.float32) for t in tops)
 
+    @cached_property
+    def _where(self) -> failure.Where:
+        return self.layer.where
+
     def _compiled_or_python(self, bottoms: Sequence[Array]) -> tuple[list[Array], list[_Guarded]]:
         try:
             return self._computed(bottoms, self.compiled)
@@ -259,10 +263,10 @@ class Frame:
         x.__dict__["startclk"] = perf_counter()
         function = self.implementation.function
         if compiled is not None:
-            result = failure.run(self.layer.where, lambda: compiled(x, given), function, compiled=True)
+            result = failure.run(self._where, lambda: compiled(x, given), function, compiled=True)
         else:
             python = self.python
-            result = failure.run(self.layer.where, lambda: python(*given), function)
+            result = failure.run(self._where, lambda: python(*given), function)
         x.__dict__["endclk"] = perf_counter()
         if self.options.dynamic:
             return result
@@ -308,7 +312,8 @@ class Frame:
         return failure.report(self.layer.where, place, what, hint)
 
     def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        bad = next((i for i, o in enumerate(outputs) if o.size and np.isnan(o.min())), None)
+        lows = [o.min() if o.size else 0 for o in outputs]
+        bad = next((i for i, low in enumerate(lows) if low != low), None)  # only NaN differs from itself
         if bad is None:
             return
         sources = [*inputs, *self.static["custom_float_params"]]

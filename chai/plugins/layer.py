@@ -94,6 +94,10 @@ class CustomLayer(Layer):
         return self.custom.options.output or super().output_kind(top)
 
     @property
+    def images_alone(self) -> bool:
+        return self.custom.options.per_image and super().images_alone
+
+    @property
     def needs_signed(self) -> bool:
         return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
 
@@ -178,9 +182,11 @@ class CustomLayer(Layer):
         self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None
     ) -> Frame:
         """Return the Frame for bottoms of these shapes; with ``formats`` of bottoms and tops, for calls on codes."""
+        key = (bottoms, formats, self.slope)
+        if (found := self._frames.get(key)) is not None:
+            return found
         from .frame import Frame
 
-        key = (bottoms, formats, self.slope)
         with self.turn:
             if key not in self._frames:
                 if len(self._frames) == FRAMES:

@@ -43,16 +43,16 @@ def run_layer(
             what = f"layer {layer.name!r} ({layer.type}): not enough memory"
             raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
         ms = (perf_counter() - begin) * 1000
-    given = tuple(b.shape for b in bottoms)
-    wanted = tuple(shapes[t] for t in layer.tops)
-    if given != tuple(shapes[b] for b in layer.bottoms):  # after a layer whose tops have a variable number of rows
+    given = tuple([b.shape for b in bottoms])
+    wanted = tuple([shapes[t] for t in layer.tops])
+    if given != tuple([shapes[b] for b in layer.bottoms]):  # after a layer whose tops have a variable number of rows
         wanted = layer.shapes(*given)
     for blob, top, shape in zip(layer.tops, tops, wanted):
         if top.shape != shape and not layer.dynamic:
             raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shape)}")
         dump(blob, layer.name, top)
-    macs = layer.macs(tuple(b.shape for b in bottoms), tuple(t.shape for t in tops))
-    written = sum(t.nbytes for t in tops)
+    macs = layer.macs(given, tuple([t.shape for t in tops]))
+    written = sum([t.nbytes for t in tops])
     return tops, StepTime(
         layer.name,
         layer.type,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,18 @@ class Losses:
     def taken(self, inputs: dict[str, Any]) -> dict[str, Array]:
         """Remove the labels from the inputs of a pass and return them. Raises UsageError for what are no numbers."""
         return {name: numbers(name, inputs.pop(name)) for name in self.labels if name in inputs}
+
+    def apart(self, batches: Iterable[Any]) -> tuple[Iterator[Any], deque[dict[str, Array]]]:
+        """Return the batches of a stream without labels, and a queue to which the labels of each batch taken are added."""
+        queue: deque[dict[str, Array]] = deque()
+
+        def unlabelled() -> Iterator[Any]:
+            for batch in batches:
+                inputs = dict(batch) if isinstance(batch, Mapping) else batch
+                queue.append(self.taken(inputs) if isinstance(inputs, dict) else {})
+                yield inputs
+
+        return unlabelled(), queue
 
     def compute(
         self, values: Mapping[str, Array], labels: Mapping[str, Array], perf: PerfInfo

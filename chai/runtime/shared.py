@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from ..errors import UsageError
-from ..util.sharing import Lifetime, inside
+from ..util.sharing import Lifetime, Turn, inside
 
 if TYPE_CHECKING:
     from ..graph import Graph
@@ -22,11 +21,12 @@ class Shared:
     """A network that several threads may use.
 
     ``_state`` guards sizes, formats and schedules. Lock order: ``_state``, then a layer's turn. Neither is held while
-    the caller of ``stream`` has control.
+    the caller of ``stream`` has control. A layer that runs another network takes that one's after its own turn: what would
+    wait in a circle is refused (``Turn``).
     """
 
     def __init__(self) -> None:
-        self._state = threading.RLock()
+        self._state = Turn()
         self._lifetime: Lifetime = Lifetime(self._release)
 
     @property

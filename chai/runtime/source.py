@@ -130,7 +130,7 @@ class PrototxtSource:
         self.weights = Weights(weights) if weights is not None else None
         self.device, self.overlay = device, overlay
         self.formats: Mapping[str, Format] | None = None
-        self._chosen, self._bits, self._scheme, self._partial = chosen, bits, scheme, partial
+        self._chosen, self._bits, self._scheme, self._partial = dict(chosen), bits, scheme, partial
         self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
@@ -242,13 +242,17 @@ class PrototxtSource:
     def calibrate(
         self, shapes: Mapping[str, Shape], keep: Collection[str], batches: Iterable[Mapping[str, Array]], asked: bool
     ) -> None:
-        from ..offload.formats import calibrated, from_precision, given, unsigned_blobs
+        from ..offload.formats import calibrated, from_precision, given, marked_unsigned, unsigned_blobs
 
         plan = self.execution(shapes, keep).plan
         on_host = plan.partition.reasons
         unsigned = unsigned_blobs(plan.graph, plan.overlay, on_host)
         if given(plan.graph):
             self._set_formats(from_precision(plan.graph, unsigned))
+            marked = marked_unsigned(plan.graph)
+            if marked and not plan.overlay.unsigned:
+                text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
+                log.warning(text, self._name, plan.overlay.name, len(marked))
             return
         planned = {b for layer in plan.graph.layers for b in (*layer.bottoms, *layer.tops)}
         images, seen = 0, dict[str, float]()

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import WeakMethod
+
+from ..errors import UsageError
 
 _inside: ContextVar[tuple[object, ...]] = ContextVar("inside", default=())
 
@@ -40,8 +42,13 @@ def entered(thing: object) -> Iterator[None]:
 class Turn:
     """Admit one thread at a time, as a context manager; ``inside`` lists it meanwhile. Not reentrant across threads.
 
+    Threads that hold turns and wait for each other's would wait forever: the last of them gets a UsageError instead.
+
     ``shared``: what several layers that have this turn in common are, for messages; "" if it is one layer's own.
     """
+
+    _waits: ClassVar[dict[int, tuple[Turn, tuple[Turn, ...]]]] = {}  # by thread: what it waits for, and what it holds
+    _guard: ClassVar[threading.Lock] = threading.Lock()  # of _waits
 
     __slots__ = ("_lock", "_outer", "shared")
 
@@ -51,7 +58,8 @@ class Turn:
         self._outer: list[tuple[object, ...]] = []
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        if not self._lock.acquire(blocking=False):
+            self._wait()
         self._outer.append(_inside.get())
         _inside.set((*self._outer[-1], self))
 
@@ -60,6 +68,30 @@ class Turn:
     ) -> None:
         _inside.set(self._outer.pop())
         self._lock.release()
+
+    def _wait(self) -> None:
+        own, held = threading.get_ident(), tuple(x for x in _inside.get() if isinstance(x, Turn))
+        with self._guard:
+            if not self._before().isdisjoint(held):
+                raise UsageError(
+                    "two threads would wait for each other: each runs a layer that runs a network, with a layer that the "
+                    "other one runs",
+                    hint="run such networks in one thread, or load each a second time",
+                )
+            self._waits[own] = self, held
+        try:
+            self._lock.acquire()
+        finally:
+            with self._guard:
+                del self._waits[own]
+
+    def _before(self) -> set[Turn]:
+        """Return the turns that have to end before a thread that waits for this one is admitted."""
+        turns, new = {self}, {self}
+        while new:
+            new = {turn for turn, held in self._waits.values() if not new.isdisjoint(held)} - turns
+            turns |= new
+        return turns
 
 
 class Lifetime:

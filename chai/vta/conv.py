@@ -27,9 +27,11 @@ INPUTS, WEIGHTS = (
     944,
     504,
 )  # entries of each of the two parts of INP and WGT; UOP must hold the micro-ops for all of them
+PART = 960  # entries from one part of INP to the other: a run of 16 may end in the gap, which nothing loads
 SUMS = 640  # accumulators of each of the two parts of ACC
 SPARE = 2 * SUMS  # a third one, which is never stored
 FIXED = 3 * SUMS  # constants, in two parts
+START = 30  # cycles that an instruction takes to begin, for the choice of tiles
 MOST_GROUPS = 16  # blocks of outputs at a time: 4 constants each, 64 entries in each part
 
 
@@ -130,18 +132,26 @@ class Convolution:
         return tile.positions <= SUMS and tile.area <= INPUTS
 
     def _cost(self, family: Family, tile: Tile) -> tuple[float, int]:
-        """Estimate the cycles of an image: (cycles, - positions of a tile)."""
-        blocks, taps = len(family.inputs), self.taps
+        """Estimate the cycles of an image, by computing or by moving: (cycles, - positions of a tile)."""
+        blocks, outputs, taps = len(family.inputs), len(family.outputs), self.taps
         share = self._share(tile, blocks)
+        chunk, parts = min(share, WEIGHTS // taps), ceil_div(blocks, share)
+        several = self._several(tile, family, chunk, parts)
+        groups, passes = ceil_div(outputs, several), parts * ceil_div(share, chunk)
+        positions = tile.positions if self._flat(tile) else max(FORGET, tile.rows * tile.columns)
+        gemm = outputs * blocks * taps * positions + START * groups * passes
+        alu = outputs * tile.positions * (17 if self.shift.spare else 9) + 6 * START * groups
+        inputs = blocks * tile.area * 2 + START * (parts if self._flat(tile) else blocks)
+        weights = outputs * blocks * taps * 32 + START * groups * passes
+        moving = inputs * (groups if parts > 1 else 1) + weights + 2 * outputs * tile.positions
+        waiting = max(0.0, inputs / parts - 2 * (gemm + alu) / (groups * passes))  # for the first inputs of a tile
         tiles = ceil_div(self.target.height, tile.rows) * ceil_div(self.target.width, tile.columns)
-        once = share >= blocks
-        outputs = len(family.outputs)
-        chunks = ceil_div(blocks, share) if not once else ceil_div(blocks, max(1, WEIGHTS // taps))
-        loads = blocks * tile.area * (1 if once else outputs)
-        moved = 16 * loads + 256 * taps * blocks * outputs + 16 * tile.positions * outputs
-        work = tile.rows * tile.columns * taps * blocks + (17 if self.shift.spare else 9) * tile.positions
-        computed = outputs * (work + 30 * (chunks + 8))
-        return tiles * max(computed, moved / 8), -tile.positions
+        return tiles * (max(gemm + alu, moving) + waiting), -tile.positions
+
+    def _flat(self, tile: Tile) -> bool:
+        """Return whether a tile's pixels are its positions, and lie in memory one after the other."""
+        same = self.window.kernel == self.window.stride == (1, 1)
+        return same and tile.columns == self.source.width
 
     @property
     def taps(self) -> int:
@@ -177,12 +187,9 @@ class Convolution:
                     if part != held:
                         held = part
                         self.loaded_inputs += 1
-                        slot = self.loaded_inputs % 2 * INPUTS
-                        loads += [
-                            under(self.source, self.window, tile, (image, b, top, left), slot + i * tile.area)
-                            for i, b in enumerate(part)
-                        ]
-                    inp = self.loaded_inputs % 2 * INPUTS + at * tile.area
+                        slot = self.loaded_inputs % 2 * PART
+                        loads += self._inputs(tile, part, (image, top, left), slot)
+                    inp = self.loaded_inputs % 2 * PART + at * tile.area
                     wgt = self.passed % 2 * WEIGHTS
                     self.passed += 1
                     loads.append(self._weights(outputs, blocks, wgt))
@@ -205,6 +212,15 @@ class Convolution:
         found = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), entry)
         assert isinstance(found, Load)
         return found
+
+    def _inputs(self, tile: Tile, blocks: Sequence[int], place: tuple[int, int, int], entry: int) -> list[Load]:
+        """Return the LOADs of the pixels under a tile; ``place`` is (image, first row, first column)."""
+        image, top, left = place
+        if self._flat(tile):  # each row of the LOAD is a block
+            first = self.source.entry(image, blocks[0], top, left)
+            return [Load(Memory.INP, entry, first, len(blocks), tile.area, self.source.pitch // BLOCK)]
+        wheres = [(image, block, top, left) for block in blocks]
+        return [under(self.source, self.window, tile, where, entry + i * tile.area) for i, where in enumerate(wheres)]
 
     def _weights(self, outputs: Sequence[int], blocks: Sequence[int], entry: int) -> Load:
         """Return the LOAD of weights by output block, input block and tap: [16 out][16 in] each."""
@@ -230,6 +246,11 @@ class Convolution:
 
     def _gemm(self, micro_ops: MicroOps, tile: Tile, blocks: int, dst: int, inp: int, wgt: int, several: int) -> Gemm:
         (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions
+        if self.taps == sh == sw == 1:  # the loops are free: one is for runs of 16 positions
+            table = micro_ops.table(
+                MicroOp(dst + i, inp + b * tile.area + i, wgt + b) for b in range(blocks) for i in range(FORGET)
+            )
+            return Gemm(*table, several, count // FORGET, count, FORGET, 0, FORGET, blocks, 0)
         pixels = [y * sh * tile.width + x * sw for y in range(tile.rows) for x in range(tile.columns)]
         pixels += pixels[:1] * (count - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(
@@ -254,9 +275,9 @@ def under(source: Plane, window: Window, tile: Tile, place: tuple[int, int, int,
     above, before = max(0, -y), max(0, -x)
     rows = min(source.height, y + tile.height) - max(0, y)
     columns = min(source.width, x + tile.width) - max(0, x)
-    below, behind = tile.height - above - rows, tile.width - before - columns
+    below, after = tile.height - above - rows, tile.width - before - columns
     first = source.entry(image, block, max(0, y), max(0, x))
-    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, behind)
+    return Load(Memory.INP, entry, first, rows, columns, source.width, above, below, before, after)
 
 
 def starts(length: int, size: int) -> list[int]:

@@ -1,6 +1,6 @@
 """Turn the work of a Task into instructions of the three units, with the tokens between them.
 
-Loads run two passes ahead of GEMMs, since INP and WGT hold two parts each; stores run beside the next group, since ACC and
+Loads run two passes ahead of GEMMs, since INP and WGT hold two parts each; stores run during the next group, since ACC and
 OUT do. Instructions of the units are interleaved, so that no queue fills up. Between Tasks everything finishes.
 """
 
@@ -49,9 +49,9 @@ class Pass:
 class Group:
     """Positions that are computed and stored together: what precedes and follows their passes, and the STOREs."""
 
-    before: list[Instruction]
+    before: Sequence[Instruction]
     passes: list[Pass]
-    after: list[Instruction]
+    after: Sequence[Instruction]
     stores: list[Store]
 
 

@@ -1,7 +1,8 @@
 """MAX pooling on VTA, with Caffe's clipped windows.
 
 Inputs reach ACC by a GEMM with the identity matrix; the border of a tile gets -128 there, since a LOAD pads with zeros. One
-ALU instruction takes the maxima: its loops are the window's rows and columns.
+ALU instruction takes the maxima: its loops are the window's rows and columns. With a stride of 1 maxima of rows, then of
+columns are fewer: each pixel becomes the larger of two neighbours, once for each further row or column of the window.
 """
 
 from __future__ import annotations
@@ -73,6 +74,22 @@ class Maximum:
         pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
         pixels += pixels[:1] * (tile.positions - len(pixels) if len(pixels) < FORGET else 0)  # which are not stored
         table = micro_ops.table(MicroOp(dst + i, PIXELS + pixel) for i, pixel in enumerate(pixels))
-        maxima = Alu(Operation.MAX, *table, None, *self.window.kernel, 0, 0, tile.width, 1)
+        (kh, kw), every = self.window.kernel, tile.rows * tile.columns
+        apart = [
+            *[self._neighbours(micro_ops, area, tile.width)] * (kh - 1),
+            *[self._neighbours(micro_ops, area, 1)] * (kw - 1),
+        ]
+        if (sh, sw) == (1, 1) and len(apart) * area + every < kh * kw * every and area + tile.width <= PIXELS:
+            maxima = [*apart, Alu(Operation.MAX, *table, None)]
+        else:
+            maxima = [Alu(Operation.MAX, *table, None, kh, kw, 0, 0, tile.width, 1)]
         store = Store(dst, self.target.entry(image, block, top, left), tile.rows, tile.columns, self.target.width)
-        return Group(before, [Pass([load, identity], [gemm])], [maxima], [store])
+        return Group(before, [Pass([load, identity], [gemm])], maxima, [store])
+
+    def _neighbours(self, micro_ops: MicroOps, area: int, step: int) -> Alu:
+        """Return what makes each pixel the larger of itself and the one ``step`` after it, which is still as it was.
+
+        Pixels beyond the last window become garbage, as those that they are compared with.
+        """
+        table = micro_ops.table(MicroOp(PIXELS + i, PIXELS + i + step) for i in range(FORGET))
+        return Alu(Operation.MAX, *table, None, area // FORGET, 1, FORGET, 0, FORGET)

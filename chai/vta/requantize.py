@@ -50,9 +50,20 @@ class Shift:
         return not self.relu and bool((self.right > 0).any())
 
     @property
-    def constants(self) -> int:
-        """Return the entries of constants for a block of channels: bias, R, and two shifts."""
-        return 4
+    def uniform(self) -> bool:
+        """Return whether all channels are shifted alike."""
+        return bool((self.right == self.right[0]).all())
+
+    @property
+    def constants(self) -> list[str]:
+        """Return the constants of a block of channels, one entry each: those that no immediate holds."""
+        shifts = ["first", "second"] if self.right.max() > SHIFT else ["first"]
+        half = self.spare and (not self.uniform or int(self.half[0]) > IMMEDIATE)
+        return ["bias", *(["half"] if half else []), *([] if self.uniform else shifts)]
+
+    def row(self, name: str) -> int:
+        """Return the place of a constant among those of a block."""
+        return self.constants.index(name)
 
 
 def shift_of(r: Requantization, channels: int, silent: Array | None = None) -> Shift | str:
@@ -82,11 +93,16 @@ def added(shift: Shift, bias: Array) -> Array:
 
 
 def table(shift: Shift, bias: Array, first: int, blocks: int) -> Array:
-    """Return the constants of ``blocks`` blocks of 16 channels from block ``first``: int32 (4 * blocks, 16)."""
+    """Return the constants of ``blocks`` blocks of 16 channels from block ``first``: int32 (n * blocks, 16)."""
     part = slice(16 * first, 16 * (first + blocks))
     right = shift.right[part]
-    rows = added(shift, bias)[part], shift.half[part], np.minimum(right, SHIFT), np.maximum(right - SHIFT, 0)
-    return np.concatenate([lanes(row, blocks) for row in rows])
+    rows = {
+        "bias": added(shift, bias)[part],
+        "half": shift.half[part],
+        "first": np.minimum(right, SHIFT),
+        "second": np.maximum(right - SHIFT, 0),
+    }
+    return np.concatenate([lanes(rows[name], blocks) for name in shift.constants])
 
 
 def begin(
@@ -102,7 +118,7 @@ def end(
 ) -> list[Instruction]:
     """Return what turns ``groups`` runs of ``count`` sums into codes; ``spare`` is a run of accumulators of this size."""
     u, every = micro_ops, count * groups
-    right, uniform = shift.right, bool((shift.right == shift.right[0]).all())
+    right, uniform = shift.right, shift.uniform
     found: list[Instruction] = []
     if right.max() > 0:
         if shift.spare:
@@ -113,23 +129,23 @@ def end(
                 u.apply(Operation.MIN, spare, every, 0),
                 u.combine(Operation.ADD, dst, every, spare),
             ]
-            if uniform and int(shift.half[0]) <= IMMEDIATE:
+            if "half" not in shift.constants:
                 found.insert(4, u.apply(Operation.ADD, spare, every, int(shift.half[0])))
             else:
-                found.append(u.spread(Operation.ADD, dst, count, constants + groups, groups))
+                found.append(u.spread(Operation.ADD, dst, count, constants + shift.row("half") * groups, groups))
         if uniform:
             first = min(int(right[0]), SHIFT)
             found += [u.apply(Operation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits]
         else:
-            found.append(u.spread(Operation.SHR, dst, count, constants + 2 * groups, groups))
+            found.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
             if right.max() > SHIFT:
-                found.append(u.spread(Operation.SHR, dst, count, constants + 3 * groups, groups))
+                found.append(u.spread(Operation.SHR, dst, count, constants + shift.row("second") * groups, groups))
     elif right.min() < 0:
         found += [u.apply(Operation.MAX, dst, every, -WIDE), u.apply(Operation.MIN, dst, every, WIDE)]
         if uniform:
             found.append(u.apply(Operation.SHR, dst, every, int(right[0])))
         else:
-            found.append(u.spread(Operation.SHR, dst, count, constants + 2 * groups, groups))
+            found.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
     return [
         *found,
         u.apply(Operation.MAX, dst, every, shift.low),

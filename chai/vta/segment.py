@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, INPUT, REGION, REGIONS, Regions, regions, split
+from ..codegen.memory_map import FIXED, INPUT, READ, REGION, REGIONS, WRITTEN, Regions, regions, split
 from ..errors import DeviceError
 from ..fixed import Requantization
 from ..overlay.layout import fetch, store
@@ -132,7 +132,7 @@ class Segment:
         yield "end"
         yield from lines
 
-    def fill(self, base: Mapping[int, int], out: Array) -> None:
+    def fix(self, base: Mapping[int, int], out: Array) -> None:
         """Write constants and instructions, relocated to regions at these base addresses, into FIXED (uint8)."""
         for at, data in self.constants:
             out[at : at + len(data)] = np.frombuffer(data, np.uint8)
@@ -145,6 +145,16 @@ class Segment:
         inputs = frozenset([Memory.INP])
         areas += [Area(base[r], memory[r], inputs, writable=r != INPUT) for r in self.regions.sizes]
         return checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+
+    @property
+    def written(self) -> list[int]:
+        """Return the regions that the host writes before a run."""
+        return [region for region in self.regions.sizes if region in WRITTEN]
+
+    @property
+    def read(self) -> list[int]:
+        """Return the regions that the host reads after a run."""
+        return [region for region in self.regions.sizes if region in READ]
 
     def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
         """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""

@@ -138,6 +138,20 @@ def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     assert "there is no C compiler" in capsys.readouterr().err
 
 
+def test_a_compiler_that_is_named_and_missing_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another one is not taken in silence."""
+    there = compiler(tmp_path, "exit 1")[0]
+    monkeypatch.setenv("PATH", str(Path(there).parent))
+    monkeypatch.setenv("CC", "gcc-99 -m32")
+    assert build.main() == 1
+    assert "CC names 'gcc-99', which is no command here" in capsys.readouterr().err
+    for text, command in ((f"{there} -m32", [there, "-m32"]), ("  ", ["cc"])):
+        monkeypatch.setenv("CC", text)
+        assert build.compiler() == command
+
+
 def test_an_installation_without_a_compiler_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("hatchling")
     hatch_build = pytest.importorskip("hatch_build", reason="only in a checkout")

@@ -296,6 +296,13 @@ def test_losses_are_computed_if_their_labels_are_fed(
     assert float(out["loss"]) == pytest.approx(expected, rel=1e-5)
     assert float(out["twice"]) == pytest.approx(2 * expected, rel=1e-5)
     assert [s.engine for s in net.perf.steps if s.name in ("loss", "twice")] == ["host", "host"]
+    others = [(drawn(2, 3), np.array([i, 4 - i])) for i in range(5)]
+    feeds = [{"x": x, "label": label}, {"x": x}, *({"x": each, "label": y} for each, y in others)]
+    streamed = list(net.stream(iter(feeds)))  # in order, each with its own labels
+    assert [list(each) for each in streamed] == [list(out), ["prob"], *[list(out)] * 5]
+    for feed, each in zip(feeds, streamed):
+        alone = net.forward(**feed)
+        assert all(np.array_equal(each[name], alone[name]) for name in alone)
     with pytest.raises(chai.UsageError, match="'labels' is no input"):
         net.forward(x=x, labels=label)
     with pytest.raises(chai.UsageError, match="input 'label': expected numbers"):

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from chai.plugins.loading import registry_of
 from tests.conftest import HANG
 from tests.passes.common import CONV, prototxt
 
-from .common import DATA, SHAPE, python
+from .common import DATA, SHAPE, flagged, python
 
 PYTHON = 'python_param {{ module: "{}" layer: "{}" param_str: "{}" }}'
 HEAD = "import caffe\nimport numpy as np\n"
@@ -404,23 +404,63 @@ def test_one_thread_at_a_time_and_streams_that_end(tmp_path: Path) -> None:
     assert all(np.array_equal(found, wanted[i]) for i in range(2) for found in results[i])
 
 
+OUTER = HEAD + (
+    "class Outer(caffe.Layer):\n"
+    "    net = None\n"
+    "    def setup(self, bottom, top): pass\n"
+    "    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)\n"
+    "    def forward(self, bottom, top): top[0].data[...] = self.net.forward(bottom[0].data)['y']\n"
+)
+
+
 def test_a_python_layer_that_runs_a_network_with_python_layers(tmp_path: Path) -> None:
     """They take turns, so waiting for the other would be for ever."""
     inner = net(tmp_path, layer())
     plain = net(tmp_path, "q Power data -> y : power_param { scale: 3 }")
-    code = HEAD + (
-        "class Outer(caffe.Layer):\n"
-        "    net = None\n"
-        "    def setup(self, bottom, top): pass\n"
-        "    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)\n"
-        "    def forward(self, bottom, top): top[0].data[...] = self.net.forward(bottom[0].data)['y']\n"
-    )
-    outer = net(tmp_path, layer("Outer"), code)
+    outer = net(tmp_path, layer("Outer"), OUTER)
     of(outer).net = plain
     assert np.array_equal(outer.forward(DATA)["y"], np.float32(3) * DATA)
     of(outer).net = inner
     with pytest.raises(chai.PluginError, match="whose layer 'p' is another: these run one at a time"):
         outer.forward(DATA)
+
+
+def test_threads_that_would_wait_for_each_other(tmp_path: Path) -> None:
+    """One has the turn of all Python layers and waits for layer ``m``; the other has that and waits for a Python layer."""
+    innermost, both = net(tmp_path, layer()), threading.Barrier(2)
+
+    def m(x: Any) -> None:
+        if threading.current_thread().name == "middle":
+            both.wait(HANG)
+        x.top[0][...] = innermost.forward(x.bottom[0])["y"]
+
+    (tmp_path / "middle.prototxt").write_text(prototxt(f"m m data -> y : {flagged(SHAPE)}", SHAPE))
+    middle = chai.Net(tmp_path / "middle.prototxt", device="float", custom={"m": m})
+    outer = net(tmp_path, layer("Outer"), OUTER)
+
+    def meet(data: Any) -> Any:
+        both.wait(HANG)
+        return middle.forward(data)
+
+    outcomes: dict[str, Any] = {}
+
+    def run(name: str, network: chai.Net) -> None:
+        try:
+            outcomes[name] = network.forward(DATA)["y"]
+        except chai.ChaiError as error:
+            outcomes[name] = error
+
+    of(outer).net = SimpleNamespace(forward=meet)
+    pairs = {"middle": middle, "outer": outer}.items()
+    threads = [threading.Thread(target=run, args=pair, name=pair[0], daemon=True) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(HANG)
+    assert outcomes.keys() == {"middle", "outer"}
+    assert "would wait for each other" in " ".join(map(str, outcomes.values()))
+    assert isinstance(outcomes["outer"], chai.PluginError)  # in whatever order they wait
+    assert np.array_equal(middle.forward(DATA)["y"], 2 * DATA)  # no turn is left taken
 
 
 # -- errors

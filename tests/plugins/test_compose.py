@@ -11,6 +11,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
+from chai.cli import main
 from chai.parser.caffemodel import Weights, write_caffemodel
 from chai.plugins import REGISTRY
 from chai.quantizer import quantize
@@ -409,6 +410,9 @@ def test_the_whole_and_its_parts_are_shown(trained: Path, capsys: pytest.Capture
     assert re.search(rf"^rnn +3 +{entry.own:.3f}", str(perf), re.M)
     row = perf.to_json()["custom_layers"][0]
     assert row["parts"] == [s.name for s in own] and row["custom_ms"] == entry.own
+    assert main(["show", str(trained / "net.prototxt"), "-q"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("composed"))
+    assert re.fullmatch(r"composed rnn \(Cell, .*prototxt:\d+\) of 3: rnn/concat, rnn/convolution, rnn/tanh", line)
 
 
 def test_conversions_at_the_border_are_not_the_parts(tmp_path: Path) -> None:
@@ -508,16 +512,68 @@ def test_too_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "too many parts" in str(_error(tmp_path, lambda g, x: g.hundred(x)))
 
 
-def test_where_one_layer_is_wanted_the_parts_are_named(tmp_path: Path) -> None:
-    chai.custom.compose("mine")(lambda g, x: g.tanh(g.relu(x)))
-    for cut in ({"end_layer": "mine"}, {"start_layer": "mine"}):
-        with pytest.raises(chai.UsageError, match=r"composed of mine/relu, mine/tanh: name one of these"):
-            untrained(tmp_path, composed("mine"), **cut)
-    net = untrained(tmp_path, composed("mine"), keep="all")
-    out = net.forward(drawn(2, 3, 5, 7))["y"]
-    with pytest.raises(chai.UsageError, match=r"composed of mine/relu, mine/tanh"):
+ENDS = """
+before AbsVal data -> a
+mine mine data a -> y z : user_defined_layer: true
+after Power y -> out : power_param { scale: 2 }
+"""
+
+
+def crossed(g: Any, x: Any, h: Any) -> Any:
+    """Reads its bottoms in the opposite order, and writes one top inside."""
+    z = g.relu(x)
+    return g.concat(g.tanh(h), z), z
+
+
+def test_a_composed_layer_is_one_layer_for_run_layer(tmp_path: Path) -> None:
+    chai.custom.compose("mine")(crossed)
+    net = network(tmp_path, ENDS, (2, 3, 5, 7), device="float", keep="all")
+    x, h = drawn(2, 3, 5, 7), drawn(2, 3, 5, 7)
+    with pytest.raises(chai.UsageError, match="the inputs of layer 'mine' were not kept: data, a"):
         chai.run_layer(net, "mine")
-    assert np.array_equal(chai.run_layer(net, "mine/tanh")["y"], out)
+    tops = chai.run_layer(net, "mine", [x, h])
+    assert list(tops) == ["y", "z"]
+    assert np.array_equal(tops["z"], np.maximum(x, 0))
+    np.testing.assert_allclose(tops["y"], np.concatenate([np.tanh(h), np.maximum(x, 0)], 1), atol=1e-6)
+    net.forward(x)
+    assert all(np.array_equal(top, net.blobs[blob]) for blob, top in chai.run_layer(net, "mine").items())
+    assert np.array_equal(chai.run_layer(net, "mine/tanh")["mine/tanh"], net.blobs["mine/tanh"])
+    with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 arrays"):
+        chai.run_layer(net, "mine", [x])
+    with pytest.raises(chai.UsageError, match="there is no layer 'mime'") as caught:
+        chai.run_layer(net, "mime")
+    assert "did you mean 'mine'?" in str(caught.value.hint)
+
+
+def test_a_bottom_that_no_part_reads_is_a_bottom(tmp_path: Path) -> None:
+    chai.custom.compose("mine")(lambda g, x, h: (g.relu(h), g.tanh(h)))
+    net = network(tmp_path, ENDS, (2, 3, 5, 7), device="float", keep="outputs")
+    x, h = drawn(2, 3, 5, 7), drawn(2, 3, 5, 7)
+    assert np.array_equal(chai.run_layer(net, "mine", [x, h])["y"], np.maximum(h, 0))
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_a_network_starts_and_ends_at_a_composed_layer(tmp_path: Path, device: str) -> None:
+    chai.custom.compose("mine")(crossed)
+    x = drawn(2, 3, 5, 7)
+    whole = network(tmp_path, ENDS, x.shape, device="float", keep="all")
+    whole.forward(x)
+    head, tail, one = (
+        network(tmp_path, ENDS, x.shape, device=device, **cut)
+        for cut in ({"end_layer": "mine"}, {"start_layer": "mine"}, {"start_layer": "mine", "end_layer": "mine"})
+    )
+    assert [layer.name for layer in head.graph.layers if not layer.source] == [
+        "before",
+        *whole.graph.composed["mine"].parts,
+    ]
+    assert (head.inputs, head.outputs) == (["data"], ["y", "z"])
+    assert (set(tail.inputs), tail.outputs) == ({"data", "a"}, ["out"])
+    assert (set(one.inputs), one.outputs) == ({"data", "a"}, ["y", "z"])
+    feeds = {"data": x, "a": np.abs(x)}
+    for net, blobs in ((head, head.forward(x)), (tail, tail.forward(**feeds)), (one, one.forward(**feeds))):
+        for name, blob in blobs.items():
+            np.testing.assert_allclose(blob, whole.blobs[name], atol=1e-6 if device == "float" else 0.05)
+        assert "mine" in [entry.name for entry in net.perf.entries]
 
 
 def test_a_circle_is_an_error(tmp_path: Path) -> None:

@@ -38,14 +38,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Callable[..., Any]]:
-    """``board_of("ultra96", **options)``: pynq's active device; its overlay folder is beside the test's files."""
+    """``board_of("ultra96", **options)``: pynq's active device; its overlay folder is beside the test's files.
+
+    An overlay's name, or the path of its manifest.
+    """
     from .board import Board
     from .hardware_files import bitstream, handoff
 
-    def make(name: str = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
+    def make(given: str | Path = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
+        name = overlays.load(given).name
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
-        shutil.copy(overlays.load(name).path, folder)
+        shutil.copy(overlays.load(given).path, folder)
         overlay = overlays.load(folder)
         (folder / f"{name}.hwh").write_bytes(handoff(overlay, interrupt=bool(options.get("interrupt"))))
         (folder / f"{name}.bit").write_bytes(bitstream(overlay))

@@ -25,6 +25,7 @@ from tests.quantizer.test_writeback import SHAPE, batches, save
 Array = np.ndarray
 FULL = Recipe("mse", "mse", 0.5, "compensated", "tuned")
 SMALL = ["cifar_resnet20", "rfb320_face", "yuface_v1_ssd", "mtcnn_det3", "wechat_qr_sr", "synth_fcn8ish"]
+CHEAP = "v1_lenet", 6, "Xilinx"
 QUICK = [("cifar_resnet20", 8), ("mtcnn_det3", 8), ("mtcnn_det3", 6), ("wechat_qr_sr", 8), ("synth_fcn8ish", 6)]
 
 
@@ -66,16 +67,21 @@ def test_small_networks(name: str, bits: int, tmp_path: Path) -> None:
             assert decibels(value, found[blob]) > (15 if bits == 8 else 3)
 
 
-@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
-@pytest.mark.parametrize("bits", [8, 6, "mixed"])
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("googlenet", "squeezenet_v1.1")])
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "bits", "scheme"),
+    [
+        pytest.param(name, bits, scheme, marks=[] if (name, bits, scheme) == CHEAP else pytest.mark.slow)
+        for name in NAMES
+        for bits in (8, 6, "mixed")
+        for scheme in ("Xilinx", "DynamicFixed")
+    ],
+)
 def test_no_network_is_worse_than_with_plain_maxima(name: str, bits: Any, scheme: str, tmp_path: Path) -> None:
     """Nor when it is fitted on all images; a few images of one network have two sizes."""
     folder = need_models() / name
     files = folder / "deploy.prototxt", folder / "weights.caffemodel"
     data = [np.load(case / "input.npy") for case in cases(name)]
-    found = quantize(*files, data[:8], tmp_path / "q.prototxt", bits=bits, scheme=scheme, limit=16)
+    found = quantize(*files, data[:8], tmp_path / "q.prototxt", bits=bits, scheme=scheme, limit=16, custom=folder)
     assert found.cost <= found.plain and found.built.cost <= found.plain
     assert sum(found.widened.values()) <= 0.1
     report(f"quantised {name} in {bits} bits {scheme}: cost {found.cost:.3g}, plain maxima {found.plain:.3g}")

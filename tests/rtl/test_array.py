@@ -9,7 +9,7 @@ pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from chai.codegen.dependencies import Finished
-from chai.devices.rtlsim.building import missing
+from chai.devices.rtlsim.tools import missing
 from chai.overlay import Overlay
 from chai.overlay.records import value
 from chai.tasks import tiling

@@ -11,8 +11,9 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from chai import overlay as overlays
 from chai.devices.rtlsim.accelerator import Accelerator
-from chai.devices.rtlsim.building import missing, rtlil
+from chai.devices.rtlsim.building import rtlil
 from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.tools import missing
 from chai.overlay.records import pack
 
 if missing():

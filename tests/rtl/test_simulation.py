@@ -12,8 +12,10 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from chai.devices.rtlsim.building import missing, rtlil
+from chai.devices.rtlsim import verilator
+from chai.devices.rtlsim.building import rtlil
 from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
 from chai.hw_overlays.rtl.ports import ReadPort, WritePort
 
@@ -96,6 +98,20 @@ def test_memory_is_read_and_written_at_any_latency(copier: str, seed: int) -> No
         simulation.run("finished", 100_000)
         expected[b - 0x9000 : b - 0x9000 + 8 * n] = source[a - 0x1000 : a - 0x1000 + 8 * n]
     assert np.array_equal(target, expected)
+
+
+@pytest.mark.skipif(verilator.found() is None, reason="Verilator is not installed")
+def test_both_simulators_agree_in_bits_and_cycles(copier: str) -> None:
+    def copied(simulator: str) -> tuple[list[int], bytes]:
+        simulation = Simulation(copier, 5, simulator=simulator)
+        memory = np.random.default_rng(1).integers(0, 256, 1 << 12, dtype=np.uint8)
+        simulation.memory(0, memory)
+        simulation.reader("input", 1, 90, 100)
+        simulation.writer("output", 1, 90, 100)
+        simulation.source("task", 100).feed(*(72 * i | (2048 + 72 * i) << 32 | 9 << 64 for i in range(20)))
+        return [simulation.run("finished", 10_000) for _ in range(20)], memory.tobytes()
+
+    assert copied("cxxrtl") == copied("verilator")
 
 
 def test_the_same_seed_takes_the_same_cycles(copier: str) -> None:

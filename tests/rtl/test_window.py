@@ -21,8 +21,9 @@ from chai.tasks.window import Window
 pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
-from chai.devices.rtlsim.building import missing, rtlil
+from chai.devices.rtlsim.building import rtlil
 from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.table import RECORDS

@@ -114,6 +114,22 @@ def test_a_batch_norm_with_trained_statistics_mixes_none(tmp_path: Path, monkeyp
     assert counts == [1] * 3
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_custom_layer_gets_single_images_if_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    def same(x: Any) -> None:
+        x.top[0][...] = x.bottom[0]
+
+    custom = {"same": chai.custom("same", jit=False, per_image=alone)(same)}
+    top = "xcustom_param { top_dim: 3 top_dim: 16 top_dim: 8 top_dim: 9 }"
+    lines = f"a Convolution data -> a : {WIDE}\ns same a -> s : {top}"
+    net = network(tmp_path, lines, (3, 3, 8, 9), device="emulator", custom=custom)
+    counts = passes(monkeypatch)
+    formats(net, np.ascontiguousarray(IMAGES[:3, :, :8, :9]))
+    assert counts == ([1] * 3 if alone else [3])
+
+
 def test_no_batch_at_all(tmp_path: Path) -> None:
     net = network(tmp_path, LINES, SHAPE, device="emulator")
     with pytest.raises(UsageError, match="calibrate: there is no batch"):

@@ -39,7 +39,7 @@ def run(task: Task, shapes: Shapes, codes: Codes, chip: Chip) -> np.ndarray:
     """Return the Task's output, of a segment of its own whose memory holds garbage before it runs."""
     made = alone(task, shapes)
     base, memory = buffers(made)
-    made.fill(base, memory[FIXED])
+    made.fix(base, memory[FIXED])
     for blob in made.regions.given:
         made.store(blob, codes[blob], memory)
     chip.run(made.checked(base, memory))

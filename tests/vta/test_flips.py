@@ -25,7 +25,7 @@ class Small:
         task = Conv(("x",), "y", ("c",), weights, np.arange(2), Window((2, 1), (1, 1), (1, 0)), 1, r)
         self.made = alone(task, {"x": (1, 3, 3, 4), "y": (1, 2, 4, 4)})
         self.base, self.memory = buffers(self.made)
-        self.made.fill(self.base, self.memory[FIXED])
+        self.made.fix(self.base, self.memory[FIXED])
         for region, data in self.memory.items():
             if region != FIXED:
                 data[:] = np.random.default_rng(region).integers(0, 256, data.size)

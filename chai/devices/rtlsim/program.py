@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ...codegen.chain import Chain, chain
+from ...codegen.chain import Chain, chain, check_descriptors
 from ...driver.memory import place, run
 from ...driver.registers import Registers
 from ...env import env
@@ -17,8 +17,9 @@ from ...util.lazy_numpy import np
 from ...util.rounding import round_up
 from ..base import Device, Program, Ran, Work
 from .accelerator import Accelerator
-from .building import EXTRA, missing, rtlil
+from .building import rtlil
 from .simulation import Simulation
+from .tools import EXTRA, missing
 
 if TYPE_CHECKING:
     from ...blob import Array, View
@@ -120,6 +121,11 @@ class RtlSim(Device):
         return reason is None, reason or "simulated: some 100,000 clock cycles per second"
 
     def compile(self, work: Work) -> Program:
+        check_descriptors(work.overlay)
+        if work.overlay.array.lanes > 1:
+            raise DeviceError(
+                f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}"
+            )
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
@@ -135,9 +141,12 @@ def accelerator(overlay: Overlay) -> Simulated:
 
 @lru_cache(maxsize=2)
 def generated(overlay: Overlay) -> str:
-    """Return the RTLIL of an overlay's accelerator."""
+    """Return the RTLIL of an overlay's accelerator. Raises DeviceError for a manifest that the generator cannot make."""
     module = import_module("chai.hw_overlays.rtl.generate")  # needs Amaranth
-    return rtlil(module.accelerator(overlay))
+    try:
+        return rtlil(module.accelerator(overlay))
+    except ValueError as error:
+        raise DeviceError(f"overlay {overlay.name}: the RTL's generator cannot make it: {error}") from error
 
 
 device = RtlSim("rtlsim", "an accelerator's RTL, simulated cycle by cycle")

@@ -21,15 +21,17 @@ VALUES = 64  # of a histogram
 class Simulation:
     """A design after its reset, with noise in its memories. ``text`` is its RTLIL; one ``seed``, one behaviour of the models.
 
+    ``simulator`` is cxxrtl or verilator; ``waves`` is a file for every change of every wire, by CXXRTL.
+
     Models have a name (that of their ports, without ``__valid`` and the like), a latency in cycles from ``least`` to
     ``most`` where they have one, and ``pause``, in how many of 256 cycles they do nothing. All of them raise DeviceError,
     from the next call of ``run`` on, when the design breaks a rule: a request for memory that is not there, a payload that
     changes while it waits.
     """
 
-    def __init__(self, text: str, seed: int = 0, waves: Path | None = None) -> None:
+    def __init__(self, text: str, seed: int = 0, waves: Path | None = None, simulator: str = "cxxrtl") -> None:
         self._handle = None
-        self._library = _loaded(library(text, waves is not None))
+        self._library = _loaded(library(text, "waves" if waves else simulator))
         self._handle = self._library.rtl_create(seed)
         self._ports: dict[str, tuple[int, int]] = {}
         self._kept: list[Array] = []  # memory that the design writes

@@ -30,6 +30,7 @@ FLAGS = [
 VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, with the compiler's flags
     "x86_64": {
         "avx512vnni": ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"],
+        "avxvnni": ["-mavx2", "-mfma", "-mavxvnni"],
         "avx2": ["-mavx2", "-mfma"],
         "plain": [],
     },
@@ -37,7 +38,15 @@ VARIANTS: dict[str, dict[str, list[str]]] = {  # of each machine, best first, wi
     "armv7l": {"neon": ["-mfpu=neon"], "plain": []},
 }
 ZIG = {  # of each machine: the system that its library runs on, at least, and what zig calls the instruction sets
-    "x86_64": ("x86_64-linux-gnu.2.17", {"avx512vnni": "x86_64_v4+avx512vnni", "avx2": "x86_64_v3", "plain": "x86_64"}),
+    "x86_64": (
+        "x86_64-linux-gnu.2.17",
+        {
+            "avx512vnni": "x86_64_v4+avx512vnni",
+            "avxvnni": "x86_64_v3+avxvnni",
+            "avx2": "x86_64_v3",
+            "plain": "x86_64",
+        },
+    ),
     "aarch64": ("aarch64-linux-gnu.2.17", {"dotprod": "generic+dotprod", "neon": "generic", "plain": "generic"}),
     "armv7l": ("arm-linux-gnueabihf.2.27", {"neon": "cortex_a9", "plain": "cortex_a9"}),
 }
@@ -68,13 +77,16 @@ def digest() -> str:
 
 
 def compiler() -> list[str]:
-    """Return the command of the C compiler: CC, cc, gcc or clang. Raises Failed if there is none."""
+    """Return the command of the C compiler: CC if that is set, else cc, gcc or clang. Raises Failed if there is none."""
     import shutil
 
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        if shutil.which(name.split()[0]):
-            return name.split()
-    raise Failed("there is no C compiler (cc, gcc or clang)")
+    own = os.environ.get("CC", "").split()
+    for command in [own] if own else [["cc"], ["gcc"], ["clang"]]:
+        if shutil.which(command[0]):
+            return command
+    raise Failed(
+        f"CC names {own[0]!r}, which is no command here" if own else "there is no C compiler (cc, gcc or clang)"
+    )
 
 
 def build(target: Path | None = None, command: Sequence[str] = (), extra: Sequence[str] = ()) -> list[str]:

@@ -58,7 +58,7 @@ static void store_run(const operation *op, uint8_t *const *buffers, int64_t item
 /* Write every ``stride``-th pixel of a row. */
 static inline void picked(const uint8_t *in, int64_t stride, uint8_t *out, int64_t count) {
     if (stride == 1)
-        memcpy(out, in, count);
+        memmove(out, in, count);
     else if (stride == 2) /* a constant, for which the compiler knows vectors */
         for (int64_t x = 0; x < count; x++) out[x] = in[2 * x];
     else
@@ -79,7 +79,7 @@ static void unfold_run(const operation *op, uint8_t *const *buffers, int64_t ite
         if (j < stride)
             memset(out, (int)op->zero_in, size);
         else {
-            memcpy(out, out - stride * apart + 1, size - 1);
+            memmove(out, out - stride * apart + 1, size - 1);
             for (int64_t y = 1; y <= op->out_height; y++) out[y * width - 1] = (uint8_t)op->zero_in;
             across.first = most(across.first, width - 1);
         }

@@ -6,7 +6,7 @@
        [group][block of NV vectors][run][dword][vector][lane][4]
 
    The instruction set's file defines OFFSET, what its dot adds to a stored code (AT or 0; the bias takes it off), LANES, vec, panel, dword, zero(), load(weights), splat(bytes),
-   dot(sum, dword, panel), store(...) and BLOCKS, the
+   dot(sum, dword, panel), stored(...), store(...), begin_rounding() and end_rounding(mode) around them, and BLOCKS, the
    block sizes whose sums fit its registers: for each number of vectors some numbers of pixels, largest first, ending in 1. */
 
 #define WIDEST 16 /* pixels of a block, at most */
@@ -196,11 +196,13 @@ static void convolution_run(const operation *op, uint8_t *const *buffers, int64_
     cursor at = cursor_at(op, pixel, input, output);
     const uint8_t *in[WIDEST];
     uint8_t *out[WIDEST];
+    unsigned mode = begin_rounding();
     for (int i = block_of(count, end - pixel); pixel < end; pixel += blocks[i].pixels) {
         while (blocks[i].pixels > end - pixel) i++;
         for (int p = 0; p < blocks[i].pixels; p++, next(&at, op, input, output)) in[p] = at.input, out[p] = at.output;
         blocks[i].sums(in, offsets, r, weights, &f, out);
     }
+    end_rounding(mode);
 }
 
 /* Depthwise: each lane is a channel; weights are [tap][channel], in rows of whole blocks of DEEP vectors. */

@@ -47,3 +47,12 @@ static inline uint8_t code(const finish *f, int64_t i, int32_t sum) { return fin
 static inline void store_pixel(const finish *f, const int32_t *sums, int64_t count, uint8_t *out) {
     for (int64_t i = 0; i < least(count, f->outputs); i++) out[i] = code(f, i, sums[i]);
 }
+
+/* For the instruction sets that store every block through memory. */
+#define THROUGH_MEMORY \
+    static inline unsigned begin_rounding(void) { return 0; } \
+    static inline void end_rounding(unsigned mode) { (void)mode; } \
+    static inline int stored(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) { \
+        (void)f, (void)sums, (void)pixels, (void)vectors, (void)out; \
+        return 0; \
+    }

@@ -37,10 +37,8 @@ static inline vec dot(vec sum, dword d, panel w) {
         for (int j = 0; j < 4; j++) sum.lanes[i] += d.codes[j] * w.bytes[4 * i + j];
     return sum;
 }
-static inline int stored(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
-    (void)f, (void)sums, (void)pixels, (void)vectors, (void)out;
-    return 0;
-}
+THROUGH_MEMORY
+
 static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
     for (int p = 0; p < pixels; p++) store_pixel(f, sums[p * vectors].lanes, vectors * LANES, out[p]);
 }

@@ -22,6 +22,12 @@ int usable_avx2(void) {
            __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & lzcnt);
 }
 
+int usable_avxvnni(void) {
+    unsigned a, b, c, d;
+    return usable_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+           (a >> 4) & 1;
+}
+
 int usable_avx512vnni(void) {
     unsigned a, b, c, d, set = bit_AVX512F | bit_AVX512BW | bit_AVX512CD | bit_AVX512DQ | bit_AVX512VL;
     return usable_avx2() && saved(0xe6) && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & set) == set &&

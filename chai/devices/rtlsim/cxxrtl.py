@@ -1,0 +1,45 @@
+"""CXXRTL: yosys turns a design into one C++ class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .tools import HARNESS, package, ports, run, yosys
+
+
+def build(text: str, folder: Path, command: Sequence[str], waves: bool = False) -> Path:
+    """Return the library of a design's RTLIL, made in a folder; ``waves``: it knows the names of all wires."""
+    (folder / "top.il").write_text(text)
+    yosys(folder, "read_rtlil top.il", f"write_cxxrtl -g{4 if waves else 1} top.cpp")
+    (folder / "design.cpp").write_text(_source([*ports(text)]))
+    headers = package("pyosys") / "share/include/backends/cxxrtl/runtime"
+    run(
+        [*command, f"-I{HARNESS}", f"-I{headers}", "design.cpp", str(HARNESS / "harness.cpp"), "-o", "design.so"],
+        folder,
+    )
+    return folder / "design.so"
+
+
+def _source(names: Sequence[str]) -> str:
+    """Return the source that lists the ports of the generated class."""
+    own = {"clk": "clock", "rst": "start"}
+    lines = "".join(
+        f"    design->{own[name]} = &top.{_mangled(name)};\n"
+        if name in own
+        else f'    design->ports.push_back(port_of("{name}", top.{_mangled(name)}));\n'
+        for name in names
+    )
+    return f"""#include "top.cpp"
+#include "cxxrtl_design.h"
+
+Design *make_design() {{
+    auto *design = new CxxrtlDesign<cxxrtl_design::p_top>;
+    auto &top = design->top;
+{lines}    return design;
+}}
+"""
+
+
+def _mangled(name: str) -> str:
+    return "p_" + name.replace("_", "__")

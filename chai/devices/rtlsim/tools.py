@@ -1,0 +1,77 @@
+"""The tools that make a library of a design: which there are, and how they are run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from ...errors import DeviceError
+
+HARNESS = Path(__file__).resolve().parent / "harness"
+FLAGS = ["-std=c++17", "-O2", "-fPIC", "-shared", "-DNDEBUG"]
+SECONDS = 3600  # a compiler's: a large array on a busy machine takes long
+EXTRA = "pip install 'chai-fpga[rtl]' installs amaranth, pyosys, and a compiler in case there is none"
+
+
+def missing() -> str | None:
+    """Return what is missing for a simulation, None if nothing is."""
+    for package in ("amaranth", "pyosys"):
+        if find_spec(package) is None:
+            return f"the {package} library is not installed"
+    return None if compiler() else "there is no C++ compiler (g++, clang++ or the ziglang library)"
+
+
+def compiler() -> list[str]:
+    """Return the command of a C++ compiler: CXX, g++, clang++ or ziglang; empty if there is none."""
+    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++")):
+        if shutil.which(name.split()[0]):
+            return name.split()
+    return [sys.executable, "-m", "ziglang", "c++"] if find_spec("ziglang") else []
+
+
+def package(name: str) -> Path:
+    """Return the folder of an installed package."""
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise DeviceError(f"the RTL cannot be compiled: the {name} library is not installed", hint=EXTRA)
+    return Path(spec.submodule_search_locations[0])
+
+
+def ports(text: str) -> dict[str, int]:
+    """Return the ports of the module ``top`` in RTLIL, with their widths."""
+    top = text.split("\nmodule \\top\n", 1)[1].split("\nend\n", 1)[0]
+    found = re.findall(r"^  wire(?: width (\d+))? .*?(?:input|output) \d+ .*?\\(\w+)$", top, re.M)
+    return {name: int(width or 1) for width, name in found}
+
+
+def yosys(folder: Path, *passes: str) -> None:
+    """Run yosys in a folder: in a process of its own, since it prints, and ends the process at an error."""
+    lines = ["from pyosys import libyosys as ys", "design = ys.Design()"]
+    lines += [f"ys.run_pass({text!r}, design)" for text in passes]
+    run([sys.executable, "-c", "\n".join(lines)], folder)
+
+
+def run(command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None) -> None:
+    """Run a tool in a folder. Raises DeviceError with the end of what it printed if it fails."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **(more or {})},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DeviceError(f"the RTL cannot be compiled: {command[0]}: {error}") from error
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise DeviceError(f"the RTL cannot be compiled: {command[0]} ended with {done.returncode}:\n{said}")

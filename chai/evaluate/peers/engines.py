@@ -1,0 +1,146 @@
+"""Open a network in another engine: a function per engine, which returns a function that runs it once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import UsageError
+from ...offload.formats import calibrated, unsigned_blobs
+from ...overlay import load
+from ...parser.caffemodel import write_caffemodel
+from ...passes.infer_shapes import infer_shapes
+from ...passes.rewrite import rewrite
+from ...runtime import host
+from ...util.lazy_numpy import np
+from .onnx import onnx
+
+if TYPE_CHECKING:
+    from ...blob import Array
+    from ...graph import Graph
+
+    Run = Callable[[], list[Array]]  # returns the outputs in the network's order
+
+
+class Subject(NamedTuple):
+    """The network as its prototxt has it, its inputs, and how many threads an engine may use."""
+
+    graph: Graph
+    feeds: Mapping[str, Array]
+    threads: int
+
+
+def opencv(subject: Subject, _: bool) -> Run:
+    """Read the Caffe files. Raises ImportError, UsageError."""
+    import cv2
+
+    graph = subject.graph
+    if not hasattr(cv2.dnn, "readNetFromCaffe"):
+        hint = 'pip install "opencv-python-headless<5"'
+        raise UsageError(f"OpenCV {cv2.__version__} no longer reads Caffe files", hint=hint)
+    cv2.setNumThreads(subject.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder, "net.caffemodel")
+        blobs = [(layer.name, layer.type, layer.blobs) for layer in graph.layers if layer.blobs]
+        write_caffemodel(weights, graph.name, blobs)
+        try:
+            net = cv2.dnn.readNetFromCaffe(graph.path, str(weights))
+        except cv2.error as error:
+            raise UsageError(f"OpenCV cannot read this network ({str(error).strip().splitlines()[-1]})") from error
+
+    def run() -> list[Array]:
+        for name, value in subject.feeds.items():
+            net.setInput(value, name)
+        try:
+            return list(net.forward(graph.outputs))
+        except cv2.error as error:
+            raise UsageError(f"OpenCV cannot run this network ({str(error).strip().splitlines()[-1]})") from error
+
+    return run
+
+
+def onnxruntime(subject: Subject, fixed: bool) -> Run:
+    """Read the network as ONNX. Raises ImportError, UsageError."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = subject.threads, 1
+    options.log_severity_level = 4
+    model, feeds, outputs = _model(subject, fixed)
+    try:
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of types that the library does not document
+        raise UsageError(f"onnxruntime cannot read this network ({_last(error)})") from error
+    return lambda: list(session.run(outputs, feeds))
+
+
+def openvino(subject: Subject, fixed: bool) -> Run:
+    """Read the network as ONNX. Raises ImportError, UsageError."""
+    import openvino as ov
+
+    model, feeds, _ = _model(subject, fixed)
+    options = {"INFERENCE_NUM_THREADS": subject.threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    try:
+        core = ov.Core()
+        compiled = core.compile_model(core.read_model(model), "CPU", options)
+    except Exception as error:
+        raise UsageError(f"OpenVINO cannot read this network ({_last(error)})") from error
+    request, ports = compiled.create_infer_request(), compiled.outputs
+
+    def run() -> list[Array]:
+        found = request.infer(feeds)
+        return [found[port] for port in ports]
+
+    return run
+
+
+ENGINES: dict[str, Callable[[Subject, bool], Run]] = {
+    "opencv": opencv,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+}
+FIXED = ("onnxruntime", "openvino")  # engines that run 8 bits, too
+EXTRA = {"opencv": "bench", "onnxruntime": "peers", "openvino": "peers"}  # extra of chai that installs each
+
+
+def opened(names: Iterator[str], subject: Subject, fixed: bool) -> Iterator[tuple[str, Run | str]]:
+    """Yield each engine's name with a function that has run once, or the reason why there is none.
+
+    With ``fixed`` those that can run 8 bits follow a second time, as "NAME int8".
+    """
+    for name in names:
+        for codes in (False, True) if fixed and name in FIXED else (False,):
+            try:
+                run = ENGINES[name](subject, codes)
+                run()
+                found: Run | str = run
+            except ImportError:
+                found = f'it is not installed (pip install "chai-fpga[{EXTRA[name]}]")'
+            except UsageError as error:
+                found = error.message + (f" ({error.hint})" if error.hint else "")
+            yield f"{name} int8" if codes else name, found
+
+
+def _model(subject: Subject, fixed: bool) -> tuple[bytes, dict[str, Array], list[str]]:
+    """Return the network as ONNX, and inputs and outputs by the names it has there."""
+    graph = rewrite(subject.graph)
+    shapes = infer_shapes(graph, {blob: feed.shape for blob, feed in subject.feeds.items()})
+    formats = None
+    if fixed:  # as chai would choose them on these inputs
+        seen = {blob: float(np.abs(feed).max()) for blob, feed in subject.feeds.items()}
+
+        def watch(blob: str, value: Array) -> None:
+            seen[blob] = float(np.abs(value).max(initial=0))
+
+        host.run(graph, shapes, subject.feeds, (), watch=watch)
+        formats = calibrated(graph, seen, 8, "Xilinx", (), unsigned_blobs(graph, load()))
+    outputs = [graph.latest[name] for name in graph.outputs]
+    if formats is not None:
+        formats = {blob: format for blob, format in formats.items() if blob not in outputs}
+    return onnx(graph, shapes, formats), dict(subject.feeds), outputs
+
+
+def _last(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]

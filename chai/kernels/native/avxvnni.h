@@ -1,0 +1,19 @@
+/* AVX-VNNI: vpdpbusd on 256 bits, for processors without AVX512. */
+#include "ymm.h"
+
+#define OFFSET AT
+#define WIDE 3
+#define LATENCY 4
+#define BLOCKS(B) \
+    B(10, 1) B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(5, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(3, 3) B(2, 3) B(1, 3)
+
+typedef __m256i dword;
+
+static inline dword splat(const uint8_t *x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    return _mm256_set1_epi32(four);
+}
+static inline vec dot(vec sum, dword d, vec w) { return _mm256_dpbusd_avx_epi32(sum, d, w); }

@@ -1,0 +1,88 @@
+/* Vectors of 256 bits, and requantisation with them. */
+#include <immintrin.h>
+
+#define LANES 8
+
+typedef __m256i vec, panel;
+
+static inline vec zero(void) { return _mm256_setzero_si256(); }
+static inline vec load(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
+static inline vec gather(const int32_t *sums) { return _mm256_loadu_si256((const __m256i *)sums); }
+
+static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
+    __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
+    if (f->negative) scale = _mm256_blendv_pd(scale, below, wide); /* by the sign bit */
+    wide = _mm256_mul_pd(wide, scale);
+    wide = _mm256_add_pd(wide, _mm256_or_pd(_mm256_set1_pd(0.5), _mm256_and_pd(sign, wide)));
+    wide = _mm256_min_pd(_mm256_max_pd(wide, _mm256_set1_pd(f->low)), _mm256_set1_pd(f->high));
+    return _mm_add_epi32(_mm256_cvttpd_epi32(wide), _mm_set1_epi32(f->add));
+}
+
+static inline void store_codes(__m128i first, __m128i second, int64_t count, uint8_t *out) {
+    __m128i codes = _mm_packus_epi16(_mm_packs_epi32(first, second), _mm_setzero_si128());
+    int64_t eight = _mm_cvtsi128_si64(codes);
+    if (count >= LANES)
+        memcpy(out, &eight, LANES);
+    else
+        for (int i = 0; i < count; i++, eight >>= 8) out[i] = (uint8_t)eight;
+}
+
+static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
+    for (int v = 0; v < vectors; v++) {
+        int64_t count = f->outputs - v * LANES;
+        vec bias = _mm256_loadu_si256((const __m256i *)(f->bias + v * LANES));
+        const double *scale = f->scale + v * LANES, *below = f->negative ? f->negative + v * LANES : scale;
+        __m256d s0 = _mm256_loadu_pd(scale), s1 = _mm256_loadu_pd(scale + 4);
+        __m256d n0 = _mm256_loadu_pd(below), n1 = _mm256_loadu_pd(below + 4);
+        for (int p = 0; p < pixels; p++) {
+            vec sum = _mm256_add_epi32(sums[p * vectors + v], bias);
+            __m128i first = rounded(_mm256_castsi256_si128(sum), s0, n0, f);
+            __m128i second = rounded(_mm256_extracti128_si256(sum, 1), s1, n1, f);
+            store_codes(first, second, count, out[p] + v * LANES);
+        }
+    }
+}
+
+/* In float32 that rounds towards 0, as avx512vnni.h does: a mode of the processor here. */
+static inline unsigned begin_rounding(void) {
+    unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | _MM_ROUND_TOWARD_ZERO);
+    return mode;
+}
+static inline void end_rounding(unsigned mode) { _mm_setcsr(mode); }
+
+static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
+                                                               uint8_t *const *out, int positive) {
+    __m256 low = _mm256_set1_ps((float)f->low), high = _mm256_set1_ps((float)f->high);
+    __m256 half = _mm256_set1_ps(0.5f), sign = _mm256_set1_ps(-0.0f);
+    UNROLL for (int v = 0; v < vectors; v++) {
+        const double *scales = f->scale + v * LANES;
+        __m128 s0 = _mm256_cvtpd_ps(_mm256_loadu_pd(scales)), s1 = _mm256_cvtpd_ps(_mm256_loadu_pd(scales + 4));
+        __m256 scale = _mm256_insertf128_ps(_mm256_castps128_ps256(s0), s1, 1);
+        vec bias = _mm256_loadu_si256((const __m256i *)(f->bias + v * LANES));
+        UNROLL for (int p = 0; p < pixels; p++) {
+            __m256 x = _mm256_cvtepi32_ps(_mm256_add_epi32(sums[p * vectors + v], bias));
+            if (positive) { /* all below 0 becomes the clamp, however it is rounded */
+                x = _mm256_fmadd_ps(x, scale, half);
+            } else {
+                x = _mm256_mul_ps(x, scale);
+                x = _mm256_add_ps(x, _mm256_or_ps(half, _mm256_and_ps(sign, x)));
+            }
+            x = _mm256_min_ps(_mm256_max_ps(x, low), high);
+            vec codes = _mm256_add_epi32(_mm256_cvttps_epi32(x), _mm256_set1_epi32(f->add));
+            store_codes(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1), f->outputs - v * LANES,
+                        out[p] + v * LANES);
+        }
+    }
+}
+
+/* Store a block from its registers; return whether this was possible. */
+static inline __attribute__((always_inline)) int stored(const finish *f, const vec *sums, int pixels, int vectors,
+                                                        uint8_t *const *out) {
+    if (!f->narrow || f->negative) return 0;
+    if (f->low >= 0)
+        store_narrow(f, sums, pixels, vectors, out, 1);
+    else
+        store_narrow(f, sums, pixels, vectors, out, 0);
+    return 1;
+}

@@ -1,0 +1,87 @@
+"""Networks as ONNX: read by other engines, which compute the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chai.errors import UsageError
+from chai.evaluate.peers import engines
+from chai.evaluate.peers.engines import ENGINES, Subject, opened
+from chai.evaluate.peers.onnx import onnx
+from chai.passes.infer_shapes import infer_shapes
+from chai.passes.rewrite import rewrite
+from tests.passes.common import AFFINE, GLOBAL, network
+
+SHAPE = (2, 3, 13, 17)
+LINES = f"""
+a Convolution data -> a : convolution_param {{ num_output: 6 kernel_h: 3 kernel_w: 2 stride_h: 2 stride_w: 1 pad_h: 1 pad_w: 0 }}
+b BatchNorm a -> a : {GLOBAL}
+c Scale a -> a : {AFFINE}
+d ReLU a -> a : relu_param {{ negative_slope: 0.125 }}
+e Convolution a -> e : convolution_param {{ num_output: 6 kernel_size: 3 pad: 2 dilation: 2 group: 3 bias_term: false }}
+f Eltwise a e -> f : eltwise_param {{ coeff: 2 coeff: -0.5 }}
+g ReLU f -> g
+h Pooling g -> h : pooling_param {{ pool: MAX kernel_size: 3 stride: 2 }}
+i LRN h -> i : lrn_param {{ local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }}
+j Pooling i -> j : pooling_param {{ pool: AVE kernel_size: 3 stride: 1 pad: 1 }}
+k Concat i j -> k
+l Pooling k -> l : pooling_param {{ pool: MAX kernel_size: 2 stride: 2 pad: 1 }}
+m InnerProduct l -> m : inner_product_param {{ num_output: 11 }}
+n Softmax m -> n
+"""
+X = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
+
+
+def test_opencv_computes_the_same_from_onnx(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2", reason='pip install "chai-fpga[bench]"')
+    lines = LINES.replace("AVE kernel_size: 3 stride: 1 pad: 1", "AVE kernel_size: 1")  # it ignores count_include_pad
+    net = network(tmp_path, lines, SHAPE)
+    wanted = net.forward(X)["n"]
+    graph = rewrite(net.graph)
+    assert [layer.type for layer in graph.layers].count("BatchNorm") == 0  # folded, so that engines see what chai runs
+    model = np.frombuffer(onnx(graph, infer_shapes(graph)), np.uint8)
+    peer = cv2.dnn.readNetFromONNX(model)
+    peer.setInput(X, "data")
+    assert np.abs(peer.forward("n") - wanted).max() < 1e-5
+    assert wanted.std() > 0.01
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_engines_of_onnx_compute_the_same(tmp_path: Path, name: str) -> None:
+    pytest.importorskip(name, reason='pip install "chai-fpga[peers]"')
+    net = network(tmp_path, LINES, SHAPE)
+    wanted = net.forward(X)["n"]
+    found = dict(opened(iter([name]), Subject(net.graph, {"data": X}, 1), True))
+    assert [*found] == [name, f"{name} int8"]
+    for kind, bound in ((name, 1e-5), (f"{name} int8", 0.1)):
+        run = found[kind]
+        assert not isinstance(run, str), run
+        (value,) = run()
+        assert value.shape == wanted.shape
+        assert np.abs(value - wanted).max() < bound
+
+
+def test_what_cannot_be_converted_is_named(tmp_path: Path) -> None:
+    net = network(tmp_path, "a Sigmoid data -> a\nb Softmax a -> b", SHAPE)
+    with pytest.raises(UsageError, match="layer 'a': Sigmoid is not written as ONNX"):
+        onnx(net.graph, infer_shapes(net.graph))
+
+
+def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise ImportError
+
+    def refusing(*_: object) -> None:
+        raise UsageError("no", hint="yes")
+
+    monkeypatch.setattr(engines, "ENGINES", {"openvino": missing, "opencv": refusing})
+    subject = Subject(network(tmp_path, "a ReLU data -> a", SHAPE).graph, {"data": X}, 1)
+    assert [*opened(iter(["openvino", "opencv"]), subject, True)] == [
+        ("openvino", 'it is not installed (pip install "chai-fpga[peers]")'),
+        ("openvino int8", 'it is not installed (pip install "chai-fpga[peers]")'),
+        ("opencv", "no (yes)"),
+    ]
+    assert ENGINES.keys() == engines.EXTRA.keys()

@@ -1,0 +1,81 @@
+"""Tasks and a network on the device rtlsim, with a small array: the whole way from Tasks to the interrupt."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth", reason="the extra rtl is not installed")
+pytest.importorskip("pyosys", reason="the extra rtl is not installed")
+
+import chai
+from chai import devices
+from chai.codegen.chain import chain
+from chai.devices.base import Work
+from chai.devices.rtlsim import program
+from chai.devices.rtlsim.tools import missing
+from chai.env import env
+from chai.errors import DeviceError
+from chai.evaluate import selftest
+from chai.offload.schedule import DeviceStep
+from chai.overlay import Overlay
+
+if missing():
+    pytest.skip(missing(), allow_module_level=True)
+
+from .manifests import small
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
+    return small(tmp_path_factory.mktemp("overlay"))
+
+
+def test_every_kind_of_task_equals_its_definition(overlay: Overlay) -> None:
+    """As ``chai devices --test`` does: signed and unsigned, leaky, grouped, depthwise, dilated, in each format."""
+    results = list(selftest.run(devices.open("rtlsim"), overlay))
+    assert len(results) > 100
+    assert [f"{result.name}: {result.reason}" for result in results if not result.ok] == []
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_every_blob_of_a_network_equals_the_emulator(overlay: Overlay, batch: int) -> None:
+    images = np.random.default_rng(5).random((batch, 1, 8, 8)).astype(np.float32)
+    nets = [
+        chai.Net("digits", device=device, overlay=overlay.path, calibrate=images, keep="all")
+        for device in ("emulator", "rtlsim")
+    ]
+    for net in nets:
+        net.forward(images)
+    tasks = [task for step in nets[1].schedule.steps if isinstance(step, DeviceStep) for task in step.tasks]
+    assert {task.kind for task in tasks} == {"conv", "pool"}
+    assert nets[0].blobs.keys() == nets[1].blobs.keys()
+    for blob, values in nets[0].blobs.items():
+        assert np.array_equal(nets[1].blobs[blob], values), blob
+
+
+def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
+    overlay: Overlay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe))
+    work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
+    made = chain(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+    broken = program.RtlProgram(made, {})
+    monkeypatch.setattr(program, "place", lambda *_: None)  # noise instead of descriptors
+    with pytest.raises(DeviceError, match="the accelerator stopped: descriptor of another version"):
+        broken.run({name: codes.copy() for name, codes in probe.codes.items()})
+    monkeypatch.undo()
+    assert probe.run(devices.open("rtlsim"), overlay) == ""
+
+
+def test_waves_are_written_where_the_user_says(
+    overlay: Overlay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without a run: the library for it takes as long to compile as the other."""
+    monkeypatch.setenv("CHAI_RTL_VCD", str(tmp_path / "task.vcd"))
+    env.cache_clear()
+    asked = []
+    monkeypatch.setattr(program, "Simulation", lambda text, seed, waves: asked.append(waves))
+    with pytest.raises(AttributeError):
+        program.Simulated(overlay)
+    assert asked == [tmp_path / "task.vcd"]

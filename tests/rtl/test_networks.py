@@ -1,0 +1,41 @@
+"""Whole networks on the array of the default overlay, every blob against the emulator, and the cycles they take."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth", reason="the extra rtl is not installed")
+pytest.importorskip("pyosys", reason="the extra rtl is not installed")
+
+import chai
+from chai.devices.rtlsim import program
+from chai.devices.rtlsim.tools import missing
+from chai.offload.schedule import DeviceStep
+from tests.conftest import need_models, report
+
+if missing():
+    pytest.skip(missing(), allow_module_level=True)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("name", ["cifar_resnet20", "squeezenet_v1.1"])
+def test_every_blob_equals_the_emulator(name: str, batch: int) -> None:
+    folder = need_models() / name
+    image = np.load(next((folder / "cases").glob("*")) / "input.npy")
+    images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
+    nets = []
+    for device in ("emulator", "rtlsim"):
+        net = chai.Net(
+            folder / "deploy.prototxt", folder / "weights.caffemodel", batch=batch, device=device, keep="all"
+        )
+        net.calibrate(images)
+        net.forward(images)
+        nets.append(net)
+    assert nets[0].blobs.keys() == nets[1].blobs.keys()
+    for blob, values in nets[0].blobs.items():
+        assert np.array_equal(nets[1].blobs[blob], values), blob
+    steps = [step for step in nets[1].schedule.steps if isinstance(step, DeviceStep)]
+    overlay = chai.overlay.load()
+    simulated = program.accelerator(overlay)
+    report(f"{name}, {batch} images: {len(steps)} segments, {simulated.registers.cycles():,} cycles in the last")

@@ -1,0 +1,69 @@
+"""The cycle model, by hand, and the listing of a segment."""
+
+from __future__ import annotations
+
+import pytest
+
+import chai
+from chai.cli import main
+from chai.vta.cycles import Rates, Times, times
+from chai.vta.isa import Alu, Finish, Gemm, Instruction, Load, Memory, Operation, Store, Tokens
+
+from .random_tasks import MACHINE
+
+RATES = Rates(gemm=1, alu=2, start=30, bytes=8.0)
+TAKE = Load(Memory.UOP, 0, 0, tokens=Tokens(pop_next=1))
+
+
+def test_units_wait_for_tokens_and_for_the_port() -> None:
+    program: list[Instruction] = [
+        Load(Memory.INP, 0, 0, 1, 100, tokens=Tokens(push_next=1)),  # 200 cycles of the port: ends at 230
+        Load(Memory.UOP, 0, 0, 1, 16),  # after it at the port: 8 cycles, ends at 238
+        Gemm(0, 16, 10, tokens=Tokens(pop_prev=1)),  # 238 + 160 + 30 = 428
+        Alu(Operation.ADD, 0, 16, 0, tokens=Tokens(push_next=1)),  # 428 + 32 + 30 = 490
+        Store(0, 0, 1, 16, tokens=Tokens(pop_prev=1, push_prev=1)),  # 490 + 32 + 30 = 552
+        TAKE,  # 553
+        Finish(),  # 554
+    ]
+    assert times(program, MACHINE, RATES) == Times(total=554, gemm=160, alu=32, moving=240)
+
+
+def test_loads_run_beside_gemms() -> None:
+    """Two passes: the second LOAD is over before the first GEMM is."""
+    one = Tokens(push_next=1)
+    program: list[Instruction] = [
+        Load(Memory.UOP, 0, 0, 1, 16),  # 8 + 30
+        Load(Memory.INP, 0, 0, 1, 16, tokens=one),
+        Load(Memory.INP, 16, 0, 1, 16, tokens=one),
+        Gemm(0, 16, 100, tokens=Tokens(pop_prev=1)),
+        Gemm(0, 16, 100, tokens=Tokens(pop_prev=1)),
+        Finish(),
+    ]
+    found = times(program, MACHINE, RATES)
+    assert found.gemm == 3200
+    assert 3260 < found.total < 3400
+
+
+@pytest.mark.slow
+def test_googlenet_takes_120_ms_by_the_model() -> None:
+    net = chai.Net("googlenet", device="null", overlay="vta-z7020", shapes={"data": (1, 3, 224, 224)})
+    net.plan()
+    shapes, views = net.offload.plan.device_shapes, net.schedule.views
+    segment = net.overlay.own.segment  # type: ignore[union-attr]
+    made = [segment(net.overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in net.schedule.segments]
+    assert sum(each.cycles for each in made) <= 12_000_000
+    assert sum(each.times.gemm for each in made) >= 6_200_000  # 1.58 G products, 256 a cycle
+
+
+def test_show_prints_the_instructions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "digits", "--overlay", "vta-z7020", "--listing"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("conv1/3x3+conv1/relu_3x3 (conv): ")
+    assert lines[1].split()[:4] == ["0", "LOAD", "memory", "UOP"]
+    assert lines[1].endswith("in constants")
+    assert any("STORE" in line and line.endswith("in outputs") for line in lines)
+    assert lines[-1].split() == [lines[-1].split()[0], "FINISH"]
+    assert main(["show", "digits", "--overlay", "vta-z7020", "-q"]) == 0
+    assert "the host's layers are not measured" in capsys.readouterr().out
+    assert main(["show", "digits", "--overlay", "pynq-z2", "--listing"]) == 0
+    assert "opcode 1" in capsys.readouterr().out

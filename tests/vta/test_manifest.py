@@ -1,0 +1,59 @@
+"""The manifest of a VTA: its facts, and mistakes with their line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chai import overlay as overlays
+from chai.errors import ParseError
+from chai.overlay.architecture import ARRAY
+from chai.util.paths import resource
+from chai.vta.isa import ENCODINGS, Memory
+
+TEXT = resource("hw_overlays", "vta-z7020", "overlay.json").read_text()
+
+
+def test_its_facts() -> None:
+    vta = overlays.load("vta-z7020")
+    assert (vta.architecture, vta.schemes, vta.unsigned, vta.clock_mhz) == ("vta", ("DynamicFixed",), False, 100.0)
+    assert (vta.layout.channels_per_word, vta.layout.alignment) == (16, 256)
+    assert vta.kinds == ("conv", "pool", "eltwise", "copy")
+    machine = vta.machine.machine
+    assert (machine.encoding, machine.instructions, machine.tokens) == ("old", 512, 1024)
+    assert [machine.depths[memory] for memory in Memory] == [8192, 1024, 2048, 2048, 2048]
+    (file,) = vta.machine.bitstreams
+    assert (file.bytes, file.sha256[:8], file.encoding) == (4_045_671, "c8808d2f", "old")
+    assert file.encoding in ENCODINGS
+    blocks = vta.machine.registers["blocks"]
+    assert [hex(blocks[name]) for name in ("fetch", "load", "compute", "store")] == [
+        "0x43c00000",
+        "0x43c01000",
+        "0x43c02000",
+        "0x43c03000",
+    ]
+
+
+def test_overlays_are_listed_by_architecture() -> None:
+    assert overlays.names("vta") == ["vta-z7020"]
+    assert sorted([*overlays.names(ARRAY), *overlays.names("vta")]) == overlays.names()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('"architecture": "vta"', '"architecture": "vtb"', r"json:3:.*there is no 'vtb'"),
+        ('"architecture": "vta",', "", r"json:35:3:.*unknown key"),  # then it is an array, which has other keys
+        ('"uop": 8192', '"uop": 4096', "json:.*8192"),
+        ('["DynamicFixed"]', '["Xilinx"]', "json:.*DynamicFixed"),
+        ('"encoding": "old",\n    "memories"', '"encoding": "odd",\n    "memories"', "json:.*odd"),
+        ('"queues":', '"cues":', "json:.*cues"),
+    ],
+)
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, old: str, new: str, why: str) -> None:
+    assert TEXT.count(old) == 1
+    path = tmp_path / "overlay.json"
+    path.write_text(TEXT.replace(old, new))
+    with pytest.raises(ParseError, match=why):
+        overlays.load(path)
