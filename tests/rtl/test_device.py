@@ -34,7 +34,7 @@ def overlay(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
 def test_every_kind_of_task_equals_its_definition(overlay: Overlay) -> None:
     """As ``chai devices --test`` does: signed and unsigned, leaky, grouped, depthwise, dilated, in each format."""
     results = list(selftest.run(devices.open("rtlsim"), overlay))
-    assert len(results) > 100
+    assert len(results) >= 100
     assert [f"{result.name}: {result.reason}" for result in results if not result.ok] == []
 
 
