@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -91,18 +91,18 @@ def available(overlay: Overlay) -> dict[str, float]:
     return {"DSP": part.dsp, "LUT": LUTS, "FF": REGISTERS, "RAMB36": part.block_ram}
 
 
-def table(overlay: Overlay, parts: Iterable[str] = PARTS) -> str:
-    """Return the table of all parts, in Markdown."""
+def rows(overlay: Overlay) -> Iterator[str]:
+    """Yield the lines of the table in Markdown: that of a part when it is synthesised."""
     has = available(overlay)
-    lines = ["| | " + " | ".join(has) + " |", "|---|" + "---|" * len(has)]
-    for name in parts:
-        takes = resources(cells(rtlil(PARTS[name](overlay))))
-        lines.append(f"| {name} | " + " | ".join(f"{takes[k]:,g}" for k in has) + " |")
-        if name == "whole accelerator":
-            shares = (f"{100 * takes[k] / has[k]:.0f} %" for k in has)
-            lines.append(f"| share of the {overlay.part} | " + " | ".join(shares) + " |")
-    lines.append(f"| {overlay.part} | " + " | ".join(f"{count:,g}" for count in has.values()) + " |")
-    return "\n".join(lines) + "\n"
+    yield "| | " + " | ".join(has) + " |\n|---|" + "---|" * len(has) + "\n"
+    for name, part in PARTS.items():
+        yield row(name, resources(cells(rtlil(part(overlay)))))
+    yield row(overlay.part, has)
+
+
+def row(name: str, counts: Mapping[str, float]) -> str:
+    """Return a line of the table."""
+    return f"| {name} | " + " | ".join(f"{count:,g}" for count in counts.values()) + " |\n"
 
 
 def written(page: str, lines: str) -> str:
@@ -125,10 +125,12 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="write the table into docs/rtl.md")
     options = parser.parse_args()
-    lines = table(overlays.load(options.overlay))
-    print(lines, end="")
+    lines = []
+    for line in rows(overlays.load(options.overlay)):
+        print(line, end="", flush=True)
+        lines.append(line)
     if options.write:
-        PAGE.write_text(written(PAGE.read_text(), lines))
+        PAGE.write_text(written(PAGE.read_text(), "".join(lines)))
     return 0
 
 
