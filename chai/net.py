@@ -119,8 +119,9 @@ class Net(Shared):
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
-        if bits not in (8, 6) or scheme not in (None, *SCHEMES):
-            raise UsageError(f"bits {bits}, scheme {scheme!r}: expected 8 or 6 and {' or '.join(SCHEMES)}")
+        for what, value, known_values in (("bits", bits, (8, 6)), ("scheme", scheme or SCHEMES[0], SCHEMES)):
+            if value not in known_values:
+                raise UsageError(f"{what} {value!r}: expected {' or '.join(map(str, known_values))}")
         on = devices.open(device or env().device or devices.DEFAULT)
         self._source: Source
         if is_compiled(prototxt):
