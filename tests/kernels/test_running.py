@@ -138,6 +138,24 @@ def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.Monk
         program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))
 
 
+@pytest.mark.parametrize("width", [1 << 15, 1 << 16, 1 << 24])
+def test_pixels_whose_number_leaves_64_bits_are_refused(width: int) -> None:
+    """2^63, 2^64 and 2^72 pixels, all in one place of the memory."""
+    native = TABLES[0]
+    kinds = [operation.kind for operation in native._table]
+    operation = Operation.from_buffer_copy(native._table[kinds.index(Kind.CONVOLUTION)])
+    values = {"images": 1 << 24, "out_height": 1 << 24, "out_width": width, "after": 0}
+    values |= dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w"), 1) | dict.fromkeys(("pad_h", "pad_w"), 0)
+    values |= {f"{place}_{name}": 0 for place in ("input", "output") for name in ("offset", "image", "row", "pixel")}
+    calls, buffers = native._library.calls, native._extents()
+    for changes, wanted in ((values, 0), ({"images": 1, "out_height": 1, "out_width": 1}, -1)):
+        for name, value in changes.items():
+            setattr(operation, name, value)
+        for variant in LIBRARY.variants:
+            given = ctypes.byref(operation), ctypes.c_int64(1), buffers, ctypes.c_int64(len(buffers))
+            assert calls.chai_check(variant.number, *given) == wanted
+
+
 def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     """2^24 outputs of 2^40 weights each: their size would be 0."""
     native = TABLES[0]
