@@ -162,12 +162,11 @@ static void forked(void) {
     atomic_store(&pool.busy, 0);
 }
 
-static void register_fork(void) { pthread_atfork(0, 0, forked); }
+/* When the library is loaded: runs of one thread take the lock, too. */
+static __attribute__((constructor)) void register_fork(void) { pthread_atfork(0, 0, forked); }
 
 /* Start workers until there are ``count``, or the system allows no more. They leave signals to the caller. */
 static void start(int count) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_fork);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
