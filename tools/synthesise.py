@@ -27,7 +27,7 @@ SCRIPT = """
 from pyosys import libyosys as ys
 design = ys.Design()
 ys.run_pass("read_rtlil top.il", design)
-ys.run_pass("synth_xilinx -family xc7 -flatten -noiopad -top top", design)
+ys.run_pass("synth_xilinx -family xc7 -flatten -noiopad -top top {steps}", design)
 ys.run_pass("tee -q -o cells.json stat -json -tech xilinx", design)
 """
 # LUTs and registers of the XC7Z020 (DS190); DSPs and block RAMs are in the manifest
@@ -64,11 +64,16 @@ PARTS: Mapping[str, Callable[[Overlay], Any]] = {
 }
 
 
-def cells(text: str) -> dict[str, int]:
-    """Return the number of cells of each type that RTLIL becomes."""
+TO_DSPS = "-run begin:coarse"
+
+
+def cells(text: str, steps: str = "") -> dict[str, int]:
+    """Return the number of cells of each type that RTLIL becomes; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
-        subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(steps=steps)], cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
         counts = json.loads(Path(folder, "cells.json").read_text())["design"]["num_cells_by_type"]
     return {name: int(count) for name, count in counts.items()}
 

@@ -6,7 +6,7 @@ How to add one: a folder ``chai/NAME`` whose ``architecture.py`` has the functio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -54,6 +54,23 @@ class Architecture(Protocol):
         writes: Collection[str],
     ) -> Sized:
         """Return what the Tasks of a segment become."""
+
+    def saved(self, made: Any) -> tuple[Sequence[int], dict[str, Any]]:
+        """Return a segment for a file: the instructions of each Task, and all of them and the constants as sections.
+
+        Addresses are relative to the segment's regions.
+        """
+
+    def restored(
+        self,
+        overlay: Any,
+        tasks: Any,
+        shapes: Mapping[str, tuple[int, ...]],
+        laid: Any,
+        counts: Any,
+        sections: Mapping[str, memoryview],
+    ) -> Any:
+        """Return the segment that was ``saved``, with ``counts`` instructions of each Task; without lowering anything."""
 
 
 def named(name: str) -> Architecture | None:

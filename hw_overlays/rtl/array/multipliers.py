@@ -107,10 +107,10 @@ class Multipliers(wiring.Component):
         bits = shift + 8 + 8 + 2  # of a chain's result
         a = register(CODE, f"a_{name}")
         d = register(CODE, f"d_{name}")
-        both = register(signed(shift + 9), f"ad_{name}")
+        both = register(signed(shift + 8), f"ad_{name}")  # weights are within +-127: 25 bits, as the DSP multiplies
         b1 = register(CODE, f"b1_{name}")
         b2 = register(CODE, f"b2_{name}")
-        product = register(signed(shift + 17), f"m_{name}")
+        product = register(signed(shift + 16), f"m_{name}")
         p = register(signed(max(bits, 2 * shift)), f"p_{name}")
         with m.If(swap):
             m.d.sync += [d.eq(weights[0]), a.eq(weights[1])]
