@@ -109,8 +109,8 @@ def quantize(
     ``watch``    called with the current activity and the share of the work that is done
     ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
 
-    Raises what Net raises; UsageError without any input, for an unknown layer or a scheme that the overlay lacks; ParseError for a prototxt in Caffe's
-    oldest form (V0).
+    Raises what Net raises; UsageError without any input, for an unknown layer or a scheme that the overlay lacks;
+    ParseError for a prototxt in Caffe's oldest form (V0).
     """
     started = monotonic()
     output = Path(output)

@@ -124,7 +124,7 @@ def test_python_makes_subclasses(frozen: bool) -> None:
             more: int = 3
 
         assert dataclasses.asdict(Sub(1, more=4)) == {**dataclasses.asdict(base(1)), "more": 4}
-        with pytest.raises(TypeError, match="cannot inherit (non-)?frozen"):
+        with pytest.raises(TypeError, match=r"cannot inherit (non-)?frozen"):
             dataclasses.dataclass(frozen=not frozen)(type("Other", (base,), {}))
 
 
