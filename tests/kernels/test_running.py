@@ -27,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, Calls, program, used
+from .common import LIBRARY, NAMES, Calls, fork, program, used
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -235,7 +235,7 @@ def test_a_forked_process_goes_on() -> None:
         made = program([conv(6, 35, 3)], {"x": x}, {"y": (2, 35, 7, 18)}, None, ("y",))
     blobs = {"x": x}
     made.run(blobs)
-    child = os.fork()
+    child = fork()
     if not child:
         again = {"x": x}
         try:
@@ -245,3 +245,38 @@ def test_a_forked_process_goes_on() -> None:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert library.variant(NAMES[0]) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
+    """A run of one thread has no workers, but another thread may have the lock that each operation takes."""
+    single = Single(LIBRARY.variants[0], Form(Kind.UNFOLD), (1, 1, 1, 1), (1, 1, 1, 1))
+    table = (Operation * 200)(*[single._table[0]] * 200)
+    x, runs, end = np.ones((1, 1, 1, 1), np.int8), threading.Barrier(4), threading.Event()
+    assert single._library.check(table, single._extents()) == -1
+
+    def work() -> None:
+        out = np.empty_like(x)
+        runs.wait(HANG)
+        while not end.is_set():
+            single._library.run(table, (x, out), 1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    runs.wait(HANG)
+    found = []
+    for _ in range(10):
+        child = fork()
+        if not child:
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(HANG)
+                os._exit(not np.array_equal(single.run(x), x))
+            finally:
+                os._exit(2)
+        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    end.set()
+    for thread in threads:
+        thread.join(HANG)
+    assert found == [0] * 10

@@ -17,6 +17,7 @@
 #define WORKERS 255  /* at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 20     /* times as long as it waited, the caller computes alone */
+#define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
 
 typedef struct {
     const variant *kernels;
@@ -162,12 +163,11 @@ static void forked(void) {
     atomic_store(&pool.busy, 0);
 }
 
-static void register_fork(void) { pthread_atfork(0, 0, forked); }
+/* When the library is loaded: runs of one thread take the lock, too. */
+static __attribute__((constructor)) void register_fork(void) { pthread_atfork(0, 0, forked); }
 
 /* Start workers until there are ``count``, or the system allows no more. They leave signals to the caller. */
 static void start(int count) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_fork);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -204,7 +204,7 @@ static void work_together(job *j, int helpers) {
     pool.waits--;
     pthread_mutex_unlock(&pool.lock);
     waited(j, end);
-    if (j->lost > 0) pool.alone = now() + ALONE * j->lost;
+    if (j->lost > 0) pool.alone = now() + (ALONE * j->lost < ALONE_MS ? ALONE * j->lost : ALONE_MS);
 }
 
 /* Run the operations of a checked table from ``at`` on, with at most so many threads; add the milliseconds of each one to
