@@ -14,6 +14,7 @@ from .. import __version__
 from ..errors import ParseError, UsageError
 from ..evaluate.compare import BOUND_DB, FULL_DB, LayerCheck, Report, compare
 from ..images import files as images
+from ..overlay import default, load as load_overlay
 from ..report import page as reports
 from ..tasks.coarser import SENTENCE, listed
 from ..util.files import digest
@@ -253,7 +254,7 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
         return "a wider format in its precision_param" if own else "formats from more images, --calibration DIR"
     if not own and args.bits < 8:
         return "--bits 8"
-    if not own and args.scheme == "DynamicFixed":
+    if not own and args.scheme == "DynamicFixed" and "Xilinx" in load_overlay(args.overlay or default).schemes:
         return "--scheme Xilinx, whose steps fit closer"
     if layer.engine == "fpga":
         return f"--engine {layer.name}=host"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -50,9 +51,11 @@ class SimulatedProgram(Program):
         place(self.made, self.memory)
         self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)
         self.chip = Chip(self.made.machine)
+        self._busy = threading.Lock()  # threads that share a network have one program, with one memory
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        run(self.made, self.memory, blobs, self.views, lambda _: self.chip.run(self.steps))
+        with self._busy:
+            run(self.made, self.memory, blobs, self.views, lambda _: self.chip.run(self.steps))
         return Ran()
 
 

@@ -35,6 +35,9 @@ class Architecture(Protocol):
     def sections(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sections of an Overlay that a manifest of this architecture does not have."""
 
+    def bitstream(self, overlay: Any) -> Any:
+        """Return the published bitstream with ``url``, ``license``, ``bytes`` and ``sha256``; None if there is none."""
+
     def refusal(self, overlay: Any, task: Any, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
         """Return why it cannot run a Task; None if it can."""
 

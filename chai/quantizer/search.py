@@ -73,7 +73,7 @@ def quantize(
     *,
     bits: Widths = 8,
     budget: float = BUDGET,
-    scheme: str = "Xilinx",
+    scheme: str | None = None,
     effort: str = "normal",
     wider: Mapping[str, int] | None = None,
     limit: int | None = None,
@@ -96,6 +96,7 @@ def quantize(
                  single 6, inputs, the first layer and blobs that no multiplier reads keep 8. "mixed" is 6, with 8 for
                  the layers that are worth it
     ``budget``   share of the multiply-accumulates that "mixed" may give 8 bits, 0 to 1
+    ``scheme``   "Xilinx" or "DynamicFixed" (default: the overlay's first scheme)
     ``views``    batches like ``inputs`` on which ranges are chosen instead, see images.resized.views; recipes are judged
                  and weights are fitted on ``inputs``
     ``effort``   "fast" (formats only), "normal" (also changes weights), "best" (tries more)
@@ -108,14 +109,17 @@ def quantize(
     ``watch``    called with the current activity and the share of the work that is done
     ``options``  of Net: custom, phase, level, stages, shapes, batch, jit
 
-    Raises what Net raises; UsageError without any input or for an unknown layer; ParseError for a prototxt in Caffe's
-    oldest form (V0).
+    Raises what Net raises; UsageError without any input, for an unknown layer or a scheme that the overlay lacks;
+    ParseError for a prototxt in Caffe's oldest form (V0).
     """
     started = monotonic()
     output = Path(output)
     _check(output, prototxt, caffemodel, effort, bits, budget)
     with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net, ExitStack() as stack:
         check_form(net.graph.path)
+        target = net.overlay
+        assert target is not None
+        scheme = target.scheme(scheme)
         batches = batches_of((_named(net, b) for b in inputs), limit)
         first = next(batches, None)
         if first is None:
@@ -132,8 +136,6 @@ def quantize(
         observing = monotonic() - started
         # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
         stack.enter_context(threadpool_limits(1, "blas"))
-        target = net.overlay
-        assert target is not None
         progress = _Progress(watch, recipe, effort, len(graph.layers))
         single = set() if chaidnn else scores(graph, placed)
 

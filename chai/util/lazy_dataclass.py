@@ -20,6 +20,7 @@ else:
         return _made(cls, frozen, eq) if cls is not None else lambda cls: _made(cls, frozen, eq)
 
 
+_PARAMS = "__dataclass_params__"
 _ABSENT = object()  # default of a parameter whose value a factory makes
 
 
@@ -39,7 +40,10 @@ class _Method:
 
 def _made(cls: type, frozen: bool, eq: bool) -> type:
     own = {name for name, value in vars(cls).items() if value is not None or name != "__hash__"}
-    dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+    bases = [vars(base)[_PARAMS] for base in cls.__mro__[1:] if _PARAMS in vars(base)]
+    refusing = frozen and any(params.frozen for params in bases)  # else Python would compile what refuses changes
+    dataclasses.dataclass(init=False, repr=False, eq=False, frozen=refusing)(cls)
+    vars(cls)[_PARAMS].frozen = frozen  # which Python's own subclasses have to be, too
     methods: dict[str, Any] = {
         "__init__": _Method(cls, "__init__", _frozen_init if frozen else _init),
         "__repr__": _repr,

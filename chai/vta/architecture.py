@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bitstream:
-    """A published file: its path in the publisher's repository, size, digest, and the encoding that it understands."""
+    """A published file: its address, licence, size, digest, and the encoding that it understands."""
 
-    path: str
+    url: str
+    license: str
     bytes: int
     sha256: str
     encoding: str
@@ -86,6 +87,12 @@ def sections(value: Mapping[str, Any]) -> dict[str, Any]:
         "descriptor": no_record,
         "table": no_record,
     }
+
+
+def bitstream(overlay: Overlay) -> Bitstream:
+    """Return the published file that chai fetches for an overlay."""
+    found: Bitstream = overlay.machine.bitstreams[0]
+    return found
 
 
 def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:

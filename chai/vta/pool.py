@@ -15,7 +15,7 @@ from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .conv import INPUTS, Plane, Tile, starts, under
 from .emit import Constants, Group, MicroOps, Pass
-from .isa import BLOCK, Alu, Gemm, Instruction, Memory, MicroOp, Operation, Store
+from .isa import BLOCK, Alu, Gemm, Instruction, Load, Memory, MicroOp, Operation, Store
 from .loops import FORGET
 
 if TYPE_CHECKING:
@@ -61,14 +61,9 @@ class Maximum:
         dst, inp, area = half * RESULTS, half * INPUTS, round_up(tile.area, FORGET)
         load = under(self.source, self.window, tile, (image, block, top, left), inp)
         identity = self.constants.load(Memory.WGT, half, np.eye(BLOCK, dtype=np.int8))
-        inside = np.zeros((tile.height, tile.width), bool)
-        inside[load.top : load.top + load.rows, load.left : load.left + load.columns] = True
-        edge = [PIXELS + int(i) for i in np.flatnonzero(~inside)]
         copy = micro_ops.table(MicroOp(PIXELS + i, inp + i, half) for i in range(FORGET))
         gemm = Gemm(*copy, area // FORGET, 1, FORGET, 0, FORGET)
-        before: list[Instruction] = [micro_ops.clear(PIXELS, area)]
-        if edge:
-            before.append(Alu(Operation.MIN, *micro_ops.table(map(MicroOp, edge)), LOWEST))
+        before: list[Instruction] = [micro_ops.clear(PIXELS, area), *_border(micro_ops, load, tile)]
         before += [micro_ops.clear(dst, tile.positions), micro_ops.apply(Operation.ADD, dst, tile.positions, LOWEST)]
         sh, sw = self.window.stride
         pixels = [r * sh * tile.width + c * sw for r in range(tile.rows) for c in range(tile.columns)]
@@ -93,3 +88,18 @@ class Maximum:
         """
         table = micro_ops.table(MicroOp(PIXELS + i, PIXELS + i + step) for i in range(FORGET))
         return Alu(Operation.MAX, *table, None, area // FORGET, 1, FORGET, 0, FORGET)
+
+
+def _border(micro_ops: MicroOps, load: Load, tile: Tile) -> Iterator[Alu]:
+    """Yield what sets the padding of a tile to -128: rows above and below, then the columns beside all rows.
+
+    Its micro-ops are one row or column each, not one per pixel: wide padding would fill UOP.
+    """
+    rows = [*range(load.top), *range(load.top + load.rows, tile.height)]
+    columns = [*range(load.left), *range(load.left + load.columns, tile.width)]
+    if rows:
+        table = micro_ops.table(MicroOp(PIXELS + row * tile.width) for row in rows)
+        yield Alu(Operation.MIN, *table, LOWEST, tile.width, 1, 1)
+    if columns:
+        table = micro_ops.table(MicroOp(PIXELS + column) for column in columns)
+        yield Alu(Operation.MIN, *table, LOWEST, tile.height, 1, tile.width)

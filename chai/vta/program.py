@@ -104,7 +104,12 @@ class Segment:
         areas = [Area(base[FIXED], memory[FIXED], CONSTANTS)]
         inputs = frozenset([Memory.INP])
         areas += [Area(base[r], memory[r], inputs, writable=r != INPUT) for r in self.regions.sizes]
-        return checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+        try:
+            return checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+        except DeviceError as error:
+            names = [name for task in self.tasks for name in task.origin]
+            whole = f"the program of layers {names[0]} to {names[-1]}" if names else "the program of no layers"
+            raise DeviceError(f"{whole}: {error.message}", layer=names[0] if names else None) from error
 
     @property
     def written(self) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from chai.cli import main
 from chai.util.paths import resource
 from tests.conftest import need_models
 from tests.evaluate.test_compare import HOSTILE, SCHEMA, Page
@@ -82,6 +83,17 @@ def test_a_layer_below_the_bound_is_exit_1_and_named(chai_command) -> None:  # t
         r"first layer that goes wrong: conv1/3x3: \d+\.\d dB, max seen \S+ \(channel \d+\)\. try: --bits 8$", text
     )
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("overlay", "closer"), [("pynq-z2", True), ("vta-z7020", False)])
+def test_a_scheme_is_advised_where_the_overlay_has_it(
+    overlay: str, closer: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--limit", "2", "--bound", "35", "--overlay", overlay, "--scheme", "DynamicFixed"]
+    assert main(["check", "digits", "-i", str(DIGITS), *options]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("try: --scheme Xilinx, whose steps fit closer" in text) == closer
+    assert ("try: --engine" in text or "try: the layers before it" in text) == (not closer)
 
 
 @pytest.fixture

@@ -46,6 +46,14 @@ def test_scores_that_are_averages_stay_in_float(tmp_path: Path, recipe: Recipe) 
     np.testing.assert_allclose(found.reshape(scores.shape), wide / wide.sum(1, keepdims=True), rtol=1e-4)
 
 
+def test_the_scheme_is_that_of_the_overlay(tmp_path: Path) -> None:
+    out, result = quantised(tmp_path, overlay="vta-z7020", recipe=PLAIN)
+    assert result.how["scheme"] == "DynamicFixed" and 'quant_type: "Xilinx"' not in out.read_text()
+    assert out.read_text().count('quant_type: "DynamicFixed"') >= 2
+    with pytest.raises(UsageError, match="scheme Xilinx: overlay vta-z7020 has DynamicFixed"):
+        quantised(tmp_path, overlay="vta-z7020", scheme="Xilinx", recipe=PLAIN)
+
+
 def test_a_file_for_chaidnn_keeps_them_on_the_overlay(tmp_path: Path) -> None:
     out, result = quantised(tmp_path, chaidnn=True, recipe=PLAIN)
     assert "SinglePrecision" not in out.read_text()

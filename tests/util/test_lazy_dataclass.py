@@ -114,6 +114,20 @@ def test_a_subclass_has_attributes_of_its_own() -> None:
             del sub.a
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_python_makes_subclasses(frozen: bool) -> None:
+    """A device of a user's may be a dataclass of Python's."""
+    for base in pair(frozen):
+
+        @dataclasses.dataclass(frozen=frozen)
+        class Sub(base):  # type: ignore[misc,valid-type]
+            more: int = 3
+
+        assert dataclasses.asdict(Sub(1, more=4)) == {**dataclasses.asdict(base(1)), "more": 4}
+        with pytest.raises(TypeError, match=r"cannot inherit (non-)?frozen"):
+            dataclasses.dataclass(frozen=not frozen)(type("Other", (base,), {}))
+
+
 def test_methods_of_the_class_stay() -> None:
     @lazy_dataclass.dataclass(frozen=True)
     class Own:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,9 @@ from chai.errors import DeviceError, UsageError
 from chai.evaluate import selftest
 from chai.fixed import Requantization
 from chai.tasks.conv import Conv
+from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.vta.checks import Checked
 from chai.vta.segment import refusal
 from chai.vta.simulator import Chip
 from chai.vta.sums import digits
@@ -44,6 +49,15 @@ def test_tasks_are_their_definitions() -> None:
 @pytest.mark.parametrize("part", range(20))
 def test_ten_thousand_tasks_are_their_definitions(part: int) -> None:
     check(range(1000 + 500 * part, 1500 + 500 * part))
+
+
+def test_wide_padding_fits() -> None:
+    """Each corner and side of the image has padding of another shape; one micro-op per pixel of it would fill UOP."""
+    window = Window((15, 13), (1, 1), (14, 12))
+    task, size = Pool(("x",), "y", ("pool",), window, (74, 82), None), (60, 70)
+    codes = np.random.default_rng(2).integers(-128, -100, (1, 2, *size)).astype(np.int8)
+    found = run(task, {"x": (1, 2, *size), "y": (1, 2, 74, 82)}, {"x": codes}, Chip(MACHINE))
+    assert np.array_equal(found, task.define(codes))
 
 
 def test_a_factor_is_the_sum_of_its_digits() -> None:
@@ -186,6 +200,30 @@ def test_vtasim_is_for_vta_only() -> None:
     usable, state = devices.open("vtasim").status()
     assert usable
     assert "vta-z7020" in state
+
+
+def test_threads_take_turns_on_one_program() -> None:
+    """The first thread is inside a run until the second has had its chance to begin one."""
+    images = np.random.default_rng(4).random((2, 1, 8, 8)).astype(np.float32)
+    net = chai.Net(*DIGITS, device="vtasim", overlay="vta-z7020", calibrate=images)
+    expected = [net.forward(image[None])["prob"] for image in images]
+    running, begun, most = [0], threading.Event(), [0]
+
+    class Slow(Chip):
+        def run(self, program: Iterable[Checked]) -> None:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            begun.wait(0.2) if running[0] == 1 else begun.set()
+            super().run(program)
+            running[0] -= 1
+
+    for programs in net.offload._programs.values():
+        for program in programs:
+            program.chip = Slow(MACHINE)  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(2) as threads:
+        results = [*threads.map(lambda image: net.forward(image[None])["prob"], images)]
+    assert most == [1]
+    assert all(map(np.array_equal, results, expected))
 
 
 def test_a_board_and_a_compiled_file_are_refused() -> None:
