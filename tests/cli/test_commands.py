@@ -204,15 +204,22 @@ def test_bench_alone_and_against_peers(chai_command, tmp_path: Path) -> None:  #
     both = as_json(done, "bench")
     peers = ["opencv", "onnxruntime", "onnxruntime int8", "openvino", "openvino int8"]
     missing = [name for name in peers if name not in both["ratio"]]
-    assert [line.split(":")[0] for line in done.stderr.splitlines() if line.startswith("note: no ")] == [
-        f"note: no {name}" for name in missing
-    ]
+    notes = [line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("note: no ")]
+    assert notes == [f"no {name}" for name in missing]
     for name in set(peers) - set(missing):
         medians = [both["ms_per_image"][side]["median"] for side in ("chai", name)]
         assert both["ratio"][name] == pytest.approx(medians[0] / medians[1])
         assert both["difference"][name] < (0.1 if "int8" in name else 1e-4)
     lines = [json.loads(line) for line in history.read_text().splitlines()]
     assert [line["ratio"] for line in lines] == [{}, both["ratio"]]
+
+
+def test_bench_on_another_overlay(chai_command) -> None:  # type: ignore[no-untyped-def]
+    command = ["bench", "digits", "--rounds", "1", "--against", "none", "--overlay", "vta-z7020"]
+    content = as_json(chai_command(*command, "--device", "vtasim", "--json"), "bench")
+    assert (content["device"], content["overlay"]) == ("vtasim", "vta-z7020")
+    done = chai_command(*command)
+    assert done.returncode == 2 and "--overlay does nothing on device float, which has no overlay" in done.stderr
 
 
 @pytest.mark.parametrize("net", ["googlenet", "googlenet_gemm"])
