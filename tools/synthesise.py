@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ SCRIPT = """
 from pyosys import libyosys as ys
 design = ys.Design()
 ys.run_pass("read_rtlil top.il", design)
-ys.run_pass("synth_xilinx -family xc7 -flatten -noiopad -top top", design)
+ys.run_pass("synth_xilinx -family xc7 -flatten -noiopad -top top {steps}", design)
 ys.run_pass("tee -q -o cells.json stat -json -tech xilinx", design)
 """
 # LUTs and registers of the XC7Z020 (DS190); DSPs and block RAMs are in the manifest
@@ -64,11 +64,16 @@ PARTS: Mapping[str, Callable[[Overlay], Any]] = {
 }
 
 
-def cells(text: str) -> dict[str, int]:
-    """Return the number of cells of each type that RTLIL becomes."""
+TO_DSPS = "-run begin:coarse"
+
+
+def cells(text: str, steps: str = "") -> dict[str, int]:
+    """Return the number of cells of each type that RTLIL becomes; ``TO_DSPS`` ends when DSPs are chosen, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "top.il").write_text(text)
-        subprocess.run([sys.executable, "-c", SCRIPT], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT.format(steps=steps)], cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
         counts = json.loads(Path(folder, "cells.json").read_text())["design"]["num_cells_by_type"]
     return {name: int(count) for name, count in counts.items()}
 
@@ -91,18 +96,18 @@ def available(overlay: Overlay) -> dict[str, float]:
     return {"DSP": part.dsp, "LUT": LUTS, "FF": REGISTERS, "RAMB36": part.block_ram}
 
 
-def table(overlay: Overlay, parts: Iterable[str] = PARTS) -> str:
-    """Return the table of all parts, in Markdown."""
+def rows(overlay: Overlay) -> Iterator[str]:
+    """Yield the lines of the table in Markdown: that of a part when it is synthesised."""
     has = available(overlay)
-    lines = ["| | " + " | ".join(has) + " |", "|---|" + "---|" * len(has)]
-    for name in parts:
-        takes = resources(cells(rtlil(PARTS[name](overlay))))
-        lines.append(f"| {name} | " + " | ".join(f"{takes[k]:,g}" for k in has) + " |")
-        if name == "whole accelerator":
-            shares = (f"{100 * takes[k] / has[k]:.0f} %" for k in has)
-            lines.append(f"| share of the {overlay.part} | " + " | ".join(shares) + " |")
-    lines.append(f"| {overlay.part} | " + " | ".join(f"{count:,g}" for count in has.values()) + " |")
-    return "\n".join(lines) + "\n"
+    yield "| | " + " | ".join(has) + " |\n|---|" + "---|" * len(has) + "\n"
+    for name, part in PARTS.items():
+        yield row(name, resources(cells(rtlil(part(overlay)))))
+    yield row(overlay.part, has)
+
+
+def row(name: str, counts: Mapping[str, float]) -> str:
+    """Return a line of the table."""
+    return f"| {name} | " + " | ".join(f"{count:,g}" for count in counts.values()) + " |\n"
 
 
 def written(page: str, lines: str) -> str:
@@ -125,10 +130,12 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="write the table into docs/rtl.md")
     options = parser.parse_args()
-    lines = table(overlays.load(options.overlay))
-    print(lines, end="")
+    lines = []
+    for line in rows(overlays.load(options.overlay)):
+        print(line, end="", flush=True)
+        lines.append(line)
     if options.write:
-        PAGE.write_text(written(PAGE.read_text(), lines))
+        PAGE.write_text(written(PAGE.read_text(), "".join(lines)))
     return 0
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..codegen.chain import Chain, chain, head_bytes
+from ..codegen.chain import chain, head_bytes
 from ..codegen.encoding import NOTES
 from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
@@ -123,34 +123,42 @@ def _step(step: Step, chains: _Chains) -> dict[str, Any]:
         unfold = {"unfold": asdict(step.unfold)} if isinstance(step, Pack) and step.unfold is not None else {}
         return {"convert": step.type, "blob": step.blob, **unfold}
     layers = [layer.name for layer in step.layers]
-    tasks = [
-        {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
-        for t in step.tasks
-    ]
-    chain = chains.add(step)
-    images = [(i, *(some or (0, chain.shapes[step.tasks[i].output][0]))) for i, some in chain.pieces]
     edges = {"reads": list(step.inputs), "writes": list(step.outputs)}
-    return {"tasks": tasks, "pieces": images, "layers": layers, **edges, "at": chain.regions.offsets}
+    return {**chains.add(step), "layers": layers, **edges}
 
 
 class _Chains:
-    """Sections that a device fetches: for each segment one of descriptors and one of constants."""
+    """Sections that a device fetches: for each segment one of descriptors or instructions, and one of constants."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.sections: dict[str, bytes | Array] = {}
 
-    def add(self, step: DeviceStep) -> Chain:
-        """Add the two sections of a segment; return its Chain."""
+    def add(self, step: DeviceStep) -> dict[str, Any]:
+        """Add the two sections of a segment; return what the header says of its Tasks and of its memory."""
         overlay, views = self.execution.overlay, self.execution.schedule.views
-        shapes = self.execution.plan.device_shapes
+        shapes, index = self.execution.plan.device_shapes, len(self.sections) // 2
+        entries = [
+            {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
+            for t in step.tasks
+        ]
+        if overlay.own is not None:
+            program = overlay.own.segment(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
+            counts, sections = overlay.own.saved(program)
+            for entry, task, instructions in zip(entries, step.tasks, counts):
+                entry["channels"] = list(task.channels(shapes))
+                entry["macs"] = task.macs(*(shapes[blob] for blob in task.inputs))
+                entry["cycles"] = task.cycles(overlay, shapes)
+                entry["instructions"] = instructions
+            self.sections |= {f"{name}.{index}": data for name, data in sections.items()}
+            return {"tasks": entries, "at": program.regions.offsets}
         made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
-        index = len(self.sections) // 2
         self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)
         fixed = np.empty(made.sizes[FIXED], np.uint8)
         made.fill(fixed)
         self.sections[f"constants.{index}"] = fixed[head_bytes(overlay, len(made.tasks)) :]
-        return made
+        images = [(i, *(some or (0, shapes[step.tasks[i].output][0]))) for i, some in made.pieces]
+        return {"tasks": entries, "pieces": images, "at": made.regions.offsets}
 
 
 class _Arrays:

@@ -21,6 +21,7 @@ from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
 from ..overlay.weights import Packed
 from ..plugins import CustomLayer
+from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
@@ -132,7 +133,6 @@ class Steps:
                     step,
                     {
                         "tasks": [dict],
-                        "pieces": [[int]],
                         "layers": [str],
                         "reads": [str],
                         "writes": [str],
@@ -143,24 +143,17 @@ class Steps:
                 names = about["layers"]
                 if not names or any(n not in self.layers for n in names):
                     raise self.reader.error("header: a segment of layers that are not there")
-                tasks, chain = self._chain(index, about)
+                tasks, made = (self._chain if self.overlay.own is None else self._program)(index, about)
                 index += 1
                 edges = tuple(about["reads"]), tuple(about["writes"])
-                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, chain)
+                yield DeviceStep(tasks, tuple(self.layers[n] for n in names), *edges, made)
 
     def _chain(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Chain]:
         """Return a segment's Tasks, decoded from its descriptors and constants, and its Chain."""
         shapes, overlay = self.shapes, self.overlay
-        entries = [
-            self.reader.of(t, {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}, "task")
-            for t in about["tasks"]
-        ]
-        moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
-        for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
-            if len(shapes.get(blob, ())) != 4:
-                raise self.reader.error(f"header: blob {blob!r} of a segment has not four axes")
-        laid = regions(overlay.layout, shapes, self.views, moves, about["reads"], about["writes"], about["at"])
-        pieces = self._pieces(about["pieces"], [shapes[out][0] for _, out in moves])
+        entries, moves, laid = self._laid(about)
+        listed_pieces = self.reader.of(about, {"pieces": [[int]]}, "steps")["pieces"]
+        pieces = self._pieces(listed_pieces, [shapes[out][0] for _, out in moves])
         size, head = overlay.descriptor.bytes, head_bytes(overlay, len(pieces))
         listed = self.reader.section(f"descriptors.{index}").content
         if len(listed) != len(pieces) * size:
@@ -177,8 +170,6 @@ class Steps:
             used = {b: laid.blobs[b] for b in (*ins, out)}
             used |= {p.parent: laid.blobs[p.parent] for p in used.values() if p.parent is not None}
             task = decode(descriptor, constants, overlay, used, shapes, where, piece.images)
-            if not entry["origin"]:
-                raise self.reader.error(f"task {tag}: origin names no layer")
             blobs = *task.inputs, task.output
             if len(task.inputs) != len(ins) or not all(map(self._same, [laid] * len(blobs), blobs, (*ins, out))):
                 raise self.reader.error(f"task {tag}: its descriptor works on other blobs than the header says")
@@ -203,6 +194,45 @@ class Steps:
         return tuple(whole), Chain(
             overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, constants)]
         )
+
+    def _program(self, index: int, about: Mapping[str, Any]) -> tuple[tuple[Task, ...], Any]:
+        """Return a segment's Tasks, of which only blobs and sizes are known, and its instructions."""
+        entries, moves, laid = self._laid(about)
+        tasks = []
+        for tag, (entry, (ins, out)) in enumerate(zip(entries, moves)):
+            about = self.reader.of(entry, {"channels": [int], "macs": int, "cycles": int, "instructions": int}, "task")
+            part, numbers = (
+                about["channels"],
+                [about[name] for name in ("zero_weights", "macs", "cycles", "instructions")],
+            )
+            if len(part) != 2 or part[0] < 0 or part[1] < 1 or sum(part) > self.shapes[out][1]:
+                raise self.reader.error(f"task {tag}: blob {out!r} has no channels {part}")
+            if min(numbers) < 0 or max(numbers) >= 1 << 48:
+                raise self.reader.error(f"task {tag}: expected sizes from 0 to 2^48, found {numbers}")
+            zeros, macs, cycles, count = numbers
+            origin = tuple(entry["origin"])
+            tasks.append(CompiledTask(ins, out, origin, (part[0], part[1]), (macs, cycles, count), zero_weights=zeros))
+        sections = {name: self.reader.section(f"{name}.{index}").mapped for name in ("instructions", "constants")}
+        assert self.overlay.own is not None
+        counts = [task.work[2] for task in tasks]
+        return tuple(tasks), self.overlay.own.restored(self.overlay, tasks, self.shapes, laid, counts, sections)
+
+    def _laid(
+        self, about: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], list[tuple[tuple[str, ...], str]], Regions]:
+        """Return a segment's Tasks as they are in the header, the blobs that each one reads and writes, and its regions."""
+        entries = [
+            self.reader.of(t, {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}, "task")
+            for t in about["tasks"]
+        ]
+        if not all(entry["origin"] for entry in entries):
+            raise self.reader.error("header: a task's origin names no layer")
+        moves = [(tuple(t["inputs"]), t["output"]) for t in entries]
+        for blob in (*about["reads"], *about["writes"], *(b for ins, out in moves for b in (*ins, out))):
+            if len(self.shapes.get(blob, ())) != 4:
+                raise self.reader.error(f"header: blob {blob!r} of a segment has not four axes")
+        layout, (reads, writes) = self.overlay.layout, (about["reads"], about["writes"])
+        return entries, moves, regions(layout, self.shapes, self.views, moves, reads, writes, about["at"])
 
     def _pieces(self, listed: Sequence[Sequence[int]], batches: Sequence[int]) -> list[Piece]:
         """Return which images of which Task each descriptor is for: of each Task all images, in order."""

@@ -1,4 +1,4 @@
-"""chai fetch: download published weights of the shipped networks."""
+"""chai fetch: download published weights of the shipped networks, and bitstreams of overlays."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from .parsing import refuse, section
 
 EPILOG = """examples:
   chai fetch googlenet            then: chai run googlenet -i cat.jpg
-  chai fetch                      list the networks
+  chai fetch                      list the networks and bitstreams
   chai fetch vgg16 --dir .        download to the current folder
+  chai fetch vta-z7020            the bitstream of an overlay
 
 The cache is CHAI_CACHE, else XDG_CACHE_HOME/chai, else ~/.cache/chai. Proxies
 come from http_proxy and https_proxy. A download that breaks off resumes on the
@@ -25,9 +26,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     group = section(parser, "network")
     group.add_argument(
-        "net", nargs="*", metavar="NET", help="shipped networks to download weights of (default: list all)"
+        "net", nargs="*", metavar="NET", help="shipped networks to download weights of, or overlays (default: list all)"
     )
-    group.add_argument("--list", action="store_true", help="list the networks, and the files that are present")
+    group.add_argument(
+        "--list", action="store_true", help="list the networks and bitstreams, and the files that are present"
+    )
     group = section(parser, "output")
     group.add_argument("--dir", type=Path, metavar="DIR", help="folder for the files (default: the cache)")
     group.add_argument("--force", action="store_true", help="download again even if the file is present")
@@ -50,7 +53,9 @@ def execute(args: argparse.Namespace) -> int:
         with output.meter(published.file, args.quiet, bytes=True) as tell:
             path = fetching.fetch(published, folder, force=args.force, tell=tell)
         output.result(f"{name}: {path}")
-    if not args.quiet:
+    if published and published.file.endswith(".bit"):
+        output.say(f"from {published.where} ({published.source}); chai has no driver for it yet")
+    elif not args.quiet:
         weights = f" {path}" if args.dir and published else ""
         output.say(f"next: chai run {args.net[-1]}{weights} -i IMAGE")
     return 0
@@ -58,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _list(folder: Path) -> int:
     rows = []
-    for name in networks.names():
+    for name in (*networks.names(), *fetching.bitstreams()):
         published = fetching.entry(name)
         size = f"{published.size:,}" if published and published.size else "-"
         rows.append([name, published.file if published else "-", size, _state(name, folder)])
@@ -69,6 +74,8 @@ def _list(folder: Path) -> int:
 
 def _state(name: str, folder: Path) -> str:
     published = fetching.entry(name)
+    if published is None and networks.prototxt(name) is None:
+        return "no bitstream is published"
     if published is None:
         shipped = (networks.prototxt(name) or folder).with_suffix(".caffemodel").is_file()
         return "shipped with chai" if shipped else "no weights are published"

@@ -199,7 +199,9 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     chains = [s.chain or compiled(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
-    if net.batch != 1:
+    if net.batch != 1 and overlay.own is not None and formats is None:
+        alone = 0  # a file's instructions are for its batch
+    elif net.batch != 1:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
         alone = sum(compiled(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6

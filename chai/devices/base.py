@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View
-    from ..codegen.chain import Chain
     from ..overlay import Overlay
     from ..tasks import Task
 
@@ -24,7 +23,7 @@ class Work:
     ``views``   blobs that are views of another
     ``reads``   the inputs, which exist before a run
     ``writes``  the outputs; a device that works in the host's memory needs neither reads nor writes
-    ``chain``   the same Tasks as descriptors, if they were read from a file
+    ``chain``   the same Tasks as a Chain, or what the overlay's architecture has instead, if they were read from a file
     """
 
     overlay: Overlay
@@ -33,7 +32,7 @@ class Work:
     views: Mapping[str, View] = field(default_factory=dict)
     reads: Collection[str] = ()
     writes: Collection[str] = ()
-    chain: Chain | None = None
+    chain: Any = None
 
 
 class Ran(NamedTuple):

@@ -17,7 +17,7 @@ from .base import Device, Program, Ran, Work
 
 if TYPE_CHECKING:
     from ..blob import Array
-    from ..vta.segment import Segment
+    from ..vta.program import Segment
 
 ARCHITECTURE = "vta"
 BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
@@ -46,7 +46,7 @@ class SimulatedProgram(Program):
 
     def __init__(self, work: Work) -> None:
         reads, writes = work.reads, work.writes or work.shapes
-        self.made = segment(work.overlay, work.tasks, work.shapes, work.views, reads, writes)
+        self.made: Segment = work.chain or segment(work.overlay, work.tasks, work.shapes, work.views, reads, writes)
         self.views, self.memory = work.views, Buffers(self.made)
         place(self.made, self.memory)
         self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)

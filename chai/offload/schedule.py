@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..blob import View
 from ..errors import ModelError
@@ -23,7 +23,6 @@ from .unfold_inputs import unfold_inputs, unfolded_name
 
 if TYPE_CHECKING:
     from ..blob import Shape
-    from ..codegen.chain import Chain
     from ..graph import Graph, Layer
     from ..tasks import Task
     from ..tasks.unfold import Unfold
@@ -108,14 +107,14 @@ class HostStep:
 class DeviceStep:
     """One segment on the device: its Tasks in order; ``inputs`` and ``outputs`` are its blobs that other steps write and read.
 
-    ``chain`` has the Tasks as descriptors if the network was compiled before.
+    ``chain`` has the Tasks as a Chain, or what the overlay's architecture has instead, if the network was compiled before.
     """
 
     tasks: tuple[Task, ...]
     layers: tuple[Layer, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    chain: Chain | None = None
+    chain: Any = None
 
     @property
     def reads(self) -> Blobs:

@@ -6,7 +6,7 @@ How to add one: a folder ``chai/NAME`` whose ``architecture.py`` has the functio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol, cast
 
@@ -35,6 +35,9 @@ class Architecture(Protocol):
     def sections(self, value: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sections of an Overlay that a manifest of this architecture does not have."""
 
+    def bitstream(self, overlay: Any) -> Any:
+        """Return the published bitstream with ``url``, ``license``, ``bytes`` and ``sha256``; None if there is none."""
+
     def refusal(self, overlay: Any, task: Any, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
         """Return why it cannot run a Task; None if it can."""
 
@@ -54,6 +57,23 @@ class Architecture(Protocol):
         writes: Collection[str],
     ) -> Sized:
         """Return what the Tasks of a segment become."""
+
+    def saved(self, made: Any) -> tuple[Sequence[int], dict[str, Any]]:
+        """Return a segment for a file: the instructions of each Task, and all of them and the constants as sections.
+
+        Addresses are relative to the segment's regions.
+        """
+
+    def restored(
+        self,
+        overlay: Any,
+        tasks: Any,
+        shapes: Mapping[str, tuple[int, ...]],
+        laid: Any,
+        counts: Any,
+        sections: Mapping[str, memoryview],
+    ) -> Any:
+        """Return the segment that was ``saved``, with ``counts`` instructions of each Task; without lowering anything."""
 
 
 def named(name: str) -> Architecture | None:

@@ -14,6 +14,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from ..errors import DeviceError
 from ..overlay.layout import word_bytes
 from ..util.lazy_dataclass import dataclass
 
@@ -192,6 +193,40 @@ class Task:
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield Tasks within the overlay's limits that test whether a device computes this kind correctly."""
         raise NotImplementedError(cls.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledTask(Task):
+    """A Task of a file that holds an architecture's instructions in its place: nothing else can compute it.
+
+    ``part``    the first channel of its output that it writes, and the number of channels
+    ``work``    its multiply-accumulates, cycles in the cycle model, and instructions
+    """
+
+    kind = "compiled"
+    part: tuple[int, int]
+    work: tuple[int, int, int]
+
+    @property
+    def unknown(self) -> DeviceError:
+        """Return the error for whoever needs more than the instructions of the whole segment."""
+        return DeviceError(
+            f"layer {self.origin[0]!r} is compiled to instructions, together with the others of its segment",
+            layer=self.origin[0],
+            hint="run them as they are (chai devices), ask for outputs only, or load the prototxt",
+        )
+
+    def define(self, *_: Array) -> Array:
+        raise self.unknown
+
+    def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
+        return self.part
+
+    def macs(self, *shapes: Shape) -> int:
+        return self.work[0]
+
+    def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
+        return self.work[1]
 
 
 @lru_cache(maxsize=1)

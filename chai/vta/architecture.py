@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..util.lazy_dataclass import dataclass
 from .checks import Machine
 from .cycles import Rates, estimate
-from .isa import BLOCK, Memory
-from .requantize import LEFT, RIGHT
-from .segment import Segment, refusal as unfit, segment as lowered
+from .isa import BLOCK, LEFT, RIGHT, Memory
+from .program import restored as _restored, saved as saved
 
 if TYPE_CHECKING:
     from ..blob import Shape, View
+    from ..codegen.memory_map import Regions
     from ..overlay import Overlay
     from ..tasks import Task
+    from .program import Segment
 
 
 @dataclass(frozen=True)
 class Bitstream:
-    """A published file: its path in the publisher's repository, size, digest, and the encoding that it understands."""
+    """A published file: its address, licence, size, digest, and the encoding that it understands."""
 
-    path: str
+    url: str
+    license: str
     bytes: int
     sha256: str
     encoding: str
@@ -86,8 +89,16 @@ def sections(value: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def bitstream(overlay: Overlay) -> Bitstream:
+    """Return the published file that chai fetches for an overlay."""
+    found: Bitstream = overlay.machine.bitstreams[0]
+    return found
+
+
 def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:
     """Return why VTA cannot run a Task, or should not; None if it can."""
+    from .segment import refusal as unfit  # what runs a compiled network lowers nothing
+
     del overlay
     if isinstance(task, Conv) and shapes[task.output][2:] == (1, 1):
         return "it has one position: fetching its weights takes longer than the host"
@@ -117,4 +128,21 @@ def segment(
     writes: Collection[str],
 ) -> Segment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
+    from .segment import segment as lowered  # what runs a compiled network lowers nothing
+
+    for task in tasks:
+        if isinstance(task, CompiledTask):
+            raise task.unknown
     return lowered(overlay, overlay.machine.machine, tasks, shapes, views, reads, writes)
+
+
+def restored(
+    overlay: Overlay,
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    laid: Regions,
+    counts: Sequence[int],
+    sections: Mapping[str, memoryview],
+) -> Segment:
+    """Return the program of a segment in a file. Raises DeviceError."""
+    return _restored(overlay, overlay.machine.machine, tasks, shapes, laid, counts, sections)

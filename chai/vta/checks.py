@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     Entries = slice | Array
 
 
+ROOM = 1 << 23  # micro-ops of different instructions that a checked program keeps, some 40 bytes each
+
+
 @dataclass(frozen=True)
 class Machine:
     """A configuration of VTA: its encoding, the entries of each memory, and the room of its queues."""
@@ -100,6 +103,7 @@ class _Checker:
     areas: Sequence[Area]
     distance: bool
     nests: dict[tuple[object, ...], Indices] = field(default_factory=dict)
+    kept: int = 0  # micro-ops in ``nests``
 
     def __post_init__(self) -> None:
         depths = self.machine.depths
@@ -163,6 +167,9 @@ class _Checker:
             src = depths[Memory.INP] if gemm else acc if reads_src else unread
             limits = acc, src, depths[Memory.WGT] if gemm else unread
             self.nests[key] = indices(self.micro_ops[first:end], loops, limits, reads_src)
+            self.kept += len(self.nests[key].dst)
+            if self.kept > ROOM:
+                raise DeviceError(f"{self.kept:,} micro-ops of different instructions, expected at most {ROOM:,}")
         found = self.nests[key]
         if self.distance and found.distance < FORGET:
             raise DeviceError(

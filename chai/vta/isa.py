@@ -16,6 +16,7 @@ from ..errors import DeviceError
 BYTES = 16  # of an instruction
 UOP_BYTES = 4
 BLOCK = 16  # inputs and outputs of a GEMM, lanes of an ALU operation
+LEFT, RIGHT = 16, 30  # bits that sums are shifted by: SHR takes -16 to 15, and two follow each other
 WORD = 64  # bits: a field that does not fit a word starts the next
 
 ENCODINGS: Mapping[str, int] = {"old": 2, "new": 3}  # bits of the fields ``memory`` and ``operation``

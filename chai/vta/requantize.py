@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .emit import Constants, MicroOps, lanes
-from .isa import Instruction, Memory, Operation
+from .isa import LEFT, RIGHT, Instruction, Memory, Operation
 
 if TYPE_CHECKING:
     from ..blob import Array
     from ..fixed import Requantization
 
-LEFT, RIGHT = 16, 30  # bits that sums can be shifted by
 WIDE = 256  # beyond every code: sums are clamped to it before a left shift
 IMMEDIATE = (1 << 15) - 1
 SHIFT = 15  # bits of one SHR to the right

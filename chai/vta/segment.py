@@ -1,46 +1,35 @@
-"""A segment's Tasks as one program for VTA: instructions, constants and blobs in DRAM.
-
-Addresses are a region's number and an offset in it, as in ``codegen.memory_map``, until ``relocated`` knows where the regions
-are. FIXED holds the constants, then the instructions.
-"""
+"""Lower a segment's Tasks to one program for VTA."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, INPUT, READ, REGION, REGIONS, WRITTEN, Regions, regions, split
+from ..codegen.memory_map import FIXED, REGION, regions
 from ..errors import DeviceError
 from ..fixed import Requantization
-from ..overlay.layout import fetch, store
 from ..tasks.conv import Conv
 from ..tasks.copy import Copy
 from ..tasks.eltwise import Eltwise
 from ..tasks.fields import Memory as Blobs
 from ..tasks.pool import Pool
-from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from ..util.rounding import round_up
-from .checks import Area, Checked, Machine, checked
+from .checks import Machine
 from .conv import Convolution, Plane
-from .cycles import Times, times
 from .emit import Constants, Group, MicroOps, finished, task
-from .isa import BLOCK, BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, encode, listing
+from .isa import BLOCK, Instruction, Memory
 from .pool import Maximum
+from .program import Segment
 from .requantize import Shift, shift_of
 from .sums import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..blob import Array, Shape, View
-    from ..overlay import Layout, Overlay
+    from ..blob import Shape, View
+    from ..overlay import Overlay
     from ..tasks import Task
-
-CONSTANTS = frozenset([Memory.UOP, Memory.WGT, Memory.ACC])
 
 
 def refusal(task: Task) -> str | None:
@@ -77,118 +66,6 @@ def _scaled(task: Copy | Eltwise, r: Requantization) -> tuple[list[int], Shift |
     common = min((factor & -factor for factor in factors if factor), default=1 << r.shift)
     right = Requantization(np.array(common), r.shift, r.low, r.high, r.negative, r.zero)
     return [factor // common for factor in factors], shift_of(right, BLOCK)
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The Tasks of one segment as a program.
-
-    ``program``    instructions with addresses relative to regions
-    ``ends``       the number of instructions when each Task has ended
-    ``constants``  (offset in FIXED, bytes)
-    ``wanted``     the outputs that the host can ``load`` after a run: (blob, first channel, channels)
-    """
-
-    overlay: Overlay
-    machine: Machine
-    tasks: tuple[Task, ...]
-    shapes: Mapping[str, Shape]
-    regions: Regions
-    wanted: Sequence[tuple[str, int, int]]
-    program: Sequence[Instruction]
-    ends: Sequence[int]
-    constants: Sequence[tuple[int, bytes]]
-
-    @property
-    def start(self) -> int:
-        """Return the offset of the instructions in FIXED."""
-        return round_up(max((at + len(data) for at, data in self.constants), default=0), 256)
-
-    @property
-    def sizes(self) -> dict[int, int]:
-        """Return the bytes of each region in use."""
-        return {FIXED: self.start + len(self.program) * BYTES, **self.regions.sizes}
-
-    @cached_property
-    def times(self) -> Times:
-        """Return the modelled cycles of a run, and of what they are spent on."""
-        return times(self.program, self.machine, self.overlay.machine.rates)
-
-    @property
-    def cycles(self) -> int:
-        """Return the clock cycles of a run in the cycle model."""
-        return self.times.total
-
-    def listing(self) -> Iterator[str]:
-        """Yield the instructions as text, those of each Task after its name."""
-        offsets = dict.fromkeys(self.sizes, 0)
-        wheres = (f" in {REGIONS[_region(i)]}" if _region(i) else "" for i in self.program)
-        lines = map("".join, zip(listing(relocated(self.program, offsets)), wheres))
-        begin = 0
-        for each, end in zip(self.tasks, self.ends):
-            yield f"{'+'.join(each.origin) or each.output} ({each.kind}): {end - begin} instructions"
-            yield from islice(lines, end - begin)
-            begin = end
-        yield "end"
-        yield from lines
-
-    def fix(self, base: Mapping[int, int], out: Array) -> None:
-        """Write constants and instructions, relocated to regions at these base addresses, into FIXED (uint8)."""
-        for at, data in self.constants:
-            out[at : at + len(data)] = np.frombuffer(data, np.uint8)
-        data = encode(relocated(self.program, base), self.machine.encoding)
-        out[self.start : self.start + len(data)] = np.frombuffer(data, np.uint8)
-
-    def checked(self, base: Mapping[int, int], memory: Mapping[int, Array]) -> list[Checked]:
-        """Return the program in these regions, after all checks of the bytes that are there."""
-        areas = [Area(base[FIXED], memory[FIXED], CONSTANTS)]
-        inputs = frozenset([Memory.INP])
-        areas += [Area(base[r], memory[r], inputs, writable=r != INPUT) for r in self.regions.sizes]
-        return checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
-
-    @property
-    def written(self) -> list[int]:
-        """Return the regions that the host writes before a run."""
-        return [region for region in self.regions.sizes if region in WRITTEN]
-
-    @property
-    def read(self) -> list[int]:
-        """Return the regions that the host reads after a run."""
-        return [region for region in self.regions.sizes if region in READ]
-
-    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
-        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
-        store(codes, *self._memory(blob, memory))
-
-    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
-        """Load a blob's codes into ``out``, from channel ``first``."""
-        bytes, layout, start, channels = self._memory(blob, memory)
-        fetch(bytes, out, layout, start + first, channels)
-
-    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
-        region, offset = split(self.regions.blobs[blob].offset)
-        whole, first = self.regions.whole(blob)
-        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
-
-
-def _region(instruction: Instruction) -> int:
-    """Return the region that an instruction with relative addresses moves entries of; 0 if none."""
-    if not isinstance(instruction, (Load, Store)) or not instruction.columns:
-        return 0
-    memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT
-    return split(instruction.dram * ENTRY_BYTES[memory])[0]
-
-
-def relocated(program: Sequence[Instruction], base: Mapping[int, int]) -> Iterator[Instruction]:
-    """Yield the instructions with the addresses of regions at these bases."""
-    for instruction in program:
-        if isinstance(instruction, (Load, Store)) and instruction.columns:
-            memory = instruction.memory if isinstance(instruction, Load) else Memory.OUT
-            size = ENTRY_BYTES[memory]
-            region, offset = split(instruction.dram * size)
-            yield instruction._replace(dram=(base[region] + offset) // size)
-        else:
-            yield instruction
 
 
 def segment(

@@ -1,8 +1,8 @@
-"""Download published weights into the user's cache: resumable, verified, complete or not at all.
+"""Download published weights and bitstreams into the user's cache: resumable, verified, complete or not at all.
 
 A file is received as NAME.part, under a lock, and is renamed only if its digest is the published one. Until then it is
-untrusted: addresses are http or https even after redirects, sizes are bounded, and only the shipped card decides where
-a file is stored.
+untrusted: addresses are http or https even after redirects, sizes are bounded, and only the shipped card or manifest decides
+where a file is stored.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
+from .. import overlay as overlays
 from ..env import env
 from ..errors import FetchError, UsageError
 from ..limits import limits
@@ -50,13 +51,34 @@ class _Refused(Exception):
 
 
 def entry(name: str) -> Published | None:
-    """Return the published weights of a shipped network. Raises UsageError for an unknown name."""
+    """Return the published weights of a shipped network, or bitstream of a shipped overlay; None if there are none.
+
+    Raises UsageError for an unknown name.
+    """
     prototxt = networks.prototxt(name)
+    if prototxt is None and name in overlays.names():
+        return bitstream(name)
     if prototxt is None:
-        hint = did_you_mean(name, networks.names(), quoted=False) or "shipped: " + ", ".join(networks.names())
+        known = [*networks.names(), *bitstreams()]
+        hint = did_you_mean(name, known, quoted=False) or "shipped: " + ", ".join(known)
         raise UsageError(f"there is no shipped network {name!r}", hint=hint)
     found = read_card(prototxt).weights
     return entry(found.of) if found is not None and found.of else found
+
+
+def bitstreams() -> list[str]:
+    """Return the names of the shipped overlays that others have published a bitstream for."""
+    return [name for name in overlays.names() if bitstream(name) is not None]
+
+
+def bitstream(name: str) -> Published | None:
+    """Return the published bitstream of a shipped overlay; None if there is none."""
+    overlay = overlays.load(name)
+    found = None if overlay.own is None else overlay.own.bitstream(overlay)
+    if found is None:
+        return None
+    file = f"{name}.bit"
+    return Published("", file, (found.url,), "sha256", found.sha256, found.bytes, found.license, found.url)
 
 
 def fetched(name: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Published weights in a network's card: file, addresses, digest."""
+"""Published files: weights in a network's card, and bitstreams; with addresses and digest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.caffemodel"  # a name, never a path
 
 @dataclass(frozen=True)
 class Published:
-    """Weights published by a third party. Without ``urls`` chai cannot fetch them: the user stores the file.
+    """Weights or a bitstream published by a third party. Without ``urls`` chai cannot fetch it: the user stores the file.
 
     ``of``         name of the network whose card describes the same file; all else is then empty
     ``file``       the published name, which the file has in the cache

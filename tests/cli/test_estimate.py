@@ -15,6 +15,7 @@ from chai.chaidnn.estimate import COLUMNS, FREE, HOST, estimate, write
 from chai.errors import ParseError
 from chai.limits import limits
 from chai.overlay import Overlay, load, names
+from chai.overlay.architecture import ARRAY
 
 LIST = """CONV,224,224,3,7,7,2,2,3,3,112,112,64,1,1
 MAXPOOL,112,112,64,3,3,2,2,0,0,56,56,64
@@ -142,7 +143,7 @@ PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 @given(
-    st.sampled_from(names()),
+    st.sampled_from(names(ARRAY)),
     st.tuples(st.integers(1, 90), st.integers(1, 90), st.sampled_from([1, 1, 2, 3])),
     st.tuples(st.integers(9, 60), st.integers(9, 60)),
     st.tuples(st.integers(1, 7), st.integers(1, 7)),
@@ -166,7 +167,7 @@ def test_convolutions_of_all_sizes(
 
 
 @given(
-    st.sampled_from(names()),
+    st.sampled_from(names(ARRAY)),
     st.sampled_from(["MAXPOOL", "AVEPOOL"]),
     st.tuples(st.integers(3, 70), st.integers(3, 70), st.integers(1, 300)),
     st.integers(1, 3),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +43,13 @@ def program(
 ) -> EmulatedProgram:
     every = {**shapes, **{name: x.shape for name, x in blobs.items()}}
     return EmulatedProgram(Work(overlay.load(), tasks, every, views or {}, tuple(blobs), writes))
+
+
+def fork() -> int:
+    """Fork, though there are threads, of which Python 3.12 and later warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 class Calls:

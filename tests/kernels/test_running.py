@@ -27,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, Calls, program, used
+from .common import LIBRARY, NAMES, Calls, fork, program, used
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 EDGE = 4096  # bytes on either side of a buffer, which nobody may write
@@ -138,6 +138,24 @@ def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.Monk
         program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))
 
 
+@pytest.mark.parametrize("width", [1 << 15, 1 << 16, 1 << 24])
+def test_pixels_whose_number_leaves_64_bits_are_refused(width: int) -> None:
+    """2^63, 2^64 and 2^72 pixels, all in one place of the memory."""
+    native = TABLES[0]
+    kinds = [operation.kind for operation in native._table]
+    operation = Operation.from_buffer_copy(native._table[kinds.index(Kind.CONVOLUTION)])
+    values = {"images": 1 << 24, "out_height": 1 << 24, "out_width": width, "after": 0}
+    values |= dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w"), 1) | dict.fromkeys(("pad_h", "pad_w"), 0)
+    values |= {f"{place}_{name}": 0 for place in ("input", "output") for name in ("offset", "image", "row", "pixel")}
+    calls, buffers = native._library.calls, native._extents()
+    for changes, wanted in ((values, 0), ({"images": 1, "out_height": 1, "out_width": 1}, -1)):
+        for name, value in changes.items():
+            setattr(operation, name, value)
+        for variant in LIBRARY.variants:
+            given = ctypes.byref(operation), ctypes.c_int64(1), buffers, ctypes.c_int64(len(buffers))
+            assert calls.chai_check(variant.number, *given) == wanted
+
+
 def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     """2^24 outputs of 2^40 weights each: their size would be 0."""
     native = TABLES[0]
@@ -217,7 +235,7 @@ def test_a_forked_process_goes_on() -> None:
         made = program([conv(6, 35, 3)], {"x": x}, {"y": (2, 35, 7, 18)}, None, ("y",))
     blobs = {"x": x}
     made.run(blobs)
-    child = os.fork()
+    child = fork()
     if not child:
         again = {"x": x}
         try:
@@ -227,3 +245,38 @@ def test_a_forked_process_goes_on() -> None:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert library.variant(NAMES[0]) is not None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
+    """A run of one thread has no workers, but another thread may have the lock that each operation takes."""
+    single = Single(LIBRARY.variants[0], Form(Kind.UNFOLD), (1, 1, 1, 1), (1, 1, 1, 1))
+    table = (Operation * 200)(*[single._table[0]] * 200)
+    x, runs, end = np.ones((1, 1, 1, 1), np.int8), threading.Barrier(4), threading.Event()
+    assert single._library.check(table, single._extents()) == -1
+
+    def work() -> None:
+        out = np.empty_like(x)
+        runs.wait(HANG)
+        while not end.is_set():
+            single._library.run(table, (x, out), 1)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    runs.wait(HANG)
+    found = []
+    for _ in range(10):
+        child = fork()
+        if not child:
+            try:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(HANG)
+                os._exit(not np.array_equal(single.run(x), x))
+            finally:
+                os._exit(2)
+        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    end.set()
+    for thread in threads:
+        thread.join(HANG)
+    assert found == [0] * 10

@@ -27,7 +27,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
-from .common import LIBRARY, NAMES, VARIANTS, Calls, program, used
+from .common import LIBRARY, NAMES, VARIANTS, Calls, fork, program, used
 
 needs_library = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 BATCHES = [np.random.default_rng(i).uniform(0, 16, (5, 1, 8, 8)).astype(np.float32) for i in range(2)]
@@ -190,7 +190,7 @@ def test_a_forked_process_starts_its_own_workers() -> None:
         made = program(tasks, {"x": x}, shapes, views, ("y",))
     blobs = {"x": x}
     made.run(blobs)
-    child = os.fork()
+    child = fork()
     if not child:
         code = 2
         try:

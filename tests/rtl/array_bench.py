@@ -130,13 +130,13 @@ class Bench:
         assert self.used <= ROOM
         return BASE + begin
 
-    def simulation(self, latency: tuple[int, int] = (1, 1), pause: int = 0) -> Simulation:
-        """A simulation with this memory and the Tasks on their way."""
+    def simulation(self, latency: tuple[int, int] = (1, 1), pause: int = 0, slow: str = "") -> Simulation:
+        """A simulation with this memory and the Tasks on their way; the port ``slow`` does little."""
         simulation = Simulation(engine(self.overlay), self.seed)
         simulation.memory(BASE, self.memory)
         for port in ("constants", "even", "odd")[: 1 + self.overlay.array.inputs // 8]:
-            simulation.reader(port, *latency, pause)
-        simulation.writer("output", *latency, pause)
+            simulation.reader(port, *latency, 245 if port == slow else pause)
+        simulation.writer("output", *latency, 245 if slow == "output" else pause)
         simulation.source("task", pause).feed(*self.descriptors)
         return simulation
 

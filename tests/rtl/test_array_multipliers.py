@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,3 +113,14 @@ def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:
     simulate(dut, bench)
     assert np.array_equal(found[0, :5], expected[0, :5])
     assert np.array_equal(found[1, :7], expected[1, :7])
+
+
+def test_a_dsp_multiplies_two_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bit too many in the packed weights would take a second DSP."""
+    pytest.importorskip("pyosys", reason="the extra rtl is not installed")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools"))
+    import synthesise
+
+    size = Size(8, 4, 1, 4, 17)
+    counts = synthesise.cells(synthesise.rtlil(Multipliers(small(size))), synthesise.TO_DSPS)
+    assert counts["DSP48E1"] == size.inputs * size.outputs // 2

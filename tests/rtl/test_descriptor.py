@@ -12,10 +12,11 @@ from amaranth.hdl import Const
 
 from chai import overlay as overlays
 from chai.hw_overlays.rtl.descriptor import layout
+from chai.overlay.architecture import ARRAY
 from chai.overlay.records import pack
 
 
-@pytest.mark.parametrize("name", overlays.names())
+@pytest.mark.parametrize("name", overlays.names(ARRAY))
 @pytest.mark.parametrize("kind", ["descriptor", "table"])
 def test_fields_are_where_the_host_packs_them(name: str, kind: str) -> None:
     record = getattr(overlays.load(name), kind)

@@ -41,7 +41,6 @@ def test_the_resources_are_what_yosys_counts(monkeypatch: pytest.MonkeyPatch) ->
     whole = synthesise.resources(synthesise.cells(synthesise.rtlil(synthesise.whole(overlay))))
     has = synthesise.available(overlay)
     assert {name: (count, has[name]) for name, count in whole.items() if count > has[name]} == {}
-    expected = f"| whole accelerator | {' | '.join(f'{whole[name]:,g}' for name in has)} |"
     if synthesise.pyosys_version() in PAGE:
-        assert expected in PAGE.splitlines()
+        assert synthesise.row("whole accelerator", whole) in PAGE
     sys.modules.pop("synthesise", None)

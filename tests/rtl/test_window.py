@@ -142,6 +142,20 @@ def test_a_blob_is_not_read_before_the_tasks_it_waits_for_have_finished(engine: 
         bench.check()
 
 
+def test_each_cycle_of_a_task_is_work_or_has_a_reason(engine: Engine) -> None:
+    for seed in range(3):
+        bench = engine.bench(seed)
+        bench.calm()
+        bench.writes = 90, 90
+        bench.add(pool(Random(seed), engine.overlay))
+        work, stalls = bench.simulation.histogram("mac"), bench.simulation.histogram("stall")
+        cycles = bench.check()
+        before = cycles - work[1] - sum(stalls[reason.value] for reason in Stall if reason is not Stall.NONE)
+        assert 0 <= before <= 4  # until it has the Task
+        assert stalls[Stall.INPUT.value] > 100  # of the latency, while it goes through rows above the image
+        assert stalls[Stall.OUTPUT.value] >= 90
+
+
 def test_a_word_of_the_input_takes_a_cycle(engine: Engine) -> None:
     """But for the last column of windows that end in the padding, and the last row of those: GoogLeNet's pools."""
     size, planes = (28, 28), 6

@@ -15,7 +15,8 @@ from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
-from chai.vta.segment import Segment, segment
+from chai.vta.program import Segment
+from chai.vta.segment import segment
 from chai.vta.simulator import Chip
 
 VTA = overlays.load("vta-z7020")

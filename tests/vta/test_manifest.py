@@ -26,6 +26,8 @@ def test_its_facts() -> None:
     (file,) = vta.machine.bitstreams
     assert (file.bytes, file.sha256[:8], file.encoding) == (4_045_671, "c8808d2f", "old")
     assert file.encoding in ENCODINGS
+    repository = "https://github.com/uwsampl/vta-distro/raw/a685703cafed532a2247dfa572d3f6c428d78f6e/"
+    assert file.url == repository + "bitstreams/pynq/0.0.1/1x16_i8w8a32_15_15_18_17.bit"
     blocks = vta.machine.registers["blocks"]
     assert [hex(blocks[name]) for name in ("fetch", "load", "compute", "store")] == [
         "0x43c00000",

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import sleep
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai import cli
+from chai import cli, overlay
 from chai.env import env
 from chai.errors import FetchError, ParseError, UsageError
 from chai.limits import limits
@@ -639,6 +640,65 @@ def test_the_command(
     assert f"chai run googlenet {tmp_path / 'd' / NAME} -i" in capsys.readouterr().err
     assert command(["fetch", "digits"]) == 0
     assert capsys.readouterr().out == "digits: nothing to fetch, shipped with chai\n"
+
+
+# -- bitstreams
+
+
+@pytest.fixture
+def bitstream(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A copy of VTA's manifest, whose bitstream is CONTENT at our server, in place of the shipped one."""
+    manifest = json.loads(paths.resource("hw_overlays", "vta-z7020", "overlay.json").read_text())
+    (file,) = manifest["bitstreams"]
+    file |= {"bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
+    path = tmp_path / "overlay.json"
+    path.write_text(json.dumps(manifest))
+    copy, real = overlay.load(path), overlay.load
+    ours = replace(copy.machine.bitstreams[0], url=server.url())  # a manifest takes https only
+    copy = replace(copy, machine=replace(copy.machine, bitstreams=(ours,)))
+    monkeypatch.setattr(overlay, "load", lambda name: copy if name == "vta-z7020" else real(name))
+    return path
+
+
+def test_a_bitstream_is_fetched(
+    bitstream: Path, server: Server, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["fetch"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert re.sub(" +", " ", rows["vta-z7020"]) == "vta-z7020 vta-z7020.bit 300,007 chai fetch vta-z7020"
+    assert "pynq-z2" not in rows
+    assert command(["fetch", "vta-z7020"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"vta-z7020: {cache / 'vta-z7020.bit'}\n"
+    assert said.err.splitlines()[-1] == f"from {server.url()} (Apache-2.0); chai has no driver for it yet"
+    assert (cache / "vta-z7020.bit").read_bytes() == CONTENT
+    assert len(server.seen) == 1
+    assert command(["fetch", "pynq-z2"]) == 0
+    assert capsys.readouterr().out == "pynq-z2: nothing to fetch, no bitstream is published\n"
+
+
+def test_a_bitstream_by_hand_is_taken_if_its_digest_fits(
+    bitstream: Path, server: Server, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache.mkdir()
+    (cache / "vta-z7020.bit").write_bytes(CONTENT)
+    assert command(["fetch", "vta-z7020"]) == 0
+    (cache / "vta-z7020.bit").write_bytes(CONTENT[:-1] + b"?")
+    assert command(["fetch", "vta-z7020"]) == 74
+    assert "is another file: its sha256 is " in capsys.readouterr().err
+    assert server.seen == []
+
+
+def test_another_bitstream_than_published_is_refused(
+    bitstream: Path, server: Server, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.content[f"/{NAME}"] = CONTENT[:-1] + b"?"
+    assert command(["fetch", "vta-z7020"]) == 74
+    assert "its sha256 is " in capsys.readouterr().err
+    assert not (cache / "vta-z7020.bit").exists()
+    server.content[f"/{NAME}"] = CONTENT + b"more"
+    assert command(["fetch", "vta-z7020"]) == 74
+    assert "a file of 300,011 bytes, expected 300,007" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "code"), [("googlenet", 74), ("lenet", 74), ("nothing", 2)])

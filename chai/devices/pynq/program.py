@@ -99,7 +99,7 @@ class Pynq(Device):
     def compile(self, work: Work) -> Program:
         check_descriptors(work.overlay)
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        made: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
         program = PynqProgram(self, made, work.views)
         self.board(work.overlay, program)
         return program

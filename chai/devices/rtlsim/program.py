@@ -129,7 +129,7 @@ class RtlSim(Device):
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
-        made = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        made: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
         return RtlProgram(made, work.views)
 
 

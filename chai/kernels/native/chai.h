@@ -52,6 +52,7 @@ enum { TAPS = 1024 }; /* of a kernel, at most */
 enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
 enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
 enum { PIECES = 1 << 30 }; /* of work in a table, at most */
+#define PIXELS ((int64_t)1 << 38) /* of an output, at most: those times its channels are counted in 64 bits */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
 
 /* Size of a buffer in bytes, and how many of them may be written. */

@@ -1,9 +1,9 @@
 /* Threads that share the work of a run.
 
    Pieces of work are taken in the order of the table. A thread takes a piece only when the operations before ``after`` of
-   its operation are complete, so that whoever has taken one can run it. A worker that finds nothing to do spins for a moment,
-   leaves the run and sleeps: one that gets no processor then has no piece, and nobody waits for it. If one lost its processor
-   with a piece, so that the caller had to wait, the caller computes alone for a multiple of the time that it lost.
+   its operation are complete, so that whoever has taken one can run it. A worker that finds nothing to do leaves the run, spins
+   for a moment and sleeps: it has no piece then, and the caller does not wait for it, also if it gets no processor. If one lost
+   its processor with a piece, so that the caller had to wait, the caller computes alone for a multiple of the time that it lost.
 
    The workers belong to the process, and to one run at a time: the caller of another run computes alone. A forked process
    has none and starts its own. */
@@ -17,6 +17,7 @@
 #define WORKERS 255  /* at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 20     /* times as long as it waited, the caller computes alone */
+#define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
 
 typedef struct {
     const variant *kernels;
@@ -35,7 +36,8 @@ static struct {
     pthread_mutex_t lock;       /* of all but the atomic numbers, and of each job's ``ms`` and ``last`` */
     pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
     job *open;                  /* the run in which workers may take part */
-    int started, wanted, inside, asleep, waits;
+    int started, wanted, asleep, waits;
+    atomic_int inside;          /* workers in the run; changed with the lock only */
     atomic_int news;            /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
     double alone;               /* until when it leaves them alone */
@@ -54,6 +56,9 @@ static void relax(void) {
     __asm__ volatile("yield");
 #endif
 }
+
+/* Spin while a condition holds, for no longer than a thread should. */
+#define SPIN_WHILE(condition) for (double since = now(); (condition) && now() - since < SPIN_MS;) relax()
 
 static int end_of(const operation *op) { return (int)(op->first + op->items); }
 
@@ -80,20 +85,6 @@ static void finish(job *j, int64_t k) {
     pthread_mutex_unlock(&pool.lock);
 }
 
-/* Whether the next piece is no longer ``piece``, or the operations before ``after`` are complete. */
-static int moved(job *j, int piece, int64_t after) {
-    return atomic_load(&j->at->done) >= after || atomic_load(&j->at->taken) != piece || atomic_load(&j->stop);
-}
-
-static int spin(job *j, int piece, int64_t after) {
-    for (double begin = now(); now() - begin < SPIN_MS;)
-        for (int i = 0; i < 16; i++) {
-            if (moved(j, piece, after)) return 1;
-            relax();
-        }
-    return 0;
-}
-
 /* Let the caller sleep until all operations before ``after`` are complete. */
 static void await(job *j, int64_t after) {
     pthread_mutex_lock(&pool.lock);
@@ -118,9 +109,9 @@ static void work(job *j, int leads) {
         while (piece >= end_of(j->ops + k)) k++;
         const operation *op = j->ops + k;
         if (atomic_load(&j->at->done) < op->after) {
-            int ready = spin(j, piece, op->after);
-            if (!ready && !leads) return;
-            if (!ready) {
+            if (!leads) return;
+            SPIN_WHILE(atomic_load(&j->at->done) < op->after);
+            if (atomic_load(&j->at->done) < op->after) {
                 await(j, op->after);
                 waited(j, last);
             }
@@ -141,22 +132,21 @@ static void *worker(void *none) {
     int seen = 0;
     pthread_mutex_lock(&pool.lock);
     for (;;) {
-        while (!pool.open || pool.inside >= pool.wanted || seen == atomic_load(&pool.news)) {
+        while (!pool.open || atomic_load(&pool.inside) >= pool.wanted || seen == atomic_load(&pool.news)) {
             pool.asleep++;
             pthread_cond_wait(&pool.work, &pool.lock);
             pool.asleep--;
         }
         seen = atomic_load(&pool.news);
         job *j = pool.open;
-        pool.inside++;
+        atomic_fetch_add(&pool.inside, 1);
         pthread_mutex_unlock(&pool.lock);
         work(j, 0);
         pthread_mutex_lock(&pool.lock);
-        pool.inside--;
+        atomic_fetch_sub(&pool.inside, 1);
         if (pool.waits) pthread_cond_signal(&pool.rest);
-        if (pool.open) continue;
         pthread_mutex_unlock(&pool.lock);
-        for (double begin = now(); seen == atomic_load(&pool.news) && now() - begin < SPIN_MS;) relax();
+        SPIN_WHILE(seen == atomic_load(&pool.news));
         pthread_mutex_lock(&pool.lock);
     }
     return none;
@@ -167,17 +157,17 @@ static void forked(void) {
     pthread_cond_init(&pool.work, 0);
     pthread_cond_init(&pool.rest, 0);
     pool.open = 0;
-    pool.started = pool.inside = pool.asleep = pool.waits = 0;
+    pool.started = pool.asleep = pool.waits = 0;
+    atomic_store(&pool.inside, 0);
     pool.alone = 0;
     atomic_store(&pool.busy, 0);
 }
 
-static void register_fork(void) { pthread_atfork(0, 0, forked); }
+/* When the library is loaded: runs of one thread take the lock, too. */
+static __attribute__((constructor)) void register_fork(void) { pthread_atfork(0, 0, forked); }
 
 /* Start workers until there are ``count``, or the system allows no more. They leave signals to the caller. */
 static void start(int count) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_fork);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -206,12 +196,15 @@ static void work_together(job *j, int helpers) {
     double end = now();
     pthread_mutex_lock(&pool.lock);
     pool.open = 0;
+    pthread_mutex_unlock(&pool.lock);
+    SPIN_WHILE(atomic_load(&pool.inside)); /* a thread that sleeps gets a busy processor back late */
+    pthread_mutex_lock(&pool.lock);
     pool.waits++;
-    while (pool.inside) pthread_cond_wait(&pool.rest, &pool.lock);
+    while (atomic_load(&pool.inside)) pthread_cond_wait(&pool.rest, &pool.lock);
     pool.waits--;
     pthread_mutex_unlock(&pool.lock);
     waited(j, end);
-    if (j->lost > 0) pool.alone = now() + ALONE * j->lost;
+    if (j->lost > 0) pool.alone = now() + (ALONE * j->lost < ALONE_MS ? ALONE * j->lost : ALONE_MS);
 }
 
 /* Run the operations of a checked table from ``at`` on, with at most so many threads; add the milliseconds of each one to

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
 ALIGNMENT = 64
+LONG = 512  # pixels of a row that is loaded or stored: many of a channel together, which are in few pages
 FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are not packed
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
 
@@ -237,6 +238,10 @@ class Native:
             values |= dict(zip(("pad_h", "pad_w"), self._blobs[whole].border)) | own.fields("output")
             values["zero_out"] = self._blobs[whole].zero
         else:
+            if self._blobs[whole].border == (0, 0):  # pixels follow each other: any size with as many of them will do
+                height, width = _rows(*shape[2:])
+                shape, own = (*shape[:2], height, width), own._replace(row=width * own.pixel)
+                values |= sizes(shape, shape)
             host = Place(self._numbers[kind, part], 0, *plain_strides(shape))
             values |= (host if kind == Kind.LOAD else own).fields("input")
             values |= (own if kind == Kind.LOAD else host).fields("output")
@@ -314,6 +319,12 @@ class Native:
                 f"blob {part.blob!r}: expected int8 {self._shapes[part.blob]}, found {codes.dtype} {codes.shape}"
             )
         return codes[:, part.first : part.first + part.channels]
+
+
+def _rows(height: int, width: int) -> tuple[int, int]:
+    """Return a height and a width of as many pixels, with rows as long as possible up to ``LONG``, but none shorter."""
+    together = max((n for n in range(1, min(height, LONG // width) + 1) if height % n == 0), default=1)
+    return height // together, width * together
 
 
 def _aligned(size: int) -> Array:

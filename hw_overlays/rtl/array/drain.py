@@ -59,66 +59,63 @@ class Drain(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the loop over planes and pixels, and the lanes behind it."""
+        """Return the counters of runs and of beats, and the lanes behind them."""
         m = Module()
-        job, port = self.jobs.payload, self.memory.request
-        rule = Signal(self.requantise.rule.shape())
-        part = Signal(range(self.parts + 1))
-        pixel = Signal(len(self.address))
-        output, channels = Signal(len(port.payload.address)), Signal(len(job.channels))
-        plan = self.plan
-        reading, last_plane, last_pixel = Signal(), Signal(), Signal()
-        flying = Signal(range(BEATS + 1))  # beats that are read, but not written
+        plan, job, port = self.plan, self.jobs.payload, self.memory.request
+        planes = Signal(range(self.parts + 1))
         m.d.comb += [
             self.slot.eq(job.slot),
-            port.payload.address.eq(output),
+            planes.eq((job.channels + (self.step - 1)) >> log2(self.step)),
+        ]
+        # a run for each plane: requests may be ahead of the beats or behind them
+        asked, output, begin = Signal.like(planes), Signal(len(port.payload.address)), Signal(len(port.payload.address))
+        m.d.comb += [
+            begin.eq(Mux(asked == 0, job.output, output)),
+            port.valid.eq(self.jobs.valid & (asked != planes)),
+            port.payload.address.eq(begin),
             port.payload.beats.eq(job.pixels),
-            port.payload.last.eq(job.last & last_plane),
-            last_plane.eq(channels <= self.step),
-            last_pixel.eq(pixel == job.pixels - 1),
+            port.payload.last.eq(job.last & (asked == planes - 1)),
+        ]
+        with m.If(port.valid & port.ready):
+            m.d.sync += [asked.eq(asked + 1), output.eq(begin + plan.output_pitch)]
+
+        rule = Signal(self.requantise.rule.shape())
+        part, pixel = Signal(range(self.parts)), Signal(len(self.address))
+        flying = Signal(range(BEATS + 1))  # beats that are read, but not written
+        reading, able, end, last = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            # lanes have one rule at a time: that of the job before it, until all its beats are written
+            able.eq(self.jobs.valid & (self.tables != self.drained) & (rule == plan.rule)),
+            end.eq(pixel == job.pixels - 1),
+            last.eq(end & (part == planes - 1)),
+            reading.eq(able & (flying != BEATS) & (~last | (asked == planes))),
             self.address.eq(pixel),
             self.bank.eq(job.bank),
             self.table.eq(self.drained),
             self.plane.eq(part),
+            self.jobs.ready.eq(reading & last),
+            self.ended.eq(self.jobs.ready & job.last),
         ]
-        with m.FSM():
-            with m.State("JOB"):
-                m.d.sync += [part.eq(0), pixel.eq(0), output.eq(job.output), channels.eq(job.channels)]
-                # lanes have one rule at a time: that of the job before it, until all its beats are written
-                with m.If(self.jobs.valid & (self.tables != self.drained) & ((rule == plan.rule) | (flying == 0))):
-                    m.d.sync += rule.eq(plan.rule)
-                    m.next = "REQUEST"
-            with m.State("REQUEST"):
-                m.d.comb += port.valid.eq(1)
-                with m.If(port.ready):
-                    m.next = "READ"
-            with m.State("READ"):
-                m.d.comb += reading.eq(flying < BEATS)
-                with m.If(reading):
-                    m.d.sync += pixel.eq(pixel + 1)
-                    with m.If(last_pixel):
-                        m.d.sync += [
-                            pixel.eq(0),
-                            part.eq(part + 1),
-                            channels.eq(channels - self.step),
-                            output.eq(output + plan.output_pitch),
-                        ]
-                        m.next = "REQUEST"
-                        with m.If(last_plane):
-                            m.d.comb += [self.jobs.ready.eq(1), self.ended.eq(job.last)]
-                            m.d.sync += self.drained.eq(self.drained + 1)
-                            m.next = "JOB"
+        with m.If(flying == 0):
+            m.d.sync += rule.eq(plan.rule)
+        with m.If(reading):
+            m.d.sync += pixel.eq(pixel + 1)
+            with m.If(end):
+                m.d.sync += [pixel.eq(0), part.eq(part + 1)]
+            with m.If(last):
+                m.d.sync += [part.eq(0), asked.eq(0), self.drained.eq(self.drained + 1)]
         written = self.memory.data.valid & self.memory.data.ready
         m.d.sync += flying.eq(flying + reading - written)
         m.d.comb += self.waits.eq(self.memory.data.valid & ~self.memory.data.ready)
-        self._lanes(m, rule, part, channels, reading)
+        self._lanes(m, rule, part, job.channels - (part << log2(self.step)), reading)
         return m
 
     def _lanes(self, m: Module, rule: Value, part: Value, channels: Value, reading: Value) -> None:
         m.submodules.requantise = lanes = self.requantise
         m.submodules.beats = fifo = SyncFIFOBuffered(width=8 * self.step, depth=BEATS)
-        chosen, valid, some = Signal.like(part), Signal(), Signal.like(channels)
-        m.d.sync += [chosen.eq(part), valid.eq(reading), some.eq(channels)]
+        chosen, valid, some = Signal.like(part), Signal(), Signal(self.step)  # with the sums that are read
+        m.d.sync += [chosen.eq(part), valid.eq(reading)]
+        m.d.sync += [some[k].eq(channels > k) for k in range(self.step)]  # beyond the last one are zeros
         with m.Switch(chosen):
             for i in range(self.parts):
                 with m.Case(i):
@@ -131,22 +128,18 @@ class Drain(wiring.Component):
                 lanes.multiplier[k].eq(given.multiplier),
                 lanes.negative[k].eq(given.negative),
             ]
-        # channels beyond the last are written as zeros
-        used = [Mux(some > k, 1, 0) for k in range(self.step)]
-        valid_at, used_at = valid, Signal(self.step)
-        m.d.comb += [used_at[k].eq(used[k]) for k in range(self.step)]
         for i in range(LATENCY + 1):
-            later, these = Signal(name=f"valid_{i}"), Signal(self.step, name=f"used_{i}")
-            m.d.sync += [later.eq(valid_at), these.eq(used_at)]
-            valid_at, used_at = later, these
+            later, these = Signal(name=f"valid_{i}"), Signal(self.step, name=f"some_{i}")
+            m.d.sync += [later.eq(valid), these.eq(some)]
+            valid, some = later, these
         m.d.comb += [
-            fifo.w_en.eq(valid_at),
+            fifo.w_en.eq(valid),
             self.memory.data.valid.eq(fifo.r_rdy),
             self.memory.data.payload.eq(fifo.r_data),
             fifo.r_en.eq(self.memory.data.ready),
         ]
         for k in range(self.step):
-            m.d.comb += fifo.w_data.word_select(k, 8).eq(Mux(used_at[k], lanes.codes[k], 0))
+            m.d.comb += fifo.w_data.word_select(k, 8).eq(Mux(some[k], lanes.codes[k], 0))
 
 
 def complete_job(overlay: Overlay) -> data.StructLayout:

@@ -146,7 +146,7 @@ class ArrayEngine(wiring.Component):
 
     def _jobs(self, m: Module, pixels: Pixels, accumulators: Accumulators, drain: Drain) -> None:
         """Give the drain the jobs whose sums are complete: at most one in each bank."""
-        complete = Signal(data.ArrayLayout(complete_job(self.overlay), 2))
+        complete = Signal(data.ArrayLayout(complete_job(self.overlay), 2), reset_less=True)
         count = Signal(TASKS)  # jobs whose sums are complete, but not drained
         bank = Signal()  # of the oldest
         with m.If(pixels.final):

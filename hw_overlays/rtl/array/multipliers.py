@@ -27,6 +27,11 @@ def sum_bits(overlay: Overlay) -> int:
     return array.pack_shift + (array.inputs // array.chain - 1).bit_length()
 
 
+def register(shape: object, name: str) -> Signal:
+    """Return a register of the data's way, which needs no reset."""
+    return Signal(shape, name=name, reset_less=True)
+
+
 class Multipliers(wiring.Component):
     """The DSPs, the weights that they hold, and the trees that add up their chains.
 
@@ -56,7 +61,7 @@ class Multipliers(wiring.Component):
         """Return the chains of all pairs of outputs."""
         m = Module()
         array = self.array
-        held = [Signal(data.ArrayLayout(CODE, array.outputs), name=f"next_{i}") for i in range(array.inputs)]
+        held = [register(data.ArrayLayout(CODE, array.outputs), f"next_{i}") for i in range(array.inputs)]
         for i, weights in enumerate(held):
             with m.If(self.load & (self.at == i)):
                 m.d.sync += weights.eq(self.row)
@@ -75,8 +80,8 @@ class Multipliers(wiring.Component):
                     result = self._dsp(m, codes[i], weights, swap[k], result, f"{pair}_{i}")
                 name = f"{pair}_{first}"
                 shift = array.pack_shift
-                low.append(Signal(signed(shift), name=f"low_{name}"))
-                high.append(Signal(signed(shift), name=f"high_{name}"))
+                low.append(register(signed(shift), f"low_{name}"))
+                high.append(register(signed(shift), f"high_{name}"))
                 m.d.sync += [
                     low[-1].eq(result[:shift]),
                     high[-1].eq(result[shift : 2 * shift] + result[shift - 1]),
@@ -89,7 +94,7 @@ class Multipliers(wiring.Component):
 
     def _delayed(self, m: Module, value: Value, cycles: int, name: str) -> Value:
         for k in range(cycles):
-            later = Signal(CODE, name=f"{name}_{k}")
+            later = register(CODE, f"{name}_{k}")
             m.d.sync += later.eq(value)
             value = later
         return value
@@ -100,13 +105,13 @@ class Multipliers(wiring.Component):
         """Add one DSP with registers A, D, AD, B (two), M, P, and return P."""
         shift = self.array.pack_shift
         bits = shift + 8 + 8 + 2  # of a chain's result
-        a = Signal(CODE, name=f"a_{name}")
-        d = Signal(CODE, name=f"d_{name}")
-        both = Signal(signed(shift + 9), name=f"ad_{name}")
-        b1 = Signal(CODE, name=f"b1_{name}")
-        b2 = Signal(CODE, name=f"b2_{name}")
-        product = Signal(signed(shift + 17), name=f"m_{name}")
-        p = Signal(signed(max(bits, 2 * shift)), name=f"p_{name}")
+        a = register(CODE, f"a_{name}")
+        d = register(CODE, f"d_{name}")
+        both = register(signed(shift + 8), f"ad_{name}")  # weights are within +-127: 25 bits, as the DSP multiplies
+        b1 = register(CODE, f"b1_{name}")
+        b2 = register(CODE, f"b2_{name}")
+        product = register(signed(shift + 16), f"m_{name}")
+        p = register(signed(max(bits, 2 * shift)), f"p_{name}")
         with m.If(swap):
             m.d.sync += [d.eq(weights[0]), a.eq(weights[1])]
         m.d.sync += [
@@ -125,7 +130,7 @@ class Multipliers(wiring.Component):
             pairs = [values[i : i + 2] for i in range(0, len(values), 2)]
             values = []
             for i, pair in enumerate(pairs):
-                total = Signal(signed(len(pair[0]) + 1), name=f"tree_{name}_{level}_{i}")
+                total = register(signed(len(pair[0]) + 1), f"tree_{name}_{level}_{i}")
                 m.d.sync += total.eq(sum(pair[1:], start=pair[0]))
                 values.append(total)
             level += 1

@@ -38,7 +38,7 @@ class Passes(wiring.Component):
         """Return the loops; each level remembers the address where its next step begins from."""
         m = Module()
         layout = self.passes.payload.shape()
-        made = Signal(layout)
+        made = Signal(layout, reset_less=True)
         plan = self.plan
         m.d.comb += [self.slot.eq(made.slot), self.passes.payload.eq(made)]
         ring = layout["address"].shape
@@ -129,7 +129,7 @@ class Feeder(wiring.Component):
         """Return the counter of rows, and their way to the array."""
         m = Module()
         array = self.overlay.array
-        here, busy = Signal(self.fed.payload.shape()), Signal()
+        here, busy = Signal(self.fed.payload.shape(), reset_less=True), Signal()
         depthwise = self.plan.depthwise
         m.d.comb += self.slot.eq(here.slot)
         begin = Signal(COUNT)  # the pass's first word
@@ -212,7 +212,7 @@ class Pixels(wiring.Component):
         """Return the counters of rows and columns."""
         m = Module()
         fed = self.fed.payload
-        here = Signal(fed.shape())
+        here = Signal(fed.shape(), reset_less=True)
         plan = self.plan
         m.d.comb += self.slot.eq(here.slot)
 

@@ -91,9 +91,8 @@ class Planner(wiring.Component):
         m = Module()
         task = Signal(self.task.payload.shape())
         plan = self.plan
-        names = {name for name, *_ in PRODUCTS}
         products = {name: Signal(bits, name=name) for name, bits, *_ in PRODUCTS}
-        m.d.comb += [getattr(plan, name).eq(products[name]) for name in names]
+        m.d.comb += [getattr(plan, name).eq(product) for name, product in products.items()]
         fields = {f.name for f in self.overlay.descriptor.fields}
         m.d.comb += [getattr(plan, name).eq(task[name]) for name in FIELDS if name in fields]
         m.d.comb += [plan.rule[name].eq(task[name]) for name in ("shift", "leaky", "low", "high")]

@@ -53,7 +53,7 @@ class Accumulators(wiring.Component):
         ]
         words = []
         write, write_bank, write_address = Signal(), Signal(), Signal.like(self.address)
-        total = Signal(self.word)
+        total = Signal(self.word, reset_less=True)
         for i in range(2):
             m.submodules[f"bank_{i}"] = memory = Memory(shape=self.word, depth=self.depth, init=[])
             reader, writer = memory.read_port(), memory.write_port()

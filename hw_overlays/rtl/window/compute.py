@@ -21,7 +21,7 @@ class Compute(wiring.Component):
     ``record``  of the table, in the cycle after ``read``; ``there`` if one can be claimed; ``done_with`` after the last
     ``room``    1 if a word of codes may come; ``claim`` says that one will: ``word``, with ``write``
     ``record_claim``  the same of records
-    ``works``, ``starved``, ``unset``, ``held``  whether it goes on, or waits for words, a record, or room
+    ``works``, ``starved``, ``unset``  whether it goes on, or waits for words, or for a record
     """
 
     def __init__(self, overlay: Overlay, opcodes: dict[str, int], record: data.Layout) -> None:
@@ -46,7 +46,6 @@ class Compute(wiring.Component):
                 "works": Out(1),
                 "starved": Out(1),
                 "unset": Out(1),
-                "held": Out(1),
             }
         )
 
@@ -80,7 +79,6 @@ class Compute(wiring.Component):
             self.read.eq((pool.soon | whole.soon) & averages),
             self.works.eq(pool.works | whole.works | elements.works),
             self.starved.eq(pool.starved | whole.starved | elements.starved),
-            self.held.eq((pool.held | whole.held | elements.held) & ~self.room),
             self.unset.eq((pool.held | whole.held | elements.held) & self.room),
         ]
 

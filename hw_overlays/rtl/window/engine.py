@@ -1,6 +1,6 @@
 """The window engine: ``fetch``, ``table``, ``compute`` and ``store`` side by side."""
 
-from amaranth import Module
+from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
 
@@ -67,13 +67,13 @@ class WindowEngine(wiring.Component):
             store.word.eq(compute.word),
             store.write.eq(compute.write),
         ]
+        tasks = Signal(8)  # taken and not finished
+        m.d.sync += tasks.eq(tasks + (task.valid & task.ready) - self.finished)
         m.d.comb += self.mac.eq(compute.works)
         with m.If(compute.starved):
-            m.d.comb += self.stall.eq(Stall.INPUT)
-        with m.If(compute.starved & fetch.waits):
-            m.d.comb += self.stall.eq(Stall.DEPENDENCY)
-        with m.If(compute.unset):
+            m.d.comb += self.stall.eq(Mux(fetch.waits, Stall.DEPENDENCY, Stall.INPUT))
+        with m.Elif(compute.unset):
             m.d.comb += self.stall.eq(Stall.WEIGHTS)
-        with m.If(compute.held):
+        with m.Elif(~compute.works & (tasks != 0)):  # or it waits until lanes, line memory or port are ready again
             m.d.comb += self.stall.eq(Stall.OUTPUT)
         return m

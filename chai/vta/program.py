@@ -1,0 +1,222 @@
+"""A segment's Tasks as one program for VTA: instructions, constants and blobs in DRAM.
+
+Addresses are a region's number and an offset in it, as in ``codegen.memory_map``, until ``relocated`` knows where the regions
+are. FIXED holds the constants, then the instructions. In a file addresses count from the first of all regions (``linear``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+from ..codegen.chain import wanted
+from ..codegen.memory_map import FIXED, INPUT, READ, REGION, REGIONS, WRITTEN, Regions, split
+from ..errors import DeviceError
+from ..overlay.layout import fetch, store
+from ..util.lazy_dataclass import dataclass
+from ..util.lazy_numpy import np
+from ..util.rounding import round_up
+from .checks import Area, Checked, Machine, checked
+from .cycles import Times, times
+from .isa import BYTES, ENTRY_BYTES, Instruction, Load, Memory, Store, decode, encode, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..blob import Array, Shape
+    from ..overlay import Layout, Overlay
+    from ..tasks import Task
+
+CONSTANTS = frozenset([Memory.UOP, Memory.WGT, Memory.ACC])
+ALIGNMENT = 256  # bytes, of every region: a multiple of each memory's entries
+MOST = 32 << 20  # bytes of instructions: what the fetch unit counts
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The Tasks of one segment as a program.
+
+    ``program``    instructions with addresses relative to regions
+    ``ends``       the number of instructions when each Task has ended
+    ``constants``  (offset in FIXED, bytes)
+    ``wanted``     the outputs that the host can ``load`` after a run: (blob, first channel, channels)
+    """
+
+    overlay: Overlay
+    machine: Machine
+    tasks: tuple[Task, ...]
+    shapes: Mapping[str, Shape]
+    regions: Regions
+    wanted: Sequence[tuple[str, int, int]]
+    program: Sequence[Instruction]
+    ends: Sequence[int]
+    constants: Sequence[tuple[int, bytes | memoryview]]
+
+    @property
+    def start(self) -> int:
+        """Return the offset of the instructions in FIXED."""
+        return round_up(max((at + len(data) for at, data in self.constants), default=0), ALIGNMENT)
+
+    @property
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of each region in use."""
+        return {FIXED: self.start + len(self.program) * BYTES, **self.regions.sizes}
+
+    @cached_property
+    def times(self) -> Times:
+        """Return the modelled cycles of a run, and of what they are spent on."""
+        return times(self.program, self.machine, self.overlay.machine.rates)
+
+    @property
+    def cycles(self) -> int:
+        """Return the clock cycles of a run in the cycle model."""
+        return self.times.total
+
+    def listing(self) -> Iterator[str]:
+        """Yield the instructions as text, those of each Task after its name."""
+        offsets = dict.fromkeys(self.sizes, 0)
+        wheres = (f" in {REGIONS[_region(i)]}" if _region(i) else "" for i in self.program)
+        lines = map("".join, zip(listing(relocated(self.program, offsets)), wheres))
+        begin = 0
+        for each, end in zip(self.tasks, self.ends):
+            yield f"{'+'.join(each.origin) or each.output} ({each.kind}): {end - begin} instructions"
+            yield from islice(lines, end - begin)
+            begin = end
+        yield "end"
+        yield from lines
+
+    def fill(self, out: Array) -> None:
+        """Write the constants into FIXED (uint8)."""
+        for at, data in self.constants:
+            out[at : at + len(data)] = np.frombuffer(data, np.uint8)
+
+    def fix(self, base: Mapping[int, int], out: Array) -> None:
+        """Write constants and instructions, relocated to regions at these base addresses, into FIXED (uint8)."""
+        self.fill(out)
+        data = encode(relocated(self.program, base), self.machine.encoding)
+        out[self.start : self.start + len(data)] = np.frombuffer(data, np.uint8)
+
+    def checked(self, base: Mapping[int, int], memory: Mapping[int, Array]) -> list[Checked]:
+        """Return the program in these regions, after all checks of the bytes that are there."""
+        areas = [Area(base[FIXED], memory[FIXED], CONSTANTS)]
+        inputs = frozenset([Memory.INP])
+        areas += [Area(base[r], memory[r], inputs, writable=r != INPUT) for r in self.regions.sizes]
+        try:
+            return checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+        except DeviceError as error:
+            names = [name for task in self.tasks for name in task.origin]
+            whole = f"the program of layers {names[0]} to {names[-1]}" if names else "the program of no layers"
+            raise DeviceError(f"{whole}: {error.message}", layer=names[0] if names else None) from error
+
+    @property
+    def written(self) -> list[int]:
+        """Return the regions that the host writes before a run."""
+        return [region for region in self.regions.sizes if region in WRITTEN]
+
+    @property
+    def read(self) -> list[int]:
+        """Return the regions that the host reads after a run."""
+        return [region for region in self.regions.sizes if region in READ]
+
+    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
+        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
+        store(codes, *self._memory(blob, memory))
+
+    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
+        """Load a blob's codes into ``out``, from channel ``first``."""
+        bytes, layout, start, channels = self._memory(blob, memory)
+        fetch(bytes, out, layout, start + first, channels)
+
+    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
+        region, offset = split(self.regions.blobs[blob].offset)
+        whole, first = self.regions.whole(blob)
+        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
+
+
+def _entry_bytes(move: Load | Store) -> int:
+    return ENTRY_BYTES[move.memory if isinstance(move, Load) else Memory.OUT]
+
+
+def _region(instruction: Instruction) -> int:
+    """Return the region that an instruction with relative addresses moves entries of; 0 if none."""
+    if not isinstance(instruction, (Load, Store)) or not instruction.columns:
+        return 0
+    return split(instruction.dram * _entry_bytes(instruction))[0]
+
+
+def relocated(program: Sequence[Instruction], base: Mapping[int, int]) -> Iterator[Instruction]:
+    """Yield the instructions with the addresses of regions at these bases."""
+    for instruction in program:
+        if isinstance(instruction, (Load, Store)) and instruction.columns:
+            size = _entry_bytes(instruction)
+            region, offset = split(instruction.dram * size)
+            yield instruction._replace(dram=(base[region] + offset) // size)
+        else:
+            yield instruction
+
+
+def linear(sizes: Mapping[int, int]) -> dict[int, int]:
+    """Return the bases that regions of these sizes have in a file: one after the other, from 0."""
+    base, end = {}, 0
+    for region in sorted(sizes):
+        base[region] = end
+        end += round_up(sizes[region], ALIGNMENT)
+    return base
+
+
+def saved(made: Segment) -> tuple[list[int], dict[str, bytes | Array]]:
+    """Return a segment for a file: the instructions of each Task, and as sections all of them and the constants in FIXED."""
+    constants = np.zeros(made.start, np.uint8)
+    made.fill(constants)
+    instructions = relocated(made.program, linear(made.sizes))
+    counts = [end - begin for begin, end in pairwise([0, *made.ends])]
+    return counts, {"instructions": encode(instructions, made.machine.encoding), "constants": constants}
+
+
+def restored(
+    overlay: Overlay,
+    machine: Machine,
+    tasks: Sequence[Task],
+    shapes: Mapping[str, Shape],
+    laid: Regions,
+    counts: Sequence[int],
+    sections: Mapping[str, memoryview],
+) -> Segment:
+    """Return the segment that was ``saved``; ``counts`` are the instructions of each Task. Nothing is lowered.
+
+    Raises DeviceError, with the instruction's number, for what cannot be a program in these regions. ``Segment.checked``
+    checks the rest, where the regions are.
+    """
+    listed, constants = sections["instructions"], sections["constants"]
+    if len(listed) > MOST:
+        raise DeviceError(f"{len(listed):,} bytes of instructions are more than {MOST:,}")
+    if len(constants) % ALIGNMENT:
+        raise DeviceError(f"{len(constants):,} bytes of constants are not a multiple of {ALIGNMENT}")
+    program = decode(listed, machine.encoding)
+    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    if not program or len(counts) != len(tasks) or min(counts, default=0) < 0 or ends[-1:] > [len(program)]:
+        raise DeviceError(f"{len(program)} instructions are not those of {len(tasks)} Tasks of {[*counts][:8]}")
+    sizes = {FIXED: len(constants) + len(listed), **laid.sizes}
+    outputs = wanted(laid, tasks, shapes)
+    parts = [(0, constants)] if len(constants) else []
+    return Segment(overlay, machine, tuple(tasks), shapes, laid, outputs, [*_unlinked(program, sizes)], ends, parts)
+
+
+def _unlinked(program: Sequence[Instruction], sizes: Mapping[int, int]) -> Iterator[Instruction]:
+    """Yield the instructions of a file with addresses relative to regions."""
+    base = linear(sizes)
+    numbers, starts = [*base], [*base.values()]
+    for i, instruction in enumerate(program):
+        if isinstance(instruction, (Load, Store)) and instruction.columns:
+            size = _entry_bytes(instruction)
+            address = instruction.dram * size
+            region = numbers[bisect_right(starts, address) - 1]
+            offset = address - base[region]
+            if offset >= sizes[region]:
+                raise DeviceError(f"instruction {i}: byte {address:,} is in no region of the segment")
+            yield instruction._replace(dram=((region << REGION) + offset) // size)
+        else:
+            yield instruction
