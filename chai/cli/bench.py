@@ -19,7 +19,7 @@ from ..runtime.perf import spread
 from ..util.lazy_numpy import np
 from ..zoo.locate import is_compiled
 from . import options, output, schemas
-from .parsing import section
+from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..net import Net
@@ -49,6 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="device to run on, see chai devices (default: float, like the peers; emulator for a compiled network)",
     )
+    options.overlay(parser)
     group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")
     group.add_argument(
         "--against",
@@ -91,12 +92,14 @@ def execute(args: argparse.Namespace) -> int:
     os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # BLAS reads it when numpy is imported
     load = os.getloadavg()[0]
     if is_compiled(args.net):
-        net = options.load_network(args, device=args.device, batch=args.batch)
+        net = options.load_network(args, device=args.device, batch=args.batch, overlay=args.overlay)
         args.batch = args.batch or net.batch
     else:
         args.batch = args.batch or 1
-        net = options.load_network(args, device=args.device or "float", batch=args.batch)
-    if net.overlay is not None:
+        net = options.load_network(args, device=args.device or "float", batch=args.batch, overlay=args.overlay)
+    if net.overlay is None:
+        refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
+    else:
         from ..kernels.codes import warm_up
 
         warm_up()  # else numba might be loaded during the measurement
@@ -113,6 +116,7 @@ def execute(args: argparse.Namespace) -> int:
     figures = {
         "network": net.name,
         "device": net.device.name,
+        "overlay": None if net.overlay is None else net.overlay.name,
         "batch": args.batch,
         "threads": args.threads,
         "rounds": args.rounds,
@@ -185,9 +189,9 @@ def _report(net: Net, figures: Mapping[str, Any]) -> None:
 
 
 def _remember(path: Path, figures: dict[str, Any]) -> None:
-    """Append figures to a history, and warn of a slow-down since the last ones of the same network, device and sizes."""
+    """Append figures to a history, and warn of a slow-down since the last ones of the same circumstances."""
     lines = path.read_text().splitlines() if path.exists() else []
-    same = ("network", "device", "batch", "threads")
+    same = ("network", "device", "overlay", "batch", "threads")
     for line in reversed(lines):
         try:
             last = json.loads(line)

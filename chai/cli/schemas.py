@@ -168,6 +168,7 @@ class Bench(Schema):
     schema = "chai.bench/2"
     network: str
     device: str
+    overlay: str | None
     batch: int
     threads: int
     rounds: int

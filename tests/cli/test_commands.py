@@ -214,6 +214,14 @@ def test_bench_alone_and_against_peers(chai_command, tmp_path: Path) -> None:  #
     assert [line["ratio"] for line in lines] == [{}, both["ratio"]]
 
 
+def test_bench_on_another_overlay(chai_command) -> None:  # type: ignore[no-untyped-def]
+    command = ["bench", "digits", "--rounds", "1", "--against", "none", "--overlay", "vta-z7020"]
+    content = as_json(chai_command(*command, "--device", "vtasim", "--json"), "bench")
+    assert (content["device"], content["overlay"]) == ("vtasim", "vta-z7020")
+    done = chai_command(*command)
+    assert done.returncode == 2 and "--overlay does nothing on device float, which has no overlay" in done.stderr
+
+
 @pytest.mark.parametrize("net", ["googlenet", "googlenet_gemm"])
 def test_googlenet_names_the_camel_and_the_goldfish(chai_command, net: str) -> None:  # type: ignore[no-untyped-def]
     folder = need_models() / "googlenet"
