@@ -130,13 +130,17 @@ def test_all_saturating_codes(variant: str, sign: int, zero: int) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("zero", [0, -128])
-def test_sums_beside_a_half(variant: str, zero: int) -> None:
-    """Sums of nearly 24 bits, times 17 bits, which float32 rounds to a half if it rounds to the nearest number."""
-    rng, shift = np.random.default_rng(0), 33
+@pytest.mark.parametrize("shift", [33, 36])
+def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
+    """Sums of nearly 24 bits, times 17 bits, which float32 rounds to a half if it rounds to the nearest number.
+
+    With a shift of 36 the sums have 27 bits, which float32 does not hold.
+    """
+    rng = np.random.default_rng(0)
     m = rng.integers(1 << 16, 1 << 17, 203)
     halves = rng.integers(40, 120, 203) + 0.5
     bias = np.rint(halves * 2.0**shift / m).astype(np.int64) * (1 if zero else rng.choice([-1, 1], 203))
-    assert (np.abs(bias) < (1 << 24) - 256).all()
+    assert (np.abs(bias) < (1 << shift - 9) - 256).all()
     assert (np.abs(np.abs(bias) * m / 2.0**shift - halves) < 2.0**-18).sum() > 50
     x = np.arange(-8, 9).astype(np.int8).reshape(1, 1, 1, 17)
     r = Requantization(m.reshape(-1, 1, 1), shift, -128, 127, None, zero)  # with a zero of -128 as after a ReLU
