@@ -112,7 +112,12 @@ class Steps:
         for step in self.reader.get("steps", [dict]):
             if "convert" in step:
                 kind, blob = step["convert"], step.get("blob")
-                if kind not in conversions or not isinstance(blob, str) or blob not in self.formats:
+                if (
+                    not isinstance(kind, str)
+                    or kind not in conversions
+                    or not isinstance(blob, str)
+                    or blob not in self.formats
+                ):
                     raise self.reader.error(f"header: a conversion {kind!r} of blob {blob!r}")
                 if kind == "Pack" and blob in self.unfolds:
                     yield Pack(blob, self.formats[blob], self.unfolds[blob])

@@ -331,6 +331,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda h, s: h["steps"].append({"convert": "Melt", "blob": "c1"}),
         "a conversion 'Melt'",
     ),
+    "a conversion that is no name": (
+        lambda h, s: h["steps"].append({"convert": [], "blob": "c1"}),
+        r"a conversion \[\]",
+    ),
     "a conversion of nothing": (
         lambda h, s: h["steps"].insert(0, {"convert": "Unpack", "blob": "c2"}),
         "where it is not",

@@ -204,7 +204,7 @@ def test_bench_alone_and_against_peers(chai_command, tmp_path: Path) -> None:  #
     both = as_json(done, "bench")
     peers = ["opencv", "onnxruntime", "onnxruntime int8", "openvino", "openvino int8"]
     missing = [name for name in peers if name not in both["ratio"]]
-    notes = [line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("note: no ")]
+    notes = [line.split(":")[1].strip() for line in done.stderr.splitlines() if line.startswith("note: no ")]
     assert notes == [f"no {name}" for name in missing]
     for name in set(peers) - set(missing):
         medians = [both["ms_per_image"][side]["median"] for side in ("chai", name)]

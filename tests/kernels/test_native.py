@@ -129,6 +129,21 @@ def test_all_saturating_codes(variant: str, sign: int, zero: int) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("zero", [0, -128])
+def test_sums_beside_a_half(variant: str, zero: int) -> None:
+    """Sums of nearly 24 bits, times 17 bits, which float32 rounds to a half if it rounds to the nearest number."""
+    rng, shift = np.random.default_rng(0), 33
+    m = rng.integers(1 << 16, 1 << 17, 203)
+    halves = rng.integers(40, 120, 203) + 0.5
+    bias = np.rint(halves * 2.0**shift / m).astype(np.int64) * (1 if zero else rng.choice([-1, 1], 203))
+    assert (np.abs(bias) < (1 << 24) - 256).all()
+    assert (np.abs(np.abs(bias) * m / 2.0**shift - halves) < 2.0**-18).sum() > 50
+    x = np.arange(-8, 9).astype(np.int8).reshape(1, 1, 1, 17)
+    r = Requantization(m.reshape(-1, 1, 1), shift, -128, 127, None, zero)  # with a zero of -128 as after a ReLU
+    same(variant, Conv(("x",), "y", ("c",), np.ones((203, 1, 1, 1), np.int8), bias, POINT, 1, r), x)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @EXAMPLES
 @given(
     channels=st.sampled_from([1, 3, 16, 63, 65, 130]),
