@@ -81,8 +81,7 @@ def execute(args: argparse.Namespace) -> int:
     elif not args.quiet:
         output.say("note: --calibration DIR measures how good its fixed point is; so does chai check on its prototxt")
     if not args.quiet:
-        device = "" if overlay.own is None else f" --device {overlay.architecture}sim"
-        output.say(f"next: chai run {args.output} -i IMAGE{device}")
+        output.say(f"next: chai run {args.output} -i IMAGE{options.simulator(overlay)}")
     return 0
 
 

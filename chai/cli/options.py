@@ -13,6 +13,7 @@ from .parsing import refuse, section
 
 if TYPE_CHECKING:
     from ..graph import Graph
+    from ..overlay import Overlay
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
@@ -190,6 +191,11 @@ def scheme(args: argparse.Namespace) -> str:
     from .. import overlay
 
     return overlay.load(args.overlay or overlay.default).scheme(args.scheme)
+
+
+def simulator(overlay: Overlay | None) -> str:
+    """Return the option for a device that runs files compiled for an overlay, if the default one does not."""
+    return "" if overlay is None or overlay.own is None else f" --device {overlay.architecture}sim"
 
 
 def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:

@@ -97,7 +97,8 @@ def execute(args: argparse.Namespace) -> int:
         output.say(f"wrote {args.html}")
     if not (args.quiet or args.json or args.dot or args.listing):
         known = view.content.compiled or view.content.weights
-        output.say(f"next: chai run {options.named(args, known)} -i IMAGE")
+        device = options.simulator(view.net.overlay) if view.content.compiled and view.net is not None else ""
+        output.say(f"next: chai run {options.named(args, known)} -i IMAGE{device}")
     return 0
 
 

@@ -104,7 +104,9 @@ def test_running_a_file_imports_no_lowering(tmp_path: Path) -> None:
 def test_the_command_line(small: tuple[Path, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, _ = small
     assert cli.main(["show", str(path)]) == 0
-    assert "2 Tasks in 1 segment" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "2 Tasks in 1 segment" in shown.out
+    assert f"next: chai run {path} -i IMAGE --device vtasim" in shown.err
     assert cli.main(["show", str(path), "--listing"]) == 0
     listed = capsys.readouterr().out
     assert "c1 (compiled)" in listed
