@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pickle
@@ -106,6 +107,29 @@ def test_one_killed_and_one_stopped_half_way(tmp_path: Path, impatient: None, ca
     assert sorted(records(journal)) == list(range(120))
     assert cli.main([*args, "--jobs", "1"]) == 0
     assert capsys.readouterr().out == harmed
+
+
+def test_a_result_that_stays_at_a_stopped_worker_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A worker may stop between the end of a batch and its transfer; dask then waits for its worker-ttl."""
+    result, refused = distributed.Future.result, list[Any]()
+
+    def first_fails(future: Any, timeout: float | None = None) -> Any:
+        assert timeout is not None
+        if not refused:
+            refused.append(future.key)
+            raise asyncio.TimeoutError
+        return result(future)
+
+    monkeypatch.setattr(distributed.Future, "result", first_fails)
+    args = ["evaluate", *map(str, guarded(tmp_path, 14)), "--json", "--batch", "4"]
+    with cluster() as found:
+        assert cli.main([*args, "--scheduler", found.scheduler_address]) == 0
+    assert len(refused) == 1
+    shared = capsys.readouterr().out
+    assert cli.main([*args, "--jobs", "1"]) == 0
+    assert capsys.readouterr().out == shared
 
 
 def test_an_image_that_kills_is_reported(tmp_path: Path, capsys: Any) -> None:
@@ -218,7 +242,7 @@ def test_a_result_that_is_lost_with_its_worker_is_waited_for_again() -> None:
         def add_done_callback(self, call: Any) -> None:
             self.callbacks.append(call)
 
-        def result(self) -> dict[str, Any]:
+        def result(self, timeout: float) -> dict[str, Any]:
             return {"answers": 1}
 
     future, part = Future(), ((0, "a.png", None),)

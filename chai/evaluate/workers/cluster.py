@@ -94,7 +94,12 @@ class Cluster:
             part = self.out.pop(future, None)
             if part is None:  # a copy of this batch was faster
                 continue
-            found.append((part, self._result(future)))
+            try:
+                found.append((part, self._result(future)))
+            except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
+                log.warning("image %d: its worker has the result and gave no sign for %g s", part[0][0], PATIENCE)
+                self._submit(part)
+                continue
             for copy in [f for f, p in self.out.items() if p == part]:
                 del self.out[copy]
                 copy.cancel(force=True)
@@ -131,7 +136,7 @@ class Cluster:
 
     def _result(self, future: Any) -> Answer:
         if future.status == "finished":
-            result: Answer = future.result()
+            result: Answer = future.result(timeout=PATIENCE)  # dask waits for a hanging worker as long as worker-ttl
             return result
         if future.status != "error":
             raise self._gone()
