@@ -6,7 +6,8 @@ driver   this Python, and the pynq library on a simulated board
 rtl      this Python, and the tools of the extra rtl: a small array, simulated; with -- -m slow: whole networks on the real one
 board    Python 3.10 with the oldest versions supported (constraints-board.txt)
 newest   other Pythons, with the newest dependencies
-pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, too
+pynq     as driver, with all versions of pynq and Python; with -- -m slow: installing into an image's environment, and
+         the driver on the RTL
 lint     ruff and mypy
 wheel    dist/*.whl with the kernels of every machine, compiled by zig; the same bytes each time
 arm      the Arm kernels under qemu-user (tools/arm.sh)

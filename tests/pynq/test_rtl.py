@@ -64,6 +64,7 @@ class Rtl:
         return bool(self.simulation.get("interrupt"))
 
 
+@pytest.mark.slow  # compiling the accelerator takes two minutes on one processor
 @ZYNQ_7000
 def test_a_network_through_pynq_and_the_rtl(
     board_of: Callable[..., Any],
