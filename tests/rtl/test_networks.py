@@ -18,8 +18,10 @@ if missing():
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("name", ["cifar_resnet20", "squeezenet_v1.1"])
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [("cifar_resnet20", 1), ("cifar_resnet20", 2), ("squeezenet_v1.1", 1), ("squeezenet_v1.1", 2), ("googlenet", 1)],
+)
 def test_every_blob_equals_the_emulator(name: str, batch: int) -> None:
     folder = need_models() / name
     image = np.load(next((folder / "cases").glob("*")) / "input.npy")
