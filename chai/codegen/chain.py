@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
-from ..overlay.layout import fetch, store
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant, put, size_of
 from ..util.lazy_dataclass import dataclass
@@ -21,11 +20,12 @@ from .arrange import Piece, arranged, arrangements
 from .cycles import chain_cycles
 from .dependencies import Finished, dependencies
 from .encoding import encode
-from .memory_map import FIXED, READ, REGION, WRITTEN, Regions, regions, split
+from .host_blobs import HostBlobs
+from .memory_map import FIXED, REGION, Regions, regions, split
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View
-    from ..overlay import Layout, Overlay
+    from ..overlay import Overlay
     from ..overlay.architecture import Sized
     from ..tasks import Task
 
@@ -35,7 +35,7 @@ ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(HostBlobs):
     """The Tasks of one segment, ready to be written to memory.
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
@@ -79,16 +79,6 @@ class Chain:
             )
             yield f"{tag:5} {'+'.join(task.origin) or task.output} ({task.kind}): {shown}"
 
-    @property
-    def written(self) -> list[int]:
-        """Return the regions that the host writes before a run."""
-        return [region for region in self.regions.sizes if region in WRITTEN]
-
-    @property
-    def read(self) -> list[int]:
-        """Return the regions that the host reads after a run."""
-        return [region for region in self.regions.sizes if region in READ]
-
     def fix(self, base: Mapping[int, int], out: Array) -> None:
         """Write the content of FIXED, relocated to regions at these base addresses, into ``out`` (uint8).
 
@@ -116,20 +106,6 @@ class Chain:
             put(part, out[start:end])
         out[end:] = 0
 
-    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
-        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
-        store(codes, *self._memory(blob, memory))
-
-    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
-        """Load a blob's codes into ``out``, from channel ``first``."""
-        bytes, layout, start, channels = self._memory(blob, memory)
-        fetch(bytes, out, layout, start + first, channels)
-
-    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
-        region, offset = split(self.regions.blobs[blob].offset)
-        whole, first = self.regions.whole(blob)
-        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
-
 
 def chain(
     overlay: Overlay,
@@ -141,12 +117,9 @@ def chain(
 ) -> Chain:
     """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``views`` as in ``regions``.
 
-    Raises DeviceError for an overlay that takes no descriptors.
-
     Of the orders of ``arrangements`` and of layouts that share more or less memory it has that with the fewest cycles.
-    Raises DeviceError for a Task that the overlay's descriptors cannot express.
+    Raises DeviceError for an overlay without descriptors, and for a Task that they cannot express.
     """
-
     check_descriptors(overlay)
 
     def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:

@@ -13,9 +13,9 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
-from ..codegen.memory_map import FIXED, INPUT, READ, REGION, REGIONS, WRITTEN, Regions, split
+from ..codegen.host_blobs import HostBlobs
+from ..codegen.memory_map import FIXED, INPUT, REGION, REGIONS, Regions, split
 from ..errors import DeviceError
-from ..overlay.layout import fetch, store
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..blob import Array, Shape
-    from ..overlay import Layout, Overlay
+    from ..overlay import Overlay
     from ..tasks import Task
 
 CONSTANTS = frozenset([Memory.UOP, Memory.WGT, Memory.ACC])
@@ -36,7 +36,7 @@ MOST = 32 << 20  # bytes of instructions: what the fetch unit counts
 
 
 @dataclass(frozen=True)
-class Segment:
+class Segment(HostBlobs):
     """The Tasks of one segment as a program.
 
     ``program``    instructions with addresses relative to regions
@@ -110,30 +110,6 @@ class Segment:
             names = [name for task in self.tasks for name in task.origin]
             whole = f"the program of layers {names[0]} to {names[-1]}" if names else "the program of no layers"
             raise DeviceError(f"{whole}: {error.message}", layer=names[0] if names else None) from error
-
-    @property
-    def written(self) -> list[int]:
-        """Return the regions that the host writes before a run."""
-        return [region for region in self.regions.sizes if region in WRITTEN]
-
-    @property
-    def read(self) -> list[int]:
-        """Return the regions that the host reads after a run."""
-        return [region for region in self.regions.sizes if region in READ]
-
-    def store(self, blob: str, codes: Array, memory: Mapping[int, Array]) -> None:
-        """Store a blob's codes (int8, NCHW) into the regions' bytes (uint8)."""
-        store(codes, *self._memory(blob, memory))
-
-    def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None:
-        """Load a blob's codes into ``out``, from channel ``first``."""
-        bytes, layout, start, channels = self._memory(blob, memory)
-        fetch(bytes, out, layout, start + first, channels)
-
-    def _memory(self, blob: str, memory: Mapping[int, Array]) -> tuple[Array, Layout, int, int]:
-        region, offset = split(self.regions.blobs[blob].offset)
-        whole, first = self.regions.whole(blob)
-        return memory[region][offset:], self.overlay.layout, first, self.shapes[whole][1]
 
 
 def _entry_bytes(move: Load | Store) -> int:
