@@ -48,6 +48,18 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
     for (int64_t i = 0; i < least(count, f->outputs); i++) out[i] = code(f, i, sums[i]);
 }
 
+/* For the instruction sets whose store_narrow takes a block of narrow sums from its registers; stored says whether it did. */
+#define FROM_REGISTERS \
+    static inline __attribute__((always_inline)) int stored(const finish *f, const vec *sums, int pixels, int vectors, \
+                                                            uint8_t *const *out) { \
+        if (!f->narrow || f->negative) return 0; \
+        if (f->low >= 0) \
+            store_narrow(f, sums, pixels, vectors, out, 1); \
+        else \
+            store_narrow(f, sums, pixels, vectors, out, 0); \
+        return 1; \
+    }
+
 /* For the instruction sets that store every block through memory. */
 #define THROUGH_MEMORY \
     static inline unsigned begin_rounding(void) { return 0; } \

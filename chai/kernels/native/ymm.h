@@ -76,13 +76,4 @@ static inline __attribute__((always_inline)) void store_narrow(const finish *f, 
     }
 }
 
-/* Store a block from its registers; return whether this was possible. */
-static inline __attribute__((always_inline)) int stored(const finish *f, const vec *sums, int pixels, int vectors,
-                                                        uint8_t *const *out) {
-    if (!f->narrow || f->negative) return 0;
-    if (f->low >= 0)
-        store_narrow(f, sums, pixels, vectors, out, 1);
-    else
-        store_narrow(f, sums, pixels, vectors, out, 0);
-    return 1;
-}
+FROM_REGISTERS
