@@ -209,7 +209,7 @@ class CompiledTask(Task):
 
     @property
     def unknown(self) -> DeviceError:
-        """Return the error for whoever needs more than the instructions of the whole segment."""
+        """Return the error for uses of a Task that need more than the instructions of its segment."""
         return DeviceError(
             f"layer {self.origin[0]!r} is compiled to instructions, together with the others of its segment",
             layer=self.origin[0],

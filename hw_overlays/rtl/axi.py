@@ -1,4 +1,4 @@
-"""AXI masters of 64 bits behind ReadPort and WritePort, within AXI3's limits and AXI4's.
+"""AXI masters of 64 bits for ReadPort and WritePort, within AXI3's limits and AXI4's.
 
 A burst lies in one aligned block of 128 bytes: so it has at most 16 beats and never crosses 4 KB. All transactions have
 ID 0, so data and responses come in order.

@@ -1,4 +1,4 @@
-"""The manifest's registers behind AXI-Lite."""
+"""The manifest's registers, on an AXI-Lite port."""
 
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib.wiring import Component, In, Out, Signature

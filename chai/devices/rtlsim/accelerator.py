@@ -9,7 +9,7 @@ READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_w
 
 
 class Accelerator:
-    """The registers of an overlay's accelerator, by offset, and DDR behind its ports.
+    """The registers of an overlay's accelerator, by offset, and DDR at its ports.
 
     ``latency``  least and most cycles from an address to its first beat, or from a last beat to its response
     ``pause``    in how many of 256 cycles a channel does nothing

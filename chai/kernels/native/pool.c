@@ -1,7 +1,7 @@
 /* Threads that share the work of a run.
 
    Pieces of work are taken in the order of the table. A thread takes a piece only when the operations before ``after`` of
-   its operation are complete, so that whoever has taken one can run it. A worker that finds nothing to do leaves the run, spins
+   its operation are complete, so that it can always run what it has taken. A worker that finds nothing to do leaves the run, spins
    for a moment and sleeps: it has no piece then, and the caller does not wait for it, also if it gets no processor. If one lost
    its processor with a piece, so that the caller had to wait, the caller computes alone for a multiple of the time that it lost.
 

@@ -59,7 +59,7 @@ class Drain(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the counters of runs and of beats, and the lanes behind them."""
+        """Return the counters of runs and of beats, and the lanes that they feed."""
         m = Module()
         plan, job, port = self.plan, self.jobs.payload, self.memory.request
         planes = Signal(range(self.parts + 1))
@@ -67,7 +67,7 @@ class Drain(wiring.Component):
             self.slot.eq(job.slot),
             planes.eq((job.channels + (self.step - 1)) >> log2(self.step)),
         ]
-        # a run for each plane: requests may be ahead of the beats or behind them
+        # a run for each plane: requests may be ahead of the beats or late
         asked, output, begin = Signal.like(planes), Signal(len(port.payload.address)), Signal(len(port.payload.address))
         m.d.comb += [
             begin.eq(Mux(asked == 0, job.output, output)),

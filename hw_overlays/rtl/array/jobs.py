@@ -23,7 +23,7 @@ def job(overlay: Overlay) -> data.StructLayout:
     ``output``, ``channels``  byte address of the first plane, and the channels of the block
     ``last``           of the Task
     ``free``, ``rewind``  weights are not needed any more; the ones after these begin at the first that is not freed
-    ``release``        words of the input ring that nobody needs after this job
+    ``release``        words of the input ring that no later job reads
     """
     ring = log2(overlay.buffers.input.depth)
     size = log2(overlay.buffers.accumulators.depth) + 1

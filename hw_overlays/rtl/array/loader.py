@@ -37,7 +37,7 @@ class Loader(wiring.Component):
     ``plan``, ``start``  of the next Task; ``allowed``: its input may be read
     ``waits``            there is a next Task, but its input may not be read yet
     ``taken``            1 for one cycle when all its requests are made
-    ``release``          words that nobody needs any more, oldest first
+    ``release``          words that are no longer needed, oldest first
     ``chunks``, ``segments``  complete chunks of all Tasks, and complete segments of the one that is coming
     ``address``, ``data``     read a word's plane: in the next cycle
     """
@@ -156,7 +156,7 @@ class Loader(wiring.Component):
                         word.eq(word + plan.input_width),
                     ]
                     with m.If(block == plan.blocks - 1):
-                        # the next group begins with the plane behind this one's last, which is not always at a word's end
+                        # the next group begins with the plane after this one's last, which is not always at a word's end
                         with m.If(plan.planes[0] & (self.planes > 1)):
                             m.d.sync += plane.eq(plane + plan.input_pitch)
                         m.d.sync += [block.eq(0), group.eq(group + 1)]

@@ -2,7 +2,7 @@
 
 The input ring is a row of words (of ``array.inputs`` channels of a pixel) after the other, and each row has the words of
 all blocks of inputs. An address in it is linear: row y of image n is ``(n * height + y) * row_words`` after the first,
-whether it is loaded or not, modulo the depth. What is behind a tile's padding, has negative numbers.
+whether it is loaded or not, modulo the depth. Rows of padding above the first image have negative addresses.
 """
 
 from amaranth import Module, Mux, Signal, signed, unsigned

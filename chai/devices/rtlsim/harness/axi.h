@@ -1,4 +1,4 @@
-// DDR behind AXI ports, and a checker of what the masters do: AXI3's limits, bursts, boundaries, order, stable payloads.
+// DDR at AXI ports, and a checker of what the masters do: AXI3's limits, bursts, boundaries, order, stable payloads.
 #pragma once
 
 #include "models.h"

@@ -1,4 +1,4 @@
-// The memory behind the design's ports: the caller's arrays at addresses, and nothing between them.
+// The memory at the design's ports: the caller's arrays at addresses, and nothing between them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What surrounds a design in a test: streams, and the memory behind ReadPort and WritePort.
+// What surrounds a design in a test: streams, and the memory of ReadPort and WritePort.
 //
 // A model sets its inputs of the design before a cycle (`drive`) and sees the settled values at its end (`sample`).
 #pragma once
@@ -84,7 +84,7 @@ inline Run request_of(const Taking &request, unsigned flags, uint64_t due) {
     return run;
 }
 
-// The memory behind a ReadPort.
+// The memory of a ReadPort.
 struct Reader : Model {
     const Memory &memory;
     Manner manner;
@@ -120,7 +120,7 @@ struct Reader : Model {
     }
 };
 
-// The memory behind a WritePort: a run reaches memory when its response does.
+// The memory of a WritePort: a run reaches memory when its response does.
 struct Writer : Model {
     const Memory &memory;
     Manner manner;
