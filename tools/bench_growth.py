@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     logging.getLogger("chai").setLevel(logging.ERROR)
-    found: list[dict[str, float]] = []
+    times: list[dict[str, float]] = []
     layers = []
     with tempfile.TemporaryDirectory() as folder:
         for blocks in args.blocks:
@@ -94,12 +94,12 @@ def main() -> None:
                         action()
                         ms = (perf_counter() - begin) * 1000
                     least[name] = min(ms, least.get(name, ms))
-            found.append(least)
+            times.append(least)
     print(f"{'milliseconds, least of ' + str(args.rounds):32s} {layers[0]:>10d} {layers[1]:>10d} layers   per layer")
-    for name, small in found[0].items():
-        ratio = found[1][name] / layers[1] / (small / layers[0])
+    for name, small in times[0].items():
+        ratio = times[1][name] / layers[1] / (small / layers[0])
         print(
-            f"{name:32s} {small:10.2f} {found[1][name]:10.2f} {ratio:10.2f} x  {'met' if ratio <= GOAL else 'NOT MET'}"
+            f"{name:32s} {small:10.2f} {times[1][name]:10.2f} {ratio:10.2f} x  {'met' if ratio <= GOAL else 'NOT MET'}"
         )
 
 

@@ -43,19 +43,19 @@ class Row(NamedTuple):
 def peaks() -> dict[str, float]:
     """Return the products in a nanosecond that a core can do at best with each set of instructions."""
     with tempfile.TemporaryDirectory() as folder:
-        made = str(Path(folder, "peak"))
-        subprocess.run([*build.compiler(), "-O2", str(Path(__file__).with_name("peak.c")), "-o", made], check=True)
-        lines = subprocess.run([made], check=True, capture_output=True, text=True).stdout.split("\n")
+        program = str(Path(folder, "peak"))
+        subprocess.run([*build.compiler(), "-O2", str(Path(__file__).with_name("peak.c")), "-o", program], check=True)
+        lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
     return {name: float(value) for name, value in (line.split() for line in lines if line)}
 
 
 def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
     """Return the tables that a pass of the network runs."""
-    found = []
+    natives = []
     run = Native.run
 
     def recorded(self: Native, blobs: dict[str, np.ndarray]) -> list[float]:
-        found.append(self)
+        natives.append(self)
         return run(self, blobs)
 
     Native.run = recorded  # type: ignore[method-assign]
@@ -63,7 +63,7 @@ def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
         net.forward(x)
     finally:
         Native.run = run  # type: ignore[method-assign]
-    return found
+    return natives
 
 
 def measured(native: Native, rounds: int) -> Iterator[Row]:
@@ -105,9 +105,9 @@ def main() -> None:
     (name,) = net.graph.inputs
     x = np.random.default_rng(1).normal(0, 50, net.shapes[name]).astype(np.float32)
     net.forward(x)
-    found = programs(net, x)
-    peak = peaks().get(found[0]._library.name, float("nan"))
-    rows = [row for native in found for row in measured(native, args.rounds)]
+    natives = programs(net, x)
+    peak = peaks().get(natives[0]._library.name, float("nan"))
+    rows = [row for native in natives for row in measured(native, args.rounds)]
     shown = [
         (
             r.name,
@@ -120,7 +120,7 @@ def main() -> None:
     ]
     print(plain(["layer", "operation", "sizes", "us", "GMAC/s", "% of peak"], shown, "lllrrr"))
     total = sum(r.us for r in rows)
-    print(f"{found[0]._library.name}: peak {peak:.0f} GMAC/s, load {os.getloadavg()[0]:.1f}")
+    print(f"{natives[0]._library.name}: peak {peak:.0f} GMAC/s, load {os.getloadavg()[0]:.1f}")
     for kind in Kind:
         of = [r for r in rows if r.kind == kind]
         if of:

@@ -151,12 +151,12 @@ def _contenders(
         output.say("note: no peer: they need a prototxt and a caffemodel")
         return contenders, differences
     outputs = [*net.forward(**feeds).values()] if args.against else []
-    for name, found in opened(iter(args.against), Subject(net.graph, feeds, args.threads), args.int8):
-        if isinstance(found, str):
-            output.say(f"note: no {name}: {found}")
+    for name, peer in opened(iter(args.against), Subject(net.graph, feeds, args.threads), args.int8):
+        if isinstance(peer, str):
+            output.say(f"note: no {name}: {peer}")
             continue
-        contenders[name] = found
-        differences[name] = max(float(np.abs(a - b).max()) for a, b in zip(outputs, found()))
+        contenders[name] = peer
+        differences[name] = max(float(np.abs(a - b).max()) for a, b in zip(outputs, peer()))
     return contenders, differences
 
 

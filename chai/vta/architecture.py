@@ -58,15 +58,15 @@ def facts(value: Mapping[str, Any]) -> Facts:
 
 def sections(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of an Overlay that only the array has, as far as anything outside it reads them."""
-    found = facts(value)
-    depths = found.machine.depths
+    vta = facts(value)
+    depths = vta.machine.depths
 
     def buffer(bits: int, memory: Memory) -> dict[str, Any]:
         return {"word_bits": bits, "depth": depths[memory], "banks": 1, "copies": 1, "memory": "block"}
 
     no_record = {"version": 1, "bytes": 4, "endian": "little", "fields": []}
     return {
-        "machine": found,
+        "machine": vta,
         "vlnv": "",
         "resources": {"dsp": 0, "block_ram": 0, "ultra_ram": 0},
         "array": {"inputs": BLOCK, "outputs": BLOCK, "lanes": 1, "chain": 1, "pack_shift": 0},
@@ -75,7 +75,7 @@ def sections(value: Mapping[str, Any]) -> dict[str, Any]:
         "accumulator_bits": 25,
         "requant": {"mult_bits": LEFT + 1, "shift_max": LEFT + RIGHT, "lanes": BLOCK},
         "window": {"read_bytes": BLOCK, "write_bytes": BLOCK},
-        "overhead": {"task_cycles": 0, "tile_cycles": found.rates.start},
+        "overhead": {"task_cycles": 0, "tile_cycles": vta.rates.start},
         "buffers": {
             "input": buffer(8 * BLOCK, Memory.INP),
             "weights": buffer(8 * BLOCK * BLOCK, Memory.WGT),
@@ -91,8 +91,8 @@ def sections(value: Mapping[str, Any]) -> dict[str, Any]:
 
 def bitstream(overlay: Overlay) -> Bitstream:
     """Return the published file that chai fetches for an overlay."""
-    found: Bitstream = overlay.machine.bitstreams[0]
-    return found
+    bitstream: Bitstream = overlay.machine.bitstreams[0]
+    return bitstream
 
 
 def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:
@@ -112,7 +112,7 @@ def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
 
 def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
     """Return the modelled time of a pass as text. Layers on the host are not in it: they were not measured."""
-    every = [made.times for made in segments]
+    every = [segment.times for segment in segments]
     total, gemm = (sum(getattr(each, name) for each in every) for name in ("total", "gemm"))
     share = f"GEMM {100 * gemm / total:.0f} % of it" if total else "nothing runs there"
     clock = f"modelled at {overlay.clock_mhz:g} MHz ({overlay.name})"

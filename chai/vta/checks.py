@@ -170,18 +170,18 @@ class _Checker:
             self.kept += len(self.nests[key].dst)
             if self.kept > ROOM:
                 raise DeviceError(f"{self.kept:,} micro-ops of different instructions, expected at most {ROOM:,}")
-        found = self.nests[key]
-        if self.distance and found.distance < FORGET:
+        known = self.nests[key]
+        if self.distance and known.distance < FORGET:
             raise DeviceError(
-                f"it reads an accumulator {found.distance} micro-ops after it was written, expected at least {FORGET}"
+                f"it reads an accumulator {known.distance} micro-ops after it was written, expected at least {FORGET}"
             )
-        accumulators, inputs, weights = found.used
+        accumulators, inputs, weights = known.used
         if isinstance(instruction, Gemm):
             self.orders[Memory.INP].access("INP", inputs, step, write=False)
             self.orders[Memory.WGT].access("WGT", weights, step, write=False)
         self.orders[Memory.OUT].access("OUT", accumulators, step, write=True)
         self.filled[accumulators] = True
-        return found
+        return known
 
     def _entries(self, memory: Memory, index: int, count: int) -> slice:
         depth = self.machine.depths[memory]

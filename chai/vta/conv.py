@@ -107,19 +107,19 @@ class Convolution:
         """Return which blocks of outputs read which blocks of inputs."""
         m, per = self.weights.shape[:2]
         each = m // self.group
-        found: dict[tuple[int, ...], list[int]] = {}
+        families: dict[tuple[int, ...], list[int]] = {}
         for block in range(ceil_div(m, BLOCK)):
             channels = range(block * BLOCK, min((block + 1) * BLOCK, m))
             first, last = channels[0] // each * per, (channels[-1] // each + 1) * per
-            found.setdefault((*range(first // BLOCK, ceil_div(last, BLOCK)),), []).append(block)
-        return [Family((*outputs,), inputs) for inputs, outputs in found.items()]
+            families.setdefault((*range(first // BLOCK, ceil_div(last, BLOCK)),), []).append(block)
+        return [Family((*outputs,), inputs) for inputs, outputs in families.items()]
 
     # -- tiles
 
     def tile(self, family: Family) -> Tile:
         """Return the tile with the fewest modelled cycles, by computing or by moving."""
-        found = {self._cost(family, tile): tile for tile in self._tiles() if self._fits(tile)}
-        return found[min(found)]
+        tiles = {self._cost(family, tile): tile for tile in self._tiles() if self._fits(tile)}
+        return tiles[min(tiles)]
 
     def _tiles(self) -> Iterator[Tile]:
         (kh, kw), (sh, sw), height, width = self.window.kernel, self.window.stride, *self.target[-2:]
@@ -209,9 +209,9 @@ class Convolution:
         return max(1, most)
 
     def _constants(self, outputs: Sequence[int], entry: int) -> Load:
-        found = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), entry)
-        assert isinstance(found, Load)
-        return found
+        load = loaded(self.constants, self.shift, self.bias, outputs[0], len(outputs), entry)
+        assert isinstance(load, Load)
+        return load
 
     def _inputs(self, tile: Tile, blocks: Sequence[int], place: tuple[int, int, int], entry: int) -> list[Load]:
         """Return the LOADs of the pixels under a tile; ``place`` is (image, first row, first column)."""
@@ -226,23 +226,23 @@ class Convolution:
         """Return the LOAD of weights by output block, input block and tap: [16 out][16 in] each."""
         key = *outputs, -1, *blocks
         if key not in self.packed:
-            found = np.stack([np.stack([self._block(o, b) for b in blocks]) for o in outputs])
-            self.packed[key] = self.constants.load(Memory.WGT, 0, found)
+            weights = np.stack([np.stack([self._block(o, b) for b in blocks]) for o in outputs])
+            self.packed[key] = self.constants.load(Memory.WGT, 0, weights)
         return self.packed[key]._replace(entry=entry)
 
     def _block(self, output: int, block: int) -> Array:
         """Return the weights from a block of inputs to a block of outputs: int8 (taps, 16 out, 16 in), zeros between groups."""
         m, per, *kernel = self.weights.shape
         each = m // self.group
-        found = np.zeros((BLOCK, BLOCK, *kernel), np.int8)
+        weights = np.zeros((BLOCK, BLOCK, *kernel), np.int8)
         outs = np.arange(output * BLOCK, min((output + 1) * BLOCK, m))
         for group in np.unique(outs // each):
             rows = outs[outs // each == group]
             first, last = max(group * per, block * BLOCK), min((group + 1) * per, (block + 1) * BLOCK)
             if first < last:
                 part = self.weights[rows, first - group * per : last - group * per]
-                found[rows - output * BLOCK, first - block * BLOCK : last - block * BLOCK] = part
-        return found.transpose(2, 3, 0, 1).reshape(-1, BLOCK, BLOCK)
+                weights[rows - output * BLOCK, first - block * BLOCK : last - block * BLOCK] = part
+        return weights.transpose(2, 3, 0, 1).reshape(-1, BLOCK, BLOCK)
 
     def _gemm(self, micro_ops: MicroOps, tile: Tile, blocks: int, dst: int, inp: int, wgt: int, several: int) -> Gemm:
         (kh, kw), (sh, sw), count = self.window.kernel, self.window.stride, tile.positions

@@ -185,6 +185,6 @@ def _with(instruction: Instruction, **tokens: int) -> Instruction:
 
 def lanes(values: Array, blocks: int) -> Array:
     """Return int32 (blocks, 16) of one value per channel, zeros after the last."""
-    found = np.zeros(blocks * BLOCK, np.int32)
-    found[: len(values)] = values
-    return found.reshape(blocks, BLOCK)
+    padded = np.zeros(blocks * BLOCK, np.int32)
+    padded[: len(values)] = values
+    return padded.reshape(blocks, BLOCK)

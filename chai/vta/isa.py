@@ -214,8 +214,8 @@ def _bytes(instruction: Instruction, encoding: str) -> bytes:
     if isinstance(instruction, Gemm):
         values["reset"] = instruction.reset
     if isinstance(instruction, Alu):
-        given = instruction.immediate
-        values |= {"is_immediate": int(given is not None), "immediate": given or 0}
+        immediate = instruction.immediate
+        values |= {"is_immediate": int(immediate is not None), "immediate": immediate or 0}
     total = 0
     for field in fields(encoding)[opcode]:
         value = values[field.name]

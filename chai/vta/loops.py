@@ -57,8 +57,8 @@ class Indices:
 
         def last(reads: Array) -> Array:
             keys = np.concatenate([[-1], writes])
-            found = keys[np.searchsorted(writes, reads * count + times)]
-            return np.where(found // count == reads, found % count, -1)
+            latest = keys[np.searchsorted(writes, reads * count + times)]
+            return np.where(latest // count == reads, latest % count, -1)
 
         return np.maximum(last(self.dst), last(self.src)) if self.reads_src else last(self.dst)
 
@@ -72,7 +72,7 @@ class Indices:
     @cached_property
     def runs(self) -> list[slice]:
         """Return runs of micro-ops, none of which reads or writes an accumulator that another of its run wrote before."""
-        before, begin, found = self.before, 0, []
+        before, begin, slices = self.before, 0, []
         while begin < len(before):
             end = begin + 1
             while end < len(before):  # in pieces: runs are often short
@@ -81,9 +81,9 @@ class Indices:
                 end += int(late[0]) if len(late) else len(piece)
                 if len(late):
                     break
-            found.append(slice(begin, end))
+            slices.append(slice(begin, end))
             begin = end
-        return found
+        return slices
 
     @cached_property
     def used(self) -> tuple[Array, Array, Array]:
@@ -99,12 +99,12 @@ def indices(micro_ops: Array, nest: Nest, limits: tuple[int, int, int], reads_sr
     count = nest.outer * nest.inner * len(micro_ops)
     if count > MOST:
         raise DeviceError(f"{count:,} micro-ops in one instruction, expected at most {MOST:,}")
-    found = []
+    indices = []
     for field, steps, limit in zip(MICRO_OP, (nest.dst, nest.src, nest.wgt), limits):
         first = (micro_ops >> np.uint32(field.position) & np.uint32((1 << field.width) - 1)).astype(np.int64)
         largest = int(first.max(initial=0)) + (nest.outer - 1) * steps[0] + (nest.inner - 1) * steps[1]
         if count and largest >= limit:
             raise DeviceError(f"index {largest} of {field.name} is beyond a memory of {limit} entries")
         loops = np.add.outer(np.arange(nest.outer) * steps[0], np.arange(nest.inner) * steps[1])
-        found.append(np.add.outer(loops, first).reshape(-1))
-    return Indices(found[0], found[1], found[2], reads_src)
+        indices.append(np.add.outer(loops, first).reshape(-1))
+    return Indices(indices[0], indices[1], indices[2], reads_src)

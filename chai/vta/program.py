@@ -143,13 +143,13 @@ def linear(sizes: Mapping[int, int]) -> dict[int, int]:
     return base
 
 
-def saved(made: Segment) -> tuple[list[int], dict[str, bytes | Array]]:
+def saved(segment: Segment) -> tuple[list[int], dict[str, bytes | Array]]:
     """Return a segment for a file: the instructions of each Task, and as sections all of them and the constants in FIXED."""
-    constants = np.zeros(made.start, np.uint8)
-    made.fill(constants)
-    instructions = relocated(made.program, linear(made.sizes))
-    counts = [end - begin for begin, end in pairwise([0, *made.ends])]
-    return counts, {"instructions": encode(instructions, made.machine.encoding), "constants": constants}
+    constants = np.zeros(segment.start, np.uint8)
+    segment.fill(constants)
+    instructions = relocated(segment.program, linear(segment.sizes))
+    counts = [end - begin for begin, end in pairwise([0, *segment.ends])]
+    return counts, {"instructions": encode(instructions, segment.machine.encoding), "constants": constants}
 
 
 def restored(

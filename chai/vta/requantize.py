@@ -118,10 +118,10 @@ def end(
     """Return what turns ``groups`` runs of ``count`` sums into codes; ``spare`` is a run of accumulators of this size."""
     u, every = micro_ops, count * groups
     right, uniform = shift.right, shift.uniform
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     if right.max() > 0:
         if shift.spare:
-            found += [
+            instructions += [
                 u.clear(spare, every),
                 u.combine(Operation.ADD, spare, every, dst),
                 u.apply(Operation.MAX, spare, every, -1),
@@ -129,24 +129,28 @@ def end(
                 u.combine(Operation.ADD, dst, every, spare),
             ]
             if "half" not in shift.constants:
-                found.insert(4, u.apply(Operation.ADD, spare, every, int(shift.half[0])))
+                instructions.insert(4, u.apply(Operation.ADD, spare, every, int(shift.half[0])))
             else:
-                found.append(u.spread(Operation.ADD, dst, count, constants + shift.row("half") * groups, groups))
+                instructions.append(u.spread(Operation.ADD, dst, count, constants + shift.row("half") * groups, groups))
         if uniform:
             first = min(int(right[0]), SHIFT)
-            found += [u.apply(Operation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits]
+            instructions += [
+                u.apply(Operation.SHR, dst, every, bits) for bits in (first, int(right[0]) - first) if bits
+            ]
         else:
-            found.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
+            instructions.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
             if right.max() > SHIFT:
-                found.append(u.spread(Operation.SHR, dst, count, constants + shift.row("second") * groups, groups))
+                instructions.append(
+                    u.spread(Operation.SHR, dst, count, constants + shift.row("second") * groups, groups)
+                )
     elif right.min() < 0:
-        found += [u.apply(Operation.MAX, dst, every, -WIDE), u.apply(Operation.MIN, dst, every, WIDE)]
+        instructions += [u.apply(Operation.MAX, dst, every, -WIDE), u.apply(Operation.MIN, dst, every, WIDE)]
         if uniform:
-            found.append(u.apply(Operation.SHR, dst, every, int(right[0])))
+            instructions.append(u.apply(Operation.SHR, dst, every, int(right[0])))
         else:
-            found.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
+            instructions.append(u.spread(Operation.SHR, dst, count, constants + shift.row("first") * groups, groups))
     return [
-        *found,
+        *instructions,
         u.apply(Operation.MAX, dst, every, shift.low),
         u.apply(Operation.MIN, dst, every, shift.high),
     ]

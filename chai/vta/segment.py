@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 def refusal(task: Task) -> str | None:
     """Return why VTA cannot run a Task; None if it can."""
-    found = _shift(task)
-    if isinstance(found, str):
-        return found
+    shift = _shift(task)
+    if isinstance(shift, str):
+        return shift
     if isinstance(task, (Conv, Pool)) and any(pad >= size for pad, size in zip(task.window.pad, task.window.kernel)):
         return "its padding is not smaller than its window"
     if isinstance(task, (Conv, Pool)) and task.window.dilation != (1, 1):

@@ -27,12 +27,12 @@ MOST = 256  # positions at a time
 
 def digits(factor: int) -> list[int]:
     """Return the digits of a factor, lowest first: each from -64 to 63, the last one any that is left."""
-    found = []
+    factors = []
     while not -128 <= factor <= 127:
         low = (factor + 64) % 128 - 64
-        found.append(low)
+        factors.append(low)
         factor = (factor - low) >> DIGIT
-    return [*found, factor]
+    return [*factors, factor]
 
 
 @dataclass

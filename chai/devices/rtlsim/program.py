@@ -64,29 +64,29 @@ class Simulated:
         self.registers = Registers(overlay, self.accelerator)
         self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
 
-    def run(self, made: Chain, memory: HostMemory, address: int) -> int:
+    def run(self, segment: Chain, memory: HostMemory, address: int) -> int:
         """Run a chain that is in memory; return its clock cycles. Raises DeviceError that names the layer."""
         self.simulation.forget_memory()
         for region, data in memory.bytes.items():
             self.simulation.memory(memory.addresses[region], data)
         registers = self.registers
-        registers.start(address, len(made.tasks))
-        limit = PATIENCE[0] * made.cycles + PATIENCE[1]
+        registers.start(address, len(segment.tasks))
+        limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
         ended = self.accelerator.wait(limit)
         status = registers.read("STATUS")
         registers.write("IRQ", registers.mask("IRQ", "done", "error"))
         if registers.bits("STATUS", "error", status):
-            raise registers.failed(made.tasks)
-        if not ended or sum(registers.done().values()) != len(made.tasks):
-            raise registers.late(made.tasks, "" if ended else f"{limit:,} cycles")
+            raise registers.failed(segment.tasks)
+        if not ended or sum(registers.done().values()) != len(segment.tasks):
+            raise registers.late(segment.tasks, "" if ended else f"{limit:,} cycles")
         return registers.cycles()
 
 
 class RtlProgram(Program):
     """A Chain, in memory from the first run to ``close``."""
 
-    def __init__(self, made: Chain, views: Mapping[str, View]) -> None:
-        self.chain, self.views = made, views
+    def __init__(self, segment: Chain, views: Mapping[str, View]) -> None:
+        self.chain, self.views = segment, views
         self._memory: HostMemory | None = None
         self._busy = threading.Lock()
 
@@ -129,8 +129,8 @@ class RtlSim(Device):
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
-        made: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
-        return RtlProgram(made, work.views)
+        segment: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        return RtlProgram(segment, work.views)
 
 
 @lru_cache(maxsize=2)

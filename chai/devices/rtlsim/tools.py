@@ -46,8 +46,8 @@ def package(name: str) -> Path:
 def ports(text: str) -> dict[str, int]:
     """Return the ports of the module ``top`` in RTLIL, with their widths."""
     top = text.split("\nmodule \\top\n", 1)[1].split("\nend\n", 1)[0]
-    found = re.findall(r"^  wire(?: width (\d+))? .*?(?:input|output) \d+ .*?\\(\w+)$", top, re.M)
-    return {name: int(width or 1) for width, name in found}
+    wires = re.findall(r"^  wire(?: width (\d+))? .*?(?:input|output) \d+ .*?\\(\w+)$", top, re.M)
+    return {name: int(width or 1) for width, name in wires}
 
 
 def yosys(folder: Path, *passes: str) -> None:

@@ -90,8 +90,8 @@ def openvino(subject: Subject, fixed: bool) -> Run:
     request, ports = compiled.create_infer_request(), compiled.outputs
 
     def run() -> list[Array]:
-        found = request.infer(feeds)
-        return [found[port] for port in ports]
+        results = request.infer(feeds)
+        return [results[port] for port in ports]
 
     return run
 
@@ -115,12 +115,12 @@ def opened(names: Iterator[str], subject: Subject, fixed: bool) -> Iterator[tupl
             try:
                 run = ENGINES[name](subject, codes)
                 run()
-                found: Run | str = run
+                peer: Run | str = run
             except ImportError:
-                found = f'it is not installed (pip install "chai-fpga[{EXTRA[name]}]")'
+                peer = f'it is not installed (pip install "chai-fpga[{EXTRA[name]}]")'
             except UsageError as error:
-                found = error.message + (f" ({error.hint})" if error.hint else "")
-            yield f"{name} int8" if codes else name, found
+                peer = error.message + (f" ({error.hint})" if error.hint else "")
+            yield f"{name} int8" if codes else name, peer
 
 
 def _model(subject: Subject, fixed: bool) -> tuple[bytes, dict[str, Array], list[str]]:

@@ -18,8 +18,8 @@ def threads() -> int:
     """Return CHAI_THREADS; without it the processors that the process may use, and no more than libraries of BLAS may."""
     if env().threads:
         return env().threads
-    given = (os.environ.get(f"{library}_NUM_THREADS", "") for library in LIBRARIES)
-    return max(1, min([processors(), *(int(count) for count in given if count.isdecimal())]))
+    limits = (os.environ.get(f"{library}_NUM_THREADS", "") for library in LIBRARIES)
+    return max(1, min([processors(), *(int(count) for count in limits if count.isdecimal())]))
 
 
 def processors() -> int:
