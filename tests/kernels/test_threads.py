@@ -235,7 +235,7 @@ SIZES = st.integers(1, 40)
 USES = st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=2), st.integers(-1, 5), SIZES, SIZES), max_size=14)
 
 
-@settings(max_examples=examples(80), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(80))
 @given(uses=USES, places=st.lists(st.tuples(st.integers(0, 60), SIZES), min_size=6, max_size=6))
 def test_an_operation_waits_for_all_that_it_disturbs(
     uses: list[tuple[list[int], int, int, int]], places: list[tuple[int, int]]

@@ -422,7 +422,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=examples(50), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(50))
 @given(STEPS, TIME, st.integers(1, 9))
 def test_every_step_is_in_one_share_and_all_forms_hold(steps: list[StepTime], wall: float, batch: int) -> None:
     perf = PerfInfo(tuple(steps), wall, batch)
