@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
@@ -134,3 +135,10 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     logger.handlers[:] = before[0]  # commands run in this process install their own
     logger.setLevel(before[1])
     logger.propagate = before[2]
+
+
+@pytest.fixture(autouse=True)
+def _random_numbers_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin the numbers of a module's ``RNG`` anew for each test: they do not depend on the tests before it."""
+    if (shared := getattr(request.module, "RNG", None)) is not None:
+        monkeypatch.setattr(request.module, "RNG", copy.deepcopy(shared))
