@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import pickle
@@ -31,6 +32,9 @@ distributed = pytest.importorskip(
     "distributed", reason="dask.distributed is not installed: pip install -e '.[cluster]'"
 )
 DIGITS = ["digits", "--images", str(resource("prototxt", "digits_images")), "--limit", "24", "--json"]
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # dask's own, see forgotten
 
 
 @contextmanager
@@ -72,8 +76,9 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def forgotten(tmp_path: Path) -> Iterator[None]:
-    """The custom layer is forgotten again."""
+    """The custom layer is forgotten again; what dask has left goes here, where its complaints are no other test's."""
     yield
+    gc.collect()
     if (tmp_path / "guard.py").exists():
         chai.load_custom(tmp_path / "guard.py").unload()
 
