@@ -79,7 +79,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(150))
 @given(
     table=st.integers(0, len(TABLES) - 1) if TABLES else st.nothing(),
     changes=CHANGES,
@@ -95,7 +95,7 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
 
 
 @pytest.mark.skipif(not NAMES, reason=LIBRARY.reason)
-@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(150))
 @given(changes=CHANGES)
 def test_an_unfolding_that_passes_the_check_writes_inside_its_buffers_only(changes: list[tuple[str, int]]) -> None:
     form = Form(Kind.UNFOLD, window=Window((2, 7), (2, 2), (3, 3)))
