@@ -39,11 +39,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     long = EXAMPLES > 1 or re.search(r"(?<!not )\bslow\b", config.getoption("markexpr") or "") is not None
     settings.load_profile("explore" if long else "same")
-    with suppress(ImportError):  # older versions have no such constants
+    with suppress(ImportError, AttributeError):  # other versions have no such constants
         from hypothesis.internal.conjecture import providers
 
+        none = providers._local_constants  # the empty ones that it begins with
         if not long:
-            providers._get_local_constants = lambda: providers._local_constants  # the empty ones that it begins with
+            providers._get_local_constants = lambda: none
 
 
 def examples(count: int) -> int:
