@@ -84,6 +84,11 @@ def report(line: str) -> None:
     _reports.append(line)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have ``caplog`` see chai's own log alone: asyncio's may tell of another test's garbage."""
+    session.config.pluginmanager.getplugin("logging-plugin").caplog_handler.addFilter(logging.Filter("chai"))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand the lines of a worker process to the process that prints the summary."""
     output = getattr(session.config, "workeroutput", None)  # of pytest-xdist, in its workers only
