@@ -19,14 +19,13 @@ import pytest
 
 from chai.net import Net
 from chai.util.paths import resource as shipped
-from tests.conftest import report
+from tests.conftest import HANG, report
 from tests.zoo.test_fetch import CONTENT, NAME, Server
 
 DIGITS = shipped("prototxt", "digits_images")
 QUANTIZE = ["quantize", "digits", "--calibration", str(DIGITS), "--effort", "fast", "-o", "out.prototxt"]
 OTHER = ["--bits", "6", "--effort", "normal"]
 OLD = b"the old file, whole"
-HANGING = 120  # seconds until a process counts as hung; nothing is timed by it
 
 
 def ctrl_c_works() -> None:
@@ -54,7 +53,7 @@ def started(folder: Path, code: str, *args: str) -> Iterator[subprocess.Popen[st
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    end = monotonic() + HANGING
+    end = monotonic() + HANG
     while not true():
         assert monotonic() < end, what
         sleep(0.01)
@@ -77,7 +76,7 @@ def interrupted(process: subprocess.Popen[str], what: str) -> str:
     """Ctrl-C as a terminal sends it, to all of them; what was said on stderr."""
     begin = monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    _, words = process.communicate(timeout=HANGING)
+    _, words = process.communicate(timeout=HANG)
     report(f"Ctrl-C in {what}: {monotonic() - begin:.2f} s until it had ended")
     assert process.returncode == 130, words
     assert words.splitlines()[-1] == "interrupted"
@@ -135,7 +134,7 @@ def test_kill_9_in_quantize_leaves_whole_files(tmp_path: Path, caplog: pytest.Lo
     assert quantized(tmp_path) == 0
     old = {name: (tmp_path / name).read_bytes() for name in names}
     with started(tmp_path, KILLED if after == 0 else after_first(KILLED), *QUANTIZE, *OTHER) as process:
-        process.communicate(timeout=HANGING)
+        process.communicate(timeout=HANG)
     assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "out.prototxt").read_bytes() == old["out.prototxt"]
     assert ((tmp_path / "out.caffemodel").read_bytes() == old["out.caffemodel"]) == (after == 0)
@@ -173,7 +172,8 @@ def full() -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, args: list[str]) -> None:
     out = next(word for word in args if word.startswith("out."))
     (tmp_path / out).write_bytes(OLD)
-    environment = {**os.environ, "CHAI_CACHE": os.devnull}
+    # Python would write the first bytes of compiled modules, and every later process fail to import these
+    environment = {**os.environ, "CHAI_CACHE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "chai", *args],
         cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=full, env=environment,
@@ -210,12 +210,12 @@ def test_a_fetch_that_is_ended(tmp_path: Path, how: str) -> None:
                 interrupted(process, "fetch")
             else:
                 process.kill()
-                process.communicate(timeout=HANGING)
+                process.communicate(timeout=HANG)
         left = [] if how == "Ctrl-C" else [part.name, f"{part.name}.json"]
         assert sorted(file.name for file in tmp_path.iterdir()) == sorted([f"{NAME}.lock", *left, "second"])
         (tmp_path / "second").unlink()
         with started(tmp_path, code, *args) as process:
-            _, words = process.communicate(timeout=HANGING)
+            _, words = process.communicate(timeout=HANG)
         assert process.returncode == 0, words
         assert server.asked("Range")[-1] == (None if how == "Ctrl-C" else "bytes=100000-")
         assert (tmp_path / NAME).read_bytes() == CONTENT

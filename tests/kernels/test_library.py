@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -79,7 +78,7 @@ def test_without_a_library_the_command_is_named(fresh: pytest.MonkeyPatch, tmp_p
     assert devices.open("emulator").status()[1].endswith(f"with a C compiler: {build.COMMAND}")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF\x02\x01\x01 no library", os.urandom(5000)])
+@pytest.mark.parametrize("content", [b"", b"\x7fELF\x02\x01\x01 no library", np.random.default_rng(7).bytes(5000)])
 def test_a_damaged_library_is_not_used(fresh: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "some.so").write_bytes(content)
     fresh.setattr(build, "library", lambda: tmp_path / "some.so")
