@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...codegen.chain import Chain, chain, check_descriptors
+from ...codegen.memory_map import FIXED
 from ...driver.memory import place, run
 from ...driver.registers import Registers
 from ...env import env
@@ -65,13 +66,13 @@ class Simulated:
         self.registers = Registers(overlay, self.accelerator)
         self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
 
-    def run(self, segment: Chain, memory: HostMemory, address: int) -> int:
+    def run(self, segment: Chain, memory: HostMemory) -> int:
         """Run a chain that is in memory; return its clock cycles. Raises DeviceError that names the layer."""
         self.simulation.forget_memory()
         for region, data in memory.bytes.items():
             self.simulation.memory(memory.addresses[region], data)
         registers = self.registers
-        registers.start(address, len(segment.tasks))
+        registers.start(memory.addresses[FIXED], len(segment.tasks))
         limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
         with meter("simulated cycles") as tell:
             total = segment.cycles  # modelled
@@ -102,7 +103,7 @@ class RtlProgram(Program):
                 place(self.chain, memory)
                 self._memory = memory
             try:
-                cycles = run(self.chain, memory, blobs, self.views, lambda at: simulated.run(self.chain, memory, at))
+                cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
             except BaseException:  # Ctrl-C, too
                 accelerator.cache_clear()  # the next run begins with a reset
                 raise

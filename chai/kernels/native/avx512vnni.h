@@ -5,6 +5,7 @@
 #define LANES 16
 #define WIDE 4
 #define LATENCY 4
+#define FEWEST_TILES 32
 #define BLOCKS(B) \
     B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
@@ -22,6 +23,19 @@ static inline dword splat(const uint8_t *x) {
     return _mm512_set1_epi32(four);
 }
 static inline vec dot(vec sum, dword d, vec w) { return _mm512_dpbusd_epi32(sum, d, w); }
+
+#define LARGEST16 24
+#define BLOCKS16(B) \
+    B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(8, 3) B(4, 3) B(2, 3) B(1, 3) \
+    B(6, 4) B(4, 4) B(3, 4) B(2, 4) B(1, 4)
+static inline vec both(const int16_t *x) {
+    int32_t two;
+    memcpy(&two, x, 4);
+    return _mm512_set1_epi32(two);
+}
+static inline vec pairs(vec sum, vec x, vec w) { return _mm512_dpwssd_epi32(sum, x, w); }
 
 /* Rounding is part of the instructions here. */
 static inline unsigned begin_rounding(void) { return 0; }

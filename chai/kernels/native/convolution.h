@@ -101,11 +101,11 @@ typedef struct {
 
 static inline void weigh_in(weighed *w, int8_t weight) { w->sum += weight, w->size += weight < 0 ? -weight : weight; }
 
-/* Write an output's bias, which takes off what dot adds to codes; return whether float32 holds every sum for codes from -128
+/* Write an output's bias, which takes off what its product adds to codes; return whether float32 holds every sum for codes from -128
    to 127. */
-static int bias_in(const weighed *w, int32_t bias, int32_t *to) {
+static int bias_in(const weighed *w, int64_t offset, int32_t bias, int32_t *to) {
     int64_t above = (w->size + w->sum) / 2, below = (w->size - w->sum) / 2; /* weights above and below 0 */
-    *to = (int32_t)(bias - OFFSET * w->sum);
+    *to = (int32_t)(bias - offset * w->sum);
     return bias + 127 * above + 128 * below <= 1 << 24 && bias - 128 * above - 127 * below >= -(1 << 24);
 }
 
@@ -137,7 +137,7 @@ static int convolution_pack(const operation *op, const int8_t *from, int64_t out
                         for (int64_t k = 0; k < n; k++) at[k * 4] = w[k], weigh_in(&all[k], w[k]);
                     }
             }
-            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], bias[g * m + o + k], packed_bias + g * m + o + k);
+            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], OFFSET, bias[g * m + o + k], packed_bias + g * m + o + k);
         }
     return narrow;
 }
@@ -224,7 +224,7 @@ static int depthwise_pack(const operation *op, const int8_t *from, int64_t input
             to[t * row + c] = w;
             weigh_in(&all, w);
         }
-        narrow &= bias_in(&all, bias[c], packed_bias + c);
+        narrow &= bias_in(&all, OFFSET, bias[c], packed_bias + c);
     }
     return narrow;
 }

@@ -9,6 +9,18 @@ static inline vec zero(void) { return _mm256_setzero_si256(); }
 static inline vec load(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
 static inline vec gather(const int32_t *sums) { return _mm256_loadu_si256((const __m256i *)sums); }
 
+#define LARGEST16 9
+#define BLOCKS16(B) \
+    B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(4, 2) B(2, 2) B(1, 2) \
+    B(3, 3) B(2, 3) B(1, 3)
+
+static inline vec both(const int16_t *x) {
+    int32_t two;
+    memcpy(&two, x, 4);
+    return _mm256_set1_epi32(two);
+}
+
 static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
     __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
     if (f->negative) scale = _mm256_blendv_pd(scale, below, wide); /* by the sign bit */
