@@ -154,7 +154,7 @@ def networks(draw: st.DrawFn) -> tuple[list[Any], dict[str, Any], dict[str, View
     return tasks, shapes, views
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(networks())
 def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(made: Any) -> None:
     """Also: in that order every byte is written before it is read, says what looks at bytes; nothing is left out."""

@@ -121,7 +121,9 @@ def in_tiles(variant: str, channels: int, outputs: int, size: tuple[int, int], g
     values = table.Form(table.Kind.CONVOLUTION, window=Window((3, 3), (1, 1), (1, 1)), group=group).fields()
     values |= table.sizes((2, group * channels, *size), (2, group * outputs, *size))
     operation = table.Operation(**values, input_pixel=group * channels)
-    return bool(found.calls.chai_packed(found.number, ctypes.byref(operation)) > 3 * group * (outputs + 16) * (channels + 4) * 9)
+    return bool(
+        found.calls.chai_packed(found.number, ctypes.byref(operation)) > 3 * group * (outputs + 16) * (channels + 4) * 9
+    )
 
 
 TILED = ("avx512vnni", "avxvnni", "avx2")
