@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.devices.rtlsim import verilator
 from chai.devices.rtlsim.building import rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.simulation import SLICE, Simulation
 from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
 from chai.hw_overlays.rtl.ports import ReadPort, WritePort
@@ -168,6 +168,22 @@ def test_a_payload_that_changes_while_it_waits_is_an_error(copier: str) -> None:
     simulation.set("task__payload", 2 << 64)
     with pytest.raises(DeviceError, match="input__request: a payload changed"):
         simulation.tick(1)
+
+
+def test_a_long_run_can_be_interrupted(copier: str) -> None:
+    simulation = Simulation(copier)
+    cycles: list[int] = []
+
+    def tell(now: int) -> None:
+        cycles.append(now)
+        if len(cycles) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulation.run_for("finished", 10**12, tell)
+    assert cycles == [SLICE, 2 * SLICE, 3 * SLICE] and simulation.now == 3 * SLICE
+    assert simulation.run_for("finished", SLICE + 1, cycles.append) == 0
+    assert cycles[3:] == [SLICE, SLICE + 1]
 
 
 def test_what_never_comes_and_what_is_not_there_are_errors(copier: str) -> None:

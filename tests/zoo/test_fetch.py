@@ -501,6 +501,7 @@ import sys
 from pathlib import Path
 from chai.zoo import fetch
 from chai.zoo.published import Published
+fetch.TIMEOUT = int(sys.argv.pop())
 url, digest, folder = sys.argv[1:]
 print(fetch.fetch(Published(file="net.caffemodel", urls=(url,), algorithm="sha256", digest=digest), Path(folder)))
 """
@@ -511,7 +512,7 @@ def test_two_processes_fetch_once(server: Server, tmp_path: Path) -> None:
     digest = hashlib.sha256(CONTENT).hexdigest()
 
     folder, said = tmp_path / "cache", tmp_path / "said"
-    command = [sys.executable, "-c", ONE, server.url(), digest, str(folder)]
+    command = [sys.executable, "-c", ONE, server.url(), digest, str(folder), str(HANG)]
     with (
         open(said, "ab") as log,
         subprocess.Popen(command, stderr=log) as one,

@@ -14,6 +14,7 @@ from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
+from ...util.log import meter
 from ...util.rounding import round_up
 from ..base import Device, Program, Ran, Work
 from .accelerator import Accelerator
@@ -72,7 +73,9 @@ class Simulated:
         registers = self.registers
         registers.start(address, len(segment.tasks))
         limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
-        ended = self.accelerator.wait(limit)
+        with meter("simulated cycles") as tell:
+            total = segment.cycles  # modelled
+            ended = self.accelerator.wait(limit, lambda cycles: tell(min(cycles, total), total))
         status = registers.read("STATUS")
         registers.write("IRQ", registers.mask("IRQ", "done", "error"))
         if registers.bits("STATUS", "error", status):
@@ -100,7 +103,7 @@ class RtlProgram(Program):
                 self._memory = memory
             try:
                 cycles = run(self.chain, memory, blobs, self.views, lambda at: simulated.run(self.chain, memory, at))
-            except DeviceError:
+            except BaseException:  # Ctrl-C, too
                 accelerator.cache_clear()  # the next run begins with a reset
                 raise
         return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from ...blob import Array
 
 VALUES = 64  # of a histogram
+SLICE = 20_000  # cycles of one call: a fraction of a second for a large design
+
+
+def untold(cycles: int) -> None:
+    """Show nothing."""
 
 
 class Simulation:
@@ -93,16 +98,21 @@ class Simulation:
             raise DeviceError(f"{until} is 0 after {limit:,} cycles")
         return cycles
 
-    def run_for(self, until: str, limit: int) -> int:
-        """Run as ``run`` does; return 0 after ``limit`` cycles."""
-        cycles, met = self._run(self._port(until)[0], limit)
+    def run_for(self, until: str, limit: int, tell: Callable[[int], None] = untold) -> int:
+        """Run as ``run`` does; return 0 after ``limit`` cycles. ``tell`` gets the cycles so far now and then."""
+        cycles, met = self._run(self._port(until)[0], limit, tell)
         return cycles if met else 0
 
-    def _run(self, until: int, limit: int) -> tuple[int, bool]:
+    def _run(self, until: int, limit: int, tell: Callable[[int], None] = untold) -> tuple[int, bool]:
+        """Run in slices of a fraction of a second, after each of which Ctrl-C works and ``tell`` gets the cycles."""
         met = ctypes.c_int()
-        cycles = int(self._library.rtl_run(self._handle, until, limit, ctypes.byref(met)))
-        if self._library.rtl_error(self._handle):
-            raise self._error()
+        cycles = 0
+        while not met.value and cycles < limit:
+            slice_ = min(SLICE, limit - cycles)
+            cycles += int(self._library.rtl_run(self._handle, until, slice_, ctypes.byref(met)))
+            if self._library.rtl_error(self._handle):
+                raise self._error()
+            tell(cycles)
         return cycles, bool(met.value)
 
     def _error(self) -> DeviceError:

@@ -92,3 +92,15 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
         }
     }
 }
+
+/* float32 */
+#define WIDTH 16
+#define HEIGHTS(P) P(8) P(4) P(2) P(1)
+
+typedef __m512 reals;
+
+static inline reals same(float x) { return _mm512_set1_ps(x); }
+static inline reals multiply_add(reals a, reals b, reals sum) { return _mm512_fmadd_ps(a, b, sum); }
+static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
+static inline reals some(const float *from, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), from); }
+static inline void put(float *to, reals x, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), x); }

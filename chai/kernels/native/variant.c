@@ -8,6 +8,7 @@
 #include "maps.h"
 #include "convert.h"
 #include "lrn.h"
+#include "float32.h"
 
 static int64_t packed(const operation *op) { return op->kind == DEPTHWISE ? depthwise_bytes(op) : convolution_bytes(op); }
 
@@ -36,6 +37,7 @@ static const kernel kernels[] = {
     [STORE] = {rows, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
+    [PRODUCT] = {product_items, product_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
