@@ -59,7 +59,10 @@ class Blocks:
             raise DeviceError(f"a buffer at {wrong[0]:#x}: VTA reaches multiples of {ALIGNMENT} below 4 GB")
         if made.sizes[FIXED] - made.start > MOST:
             raise DeviceError(f"{len(made.program):,} instructions are more than {MOST:,} bytes")
-        made.checked(memory.addresses, memory.bytes)
+        # a copy: an error's traceback must not hold buffers. Only the constants and instructions in FIXED are looked at
+        copies = {region: np.zeros(len(data), np.uint8) for region, data in memory.bytes.items()}
+        copies[FIXED][:] = memory.bytes[FIXED]
+        made.checked(memory.addresses, copies)
 
     def start(self, made: Segment, memory: Regions) -> None:
         """Start a program that was checked in this memory."""

@@ -108,6 +108,10 @@ class Blocks:
             self._steps = {key: checked(address, count, self.machine, areas)}
         return self._steps[key]
 
+    def forget(self) -> None:
+        """Forget where buffers are."""
+        self._steps.clear()
+
     def _bit(self, name: str) -> bool:
         return name == "busy" and self.busy
 
@@ -124,6 +128,7 @@ class VtaBoard(Board):
         return Blocks(self.overlay, self.memory, clock)
 
     def _released(self) -> None:
+        self.accelerator.forget()
         if self.accelerator.busy:
             self.accelerator.wrong.append("a buffer was given back while the program ran")
 
