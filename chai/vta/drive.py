@@ -90,7 +90,7 @@ class Blocks:
     def late(self, made: Segment, memory: Regions, waited: str) -> DeviceError:
         """Return the error of a program that has not ended after ``waited``: the first Task without a mark is named."""
         count = self._ended(made, memory)
-        words = f"not done after {waited}, {count} of {len(made.tasks)} Tasks completed"
+        words = f"not done after {waited}" + (f", {count} of {len(made.tasks)} Tasks completed" if made.tasks else "")
         hint = "the bitstream was loaded again; if it stays so, power cycle"
         if count == len(made.tasks):
             return DeviceError(words, hint=hint)
