@@ -145,7 +145,7 @@ def check_descriptors(overlay: Overlay) -> None:
     if overlay.own is not None:
         raise DeviceError(
             f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"chai run with --device {overlay.architecture}sim or emulator; boards are not supported yet",
+            hint=f"chai run with --device {overlay.architecture}sim, emulator or, on a board, pynq",
         )
 
 

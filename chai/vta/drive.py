@@ -59,7 +59,10 @@ class Blocks:
             raise DeviceError(f"a buffer at {wrong[0]:#x}: VTA reaches multiples of {ALIGNMENT} below 4 GB")
         if made.sizes[FIXED] - made.start > MOST:
             raise DeviceError(f"{len(made.program):,} instructions are more than {MOST:,} bytes")
-        made.checked(memory.addresses, memory.bytes)
+        # a copy: an error's traceback must not hold buffers. Only the constants and instructions in FIXED are looked at
+        copies = {region: np.zeros(len(data), np.uint8) for region, data in memory.bytes.items()}
+        copies[FIXED][:] = memory.bytes[FIXED]
+        made.checked(memory.addresses, copies)
 
     def start(self, made: Segment, memory: Regions) -> None:
         """Start a program that was checked in this memory."""
@@ -87,7 +90,7 @@ class Blocks:
     def late(self, made: Segment, memory: Regions, waited: str) -> DeviceError:
         """Return the error of a program that has not ended after ``waited``: the first Task without a mark is named."""
         count = self._ended(made, memory)
-        words = f"not done after {waited}, {count} of {len(made.tasks)} Tasks completed"
+        words = f"not done after {waited}" + (f", {count} of {len(made.tasks)} Tasks completed" if made.tasks else "")
         hint = "the bitstream was loaded again; if it stays so, power cycle"
         if count == len(made.tasks):
             return DeviceError(words, hint=hint)

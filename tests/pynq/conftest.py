@@ -66,6 +66,7 @@ def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> I
         monkeypatch.setattr(pynq.interrupt, "get_uio_irq", lambda _: board.controller and board.controller.path)
         # what pynq keeps for the process: clocks of the board it has seen first
         "_real_instance" in pynq.Clocks.__dict__ and delattr(pynq.Clocks, "_real_instance")
+        pynq.Clocks.device = None
         return board
 
     monkeypatch.setattr(finding, "LOCKS", tmp_path)

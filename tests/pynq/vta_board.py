@@ -82,18 +82,19 @@ class Blocks:
         """Be done if it is time; the other blocks work only once they were started."""
         started = all(self.values[f"{block}.control"] == 0x81 for block in ("load", "compute", "store"))
         if self.busy and started and self.clock.now >= self.ends:
-            self._run()
-            if self.hangs_at is None:
-                self.busy, self.values["compute.done"] = False, 1
+            self.busy = not self._run()
+            self.values["compute.done"] |= not self.busy
 
-    def _run(self) -> None:
+    def _run(self) -> bool:
+        """Run the program; return whether it ends."""
         for step in () if self.deaf else self._program():
             if step.step.number == self.hangs_at:
                 self.ends = np.inf
-                return
+                return False
             self.chip.run([step])
         self.corrupt()
         self.ran += 1
+        return True
 
     def _program(self) -> list[Checked]:
         """The program in memory; the checks know nothing but which buffer it is in."""
@@ -107,6 +108,10 @@ class Blocks:
             ]
             self._steps = {key: checked(address, count, self.machine, areas)}
         return self._steps[key]
+
+    def forget(self) -> None:
+        """Forget where buffers are."""
+        self._steps.clear()
 
     def _bit(self, name: str) -> bool:
         return name == "busy" and self.busy
@@ -124,6 +129,7 @@ class VtaBoard(Board):
         return Blocks(self.overlay, self.memory, clock)
 
     def _released(self) -> None:
+        self.accelerator.forget()
         if self.accelerator.busy:
             self.accelerator.wrong.append("a buffer was given back while the program ran")
 

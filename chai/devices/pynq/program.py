@@ -13,6 +13,7 @@ from ...codegen.chain import compiled
 from ...driver.memory import place, run
 from ...errors import DeviceError
 from ..base import Device, Program, Ran, Work
+from .about import about
 from .array import ArrayBoard
 from .board import Board
 from .finding import bitstream, obstacle
@@ -109,6 +110,9 @@ class Pynq(Device):
             return False, reason
         built = [name for name in overlays.names() if bitstream(overlays.load(name))]
         return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is here"
+
+    def about(self, overlay: Overlay) -> list[tuple[str, str]]:
+        return about(overlay)
 
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image
