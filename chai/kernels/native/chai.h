@@ -18,7 +18,9 @@ enum kind {
     STORE,           /* codes to int8 of any order */
     IN_PLACE,        /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
     UNFOLD,          /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
-    PRODUCT          /* a convolution of float32 planes, with weights as they are in their array */
+    PRODUCT,         /* a convolution of float32 planes, with weights as they are in their array */
+    LARGEST,         /* largest number of each window of float32 planes, clipped to the image */
+    TOTAL            /* sum of each window of float32 planes */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */

@@ -178,6 +178,10 @@ static int valid(const table *t, const variant *v) {
         return unfolds(t);
     case PRODUCT:
         return multiplies(t);
+    case LARGEST:
+    case TOTAL:
+        return planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->out_height, op->out_width, 1);
     }
     return 0;
 }

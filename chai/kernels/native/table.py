@@ -47,9 +47,11 @@ class Kind(IntEnum):
     IN_PLACE = 10
     UNFOLD = 11
     PRODUCT = 12
+    LARGEST = 13
+    TOTAL = 14
 
 
-FLOATS = (Kind.PRODUCT,)  # on float32, in planes
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):
