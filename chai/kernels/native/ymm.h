@@ -21,6 +21,11 @@ static inline vec both(const int16_t *x) {
     return _mm256_set1_epi32(two);
 }
 
+static inline vec interleaved(const uint8_t *a, const uint8_t *b) {
+    __m128i both = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
+    return _mm256_cvtepu8_epi16(both);
+}
+
 static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
     __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
     if (f->negative) scale = _mm256_blendv_pd(scale, below, wide); /* by the sign bit */
