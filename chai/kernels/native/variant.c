@@ -5,6 +5,7 @@
 #include "finish.h"
 #include SET
 #include "convolution.h"
+#include "depthwise.h"
 #ifdef BLOCKS16
 #include "winograd.h"
 #else
