@@ -196,6 +196,30 @@ def test_what_never_comes_and_what_is_not_there_are_errors(copier: str) -> None:
         Simulation(copier).reader("nothing")
 
 
+def test_a_closed_simulation_is_an_error(copier: str) -> None:
+    simulation = Simulation(copier)
+    simulation.memory(0, np.zeros(4096, np.uint8))
+    source, sink, counts = simulation.source("task"), simulation.sink("input__request"), simulation.histogram("flaw")
+    simulation.tick(3)
+    assert counts[0] == 3
+    simulation.close()
+    simulation.close()
+    for use in (
+        lambda: counts[0],
+        lambda: [*sink],
+        lambda: source.feed(1),
+        lambda: simulation.tick(),
+        lambda: simulation.get("flaw"),
+        lambda: simulation.set("flaw", 1),
+        lambda: simulation.now,
+        lambda: simulation.histogram("flaw"),
+        lambda: simulation.memory(0, np.zeros(8, np.uint8)),
+        simulation.forget_memory,
+    ):
+        with pytest.raises(DeviceError, match="the simulation is closed"):
+            use()
+
+
 def test_memories_begin_as_noise_and_tables_do_not() -> None:
     simulation = Simulation.of(Store(), seed=3)
     plain = []

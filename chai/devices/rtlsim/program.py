@@ -19,7 +19,7 @@ from ...util.log import meter
 from ...util.rounding import round_up
 from ..base import Device, Program, Ran, Work
 from .accelerator import Accelerator
-from .building import rtlil
+from .building import fastest, rtlil
 from .simulation import Simulation
 from .tools import EXTRA, missing
 
@@ -59,7 +59,7 @@ class Simulated:
     def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
         self.lock = threading.Lock()
         self.overlay = overlay
-        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd)
+        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd, fastest())
         self.accelerator = Accelerator(
             self.simulation, latency, bytes_per_cycle=overlay.memory_mb_per_s / overlay.clock_mhz
         )

