@@ -15,10 +15,11 @@ from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
+from ...util.log import meter
 from ...util.rounding import round_up
 from ..base import Device, Program, Ran, Work
 from .accelerator import Accelerator
-from .building import rtlil
+from .building import fastest, rtlil
 from .simulation import Simulation
 from .tools import EXTRA, missing
 
@@ -58,7 +59,7 @@ class Simulated:
     def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
         self.lock = threading.Lock()
         self.overlay = overlay
-        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd)
+        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd, fastest())
         self.accelerator = Accelerator(
             self.simulation, latency, bytes_per_cycle=overlay.memory_mb_per_s / overlay.clock_mhz
         )
@@ -73,7 +74,9 @@ class Simulated:
         registers = self.registers
         registers.start(memory.addresses[FIXED], len(segment.tasks))
         limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
-        ended = self.accelerator.wait(limit)
+        with meter("simulated cycles") as tell:
+            total = segment.cycles  # modelled
+            ended = self.accelerator.wait(limit, lambda cycles: tell(min(cycles, total), total))
         status = registers.read("STATUS")
         registers.write("IRQ", registers.mask("IRQ", "done", "error"))
         if registers.bits("STATUS", "error", status):
@@ -101,7 +104,7 @@ class RtlProgram(Program):
                 self._memory = memory
             try:
                 cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
-            except DeviceError:
+            except BaseException:  # Ctrl-C, too
                 accelerator.cache_clear()  # the next run begins with a reset
                 raise
         return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))
