@@ -11,9 +11,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
+from ..limits import limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from .isa import BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
+from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
 from .loops import FORGET, Indices, indices, nest
 from .units import Step, Unit, steps
 
@@ -72,6 +73,10 @@ def checked(start: int, count: int, machine: Machine, areas: Sequence[Area], *, 
         raise DeviceError(f"{count} instructions at {start:#x} lie in no memory of the program")
     data = home.data[start - home.start :][: count * BYTES].tobytes()
     program = decode(data, machine.encoding)
+    loops = [i for i in program if isinstance(i, (Gemm, Alu))]
+    macs = BLOCK * BLOCK * sum(i.outer * i.inner * max(0, i.end - i.first) for i in loops)
+    if macs > limits().macs:
+        raise DeviceError(limits().exceeded("macs", macs))
     checker = _Checker(machine, areas, distance)
     return [checker.check(step) for step in steps(program, machine.instructions, machine.tokens)]
 
