@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import codes_of
-from ..devices.base import Device, Program, Ran, Work
+from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net
 from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
+from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 

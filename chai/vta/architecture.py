@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..tasks import CompiledTask
@@ -14,10 +14,11 @@ from .isa import BLOCK, LEFT, RIGHT, Memory
 from .program import restored as _restored, saved as saved
 
 if TYPE_CHECKING:
-    from ..blob import Shape, View
+    from ..blob import Shape
     from ..codegen.memory_map import Regions
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.work import Work
     from .program import Segment
 
 
@@ -119,21 +120,14 @@ def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
     return f"{total / overlay.clock_mhz / 1000:.2f} ms a pass on VTA alone, {share}, {clock}; the host's layers are not measured"
 
 
-def segment(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    reads: Collection[str],
-    writes: Collection[str],
-) -> Segment:
+def segment(work: Work) -> Segment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
     from .segment import segment as lowered  # what runs a compiled network lowers nothing
 
-    for task in tasks:
+    for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    return lowered(overlay, overlay.machine.machine, tasks, shapes, views, reads, writes)
+    return lowered(work)
 
 
 def restored(

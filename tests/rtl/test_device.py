@@ -14,7 +14,6 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 import chai
 from chai import devices
 from chai.codegen.chain import chain
-from chai.devices.base import Work
 from chai.devices.rtlsim import program
 from chai.devices.rtlsim.tools import missing
 from chai.env import env
@@ -22,6 +21,7 @@ from chai.errors import DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay
+from chai.tasks.work import Work
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -62,7 +62,7 @@ def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
 ) -> None:
     probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe))
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
-    made = chain(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+    made = chain(Work(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes))
     broken = program.RtlProgram(made, {})
     monkeypatch.setattr(program, "place", lambda *_: None)  # noise instead of descriptors
     with pytest.raises(DeviceError, match="the accelerator stopped: descriptor of another version"):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ...codegen.chain import Chain, chain, check_descriptors
 from ...driver.memory import place, run
 from ...errors import DeviceError
-from ..base import Device, Program, Ran, Work
+from ...tasks.work import Work
+from ..base import Device, Program, Ran
 from .board import Board
 from .finding import bitstream, obstacle
 from .memory import Lost, Memory
@@ -99,7 +100,7 @@ class Pynq(Device):
     def compile(self, work: Work) -> Program:
         check_descriptors(work.overlay)
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        made: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        made: Chain = work.chain or chain(work)
         program = PynqProgram(self, made, work.views)
         self.board(work.overlay, program)
         return program

@@ -13,9 +13,10 @@ from ...driver.memory import place, run
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
+from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.rounding import round_up
-from ..base import Device, Program, Ran, Work
+from ..base import Device, Program, Ran
 from .accelerator import Accelerator
 from .building import rtlil
 from .simulation import Simulation
@@ -129,7 +130,7 @@ class RtlSim(Device):
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
-        segment: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        segment: Chain = work.chain or chain(work)
         return RtlProgram(segment, work.views)
 
 
