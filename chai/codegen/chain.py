@@ -115,7 +115,7 @@ def chain(work: Work) -> Chain:
     Raises DeviceError for an overlay without descriptors, and for a Task that they cannot express.
     """
     overlay, shapes = work.overlay, work.shapes
-    check_descriptors(overlay)
+    check_descriptors(work)
 
     def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
         tasks = arranged(work.tasks, pieces)
@@ -135,12 +135,14 @@ def chain(work: Work) -> Chain:
     return replace(best, descriptors=descriptors, constants=constants)
 
 
-def check_descriptors(overlay: Overlay) -> None:
+def check_descriptors(work: Work) -> None:
     """Raise DeviceError for an overlay that takes no descriptors: only its own architecture can compile for it."""
+    overlay = work.overlay
     if overlay.own is not None:
+        other = " or emulator" if work.chain is None else ""  # which runs Tasks, not a file's instructions
         raise DeviceError(
             f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"chai run with --device {overlay.architecture}sim or emulator; boards are not supported yet",
+            hint=f"--device {overlay.simulator}{other}; boards are not supported yet",
         )
 
 

@@ -71,9 +71,12 @@ class VtaSimulator(Device):
 
     def compile(self, work: Work) -> Program:
         if work.overlay.architecture != ARCHITECTURE:
+            other = f"--overlay {' or '.join(names(ARCHITECTURE))}"
             raise DeviceError(
                 f"device vtasim simulates VTA, and overlay {work.overlay.name} is no VTA",
-                hint="--overlay " + " or ".join(names(ARCHITECTURE)),
+                hint=other
+                if work.chain is None
+                else f"--device {work.overlay.simulator}, or compile it again with {other}",
             )
         return SimulatedProgram(work)
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
+from ..errors import UsageError
+from ..util.data.dataclass_io import restore
 from ..util.data.journal import Journal
 from ..util.files import digest
 from ..util.lazy_numpy import np
@@ -27,16 +29,21 @@ if TYPE_CHECKING:
 class Known:
     """The costs of recipes by image, in a Journal or, without a ``path``, in memory.
 
-    ``run`` identifies what they depend on, see ``run_of``. Raises UsageError for the journal of another run, unless
-    ``restart`` is set.
+    ``run`` identifies what they depend on, see ``run_of``. Raises UsageError for the journal of another run, or with
+    recipes of another version, unless ``restart`` is set.
     """
 
     def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False) -> None:
         self._journal = Journal(path, run, restart, key="recipe") if path is not None else None
         self._costs: dict[str, tuple[Array, Array]] = {}
         if self._journal is not None:
-            for name, record in self._journal.records.items():
-                self._costs[name] = np.array(record["costs"]), np.array(record["softened"])
+            try:
+                for name, record in self._journal.records.items():
+                    _check(path, name)
+                    self._costs[name] = np.array(record["costs"]), np.array(record["softened"])
+            except BaseException:
+                self._journal.close()
+                raise
 
     def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
         """Return the stored costs and softened costs of a recipe, float64 (N,) each, or None."""
@@ -58,6 +65,20 @@ class Known:
 
 def _name(recipe: Recipe) -> str:
     return json.dumps(recipe.to_json(), sort_keys=True)
+
+
+def _check(path: str | Path | None, name: Any) -> None:
+    """Raise UsageError unless this is the name of a recipe."""
+
+    def refuse(place: str, problem: str) -> UsageError:
+        what = f"journal {path}: it has a recipe of another version of chai{place}: {problem}"
+        return UsageError(what, hint="--restart empties the journal and starts over")
+
+    try:
+        values = json.loads(name)
+    except (TypeError, ValueError):
+        raise refuse("", f"{str(name)[:60]!r}") from None
+    restore(Recipe, values, refuse)
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Pynq(Device):
         return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
 
     def compile(self, work: Work) -> Program:
-        check_descriptors(work.overlay)
+        check_descriptors(work)
         self.board(work.overlay)  # reports what is missing now, not at the first image
         made: Chain = work.chain or chain(work)
         program = PynqProgram(self, made, work.views)

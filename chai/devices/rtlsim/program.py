@@ -122,7 +122,7 @@ class RtlSim(Device):
         return reason is None, reason or "simulated: some 100,000 clock cycles per second"
 
     def compile(self, work: Work) -> Program:
-        check_descriptors(work.overlay)
+        check_descriptors(work)
         if work.overlay.array.lanes > 1:
             raise DeviceError(
                 f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}"
