@@ -19,7 +19,7 @@ import chai
 from chai import net as net_module
 from chai.artifact.save import save
 from chai.devices import emulator
-from chai.devices.base import Program, Ran, Work
+from chai.devices.base import Program, Ran
 from chai.devices.emulator import Emulator
 from chai.env import env
 from chai.errors import DeviceError
@@ -27,6 +27,7 @@ from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.runtime import batches, execution, host, timeline
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, joined, spread, summary
+from chai.tasks.work import Work
 from chai.util.text import visible
 from tests.conftest import ROOT, examples, need_models
 from tests.passes.common import AFFINE, CONV, network
