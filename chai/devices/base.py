@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..blob import Array, Shape, View
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.unfold import Unfold
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,10 @@ class Device:
     def status(self) -> tuple[bool, str]:
         """Return whether it can be used here, and on which hardware or why not."""
         raise NotImplementedError
+
+    def reads_plain(self, unfold: Unfold, channels: int) -> bool:
+        """Return whether it is faster on a network input of so many channels as it is, not unfolded as the schedule says."""
+        return False
 
     def compile(self, work: Work) -> Program:
         """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
