@@ -9,6 +9,7 @@ from ..util.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     from ..blob import Array
     from ..overlay import Overlay
+    from ..tasks.unfold import Unfold
     from ..tasks.work import Work
 
 
@@ -61,6 +62,10 @@ class Device:
     def status(self) -> tuple[bool, str]:
         """Return whether it can be used here, and on which hardware or why not."""
         raise NotImplementedError
+
+    def reads_plain(self, unfold: Unfold, channels: int) -> bool:
+        """Return whether it is faster on a network input of so many channels as it is, not unfolded as the schedule says."""
+        return False
 
     def compile(self, work: Work) -> Program:
         """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
