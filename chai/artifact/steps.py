@@ -20,7 +20,6 @@ from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step,
 from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
 from ..overlay.weights import Packed
-from ..plugins import CustomLayer
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
@@ -128,9 +127,7 @@ class Steps:
                 if layer is None or isinstance(layer, OnDevice):
                     raise self.reader.error(f"header: the host shall run {step['host']!r}")
                 codes = step.get("codes") is True
-                if codes and not (
-                    isinstance(layer, CustomLayer) and {*layer.bottoms, *layer.tops} <= set(self.formats)
-                ):
+                if codes and not (layer.engine == "custom" and {*layer.bottoms, *layer.tops} <= set(self.formats)):
                     raise self.reader.error(f"header: layer {layer.name!r} cannot work on codes")
                 yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
             else:

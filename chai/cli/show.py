@@ -12,7 +12,6 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..plugins import CustomLayer
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
@@ -153,11 +152,10 @@ def _source(args: argparse.Namespace) -> str:
     layer = graph.layer(args.source)
     if any(bottom not in shapes for bottom in layer.bottoms):
         raise UsageError(f"--source: the sizes of layer {layer.name!r} are not known", hint="--shape BLOB=NxCxHxW")
-    source = layer.opencl_source(*(shapes[b] for b in layer.bottoms)) if isinstance(layer, CustomLayer) else None
+    source = layer.opencl_source(*(shapes[b] for b in layer.bottoms))
     if source is None:
         what = f"layer {layer.name!r} ({layer.type}) is not computed by OpenCL"
-        place = layer.custom.place if isinstance(layer, CustomLayer) else None
-        raise UsageError(f"--source: {what}", hint=place and f"its code is at {place}")
+        raise UsageError(f"--source: {what}", hint=layer.defined and f"its code is at {layer.defined}")
     return source
 
 

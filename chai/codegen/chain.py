@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
@@ -131,10 +132,10 @@ def chain(
         return Chain(overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, [], [])
 
     # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
-    ideal = min((laid_out(pieces, len(pieces)) for pieces in arrangements(overlay, tasks, shapes, views)), key=_cycles)
-    shared = (laid_out(ideal.pieces, apart) for apart in APART)
+    pieces = min(arrangements(overlay, tasks, shapes, views), key=attrgetter("cycles")).pieces
+    shared = (laid_out(pieces, apart) for apart in APART)
     fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
-    best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))
+    best = min(fitting, key=attrgetter("cycles"), default=laid_out(pieces, 0))
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 
@@ -144,7 +145,7 @@ def check_descriptors(overlay: Overlay) -> None:
     if overlay.own is not None:
         raise DeviceError(
             f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"chai run with --device {overlay.architecture}sim or emulator; boards are not supported yet",
+            hint=f"chai run with --device {overlay.architecture}sim, emulator or, on a board, pynq",
         )
 
 
@@ -159,10 +160,6 @@ def compiled(
     """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
     make: Callable[..., Sized] = chain if overlay.own is None else overlay.own.segment
     return make(overlay, tasks, shapes, views, reads, writes)
-
-
-def _cycles(made: Chain) -> int:
-    return made.cycles
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:

@@ -89,5 +89,10 @@ class Device:
         """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
         raise NotImplementedError(self.name)
 
+    def about(self, overlay: Overlay) -> list[tuple[str, str]]:
+        """Return names and values of what runs an overlay here, for reports to others; most devices are the same anywhere."""
+        del overlay
+        return []
+
     def leave(self) -> None:
         """Release it for other processes, unless a Program on it is still open. Most devices have nothing to release."""

@@ -27,7 +27,7 @@ from tests.tasks.common import clamps, codes, factors
 
 from .common import LIBRARY, VARIANTS, program, used
 
-EXAMPLES = settings(max_examples=examples(25), deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(25))
 POINT = Window((1, 1), (1, 1), (0, 0))
 
 

@@ -82,7 +82,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(150))
 @given(
     table=st.integers(0, len(TABLES) - 1) if TABLES else st.nothing(),
     changes=CHANGES,
@@ -97,13 +97,34 @@ def test_a_table_that_passes_the_check_writes_inside_its_buffers_only(
     changed(native._table, native._extents(), {programs.CONSTANTS: native._memory, **dict(files)}, changes, row)
 
 
+SINGLES = [
+    (Form(Kind.UNFOLD, window=Window((2, 7), (2, 2), (3, 3))), (2, 3, 9, 20), (2, 42, 8, 10), ()),
+    (
+        Form(Kind.PRODUCT, window=Window((3, 2), (2, 1), (1, 0)), group=3),
+        (2, 6, 9, 20),
+        (2, 15, 5, 19),
+        (15 * 2 * 6 * 4, 60),
+    ),
+    (Form(Kind.LARGEST, window=Window((3, 2), (2, 1), (1, 1))), (2, 3, 9, 20), (2, 3, 5, 21), ()),
+    (Form(Kind.TOTAL, window=Window((2, 5), (1, 2), (0, 2))), (2, 3, 9, 20), (2, 3, 8, 10), ()),
+    (Form(Kind.PRODUCT, window=Window((5, 7), (1, 1), (0, 0))), (3, 2, 5, 7), (3, 9, 1, 1), (9 * 2 * 35 * 4, 36)),
+]
+
+
 @pytest.mark.skipif(not NAMES, reason=LIBRARY.reason)
-@settings(max_examples=examples(150), deadline=None, derandomize=True, database=None)
+@pytest.mark.parametrize(("form", "source", "target", "parameters"), SINGLES)
+@settings(max_examples=examples(100))
 @given(changes=CHANGES)
-def test_an_unfolding_that_passes_the_check_writes_inside_its_buffers_only(changes: list[tuple[str, int]]) -> None:
-    form = Form(Kind.UNFOLD, window=Window((2, 7), (2, 2), (3, 3)))
-    single = Single(LIBRARY.variants[0], form, (2, 3, 9, 20), (2, 42, 8, 10))
-    changed(single._table, single._extents(), {}, changes, 0)
+def test_a_single_operation_that_passes_the_check_writes_inside_its_buffers_only(
+    form: Form,
+    source: tuple[int, ...],
+    target: tuple[int, ...],
+    parameters: tuple[int, ...],
+    changes: list[tuple[str, int]],
+) -> None:
+    single = Single(LIBRARY.variants[0], form, source, target, parameters)
+    given = {i: np.ones(size // 4, np.float32) for i, size in enumerate(parameters, 2)}
+    changed(single._table, single._extents(), given, changes, 0)
 
 
 def changed(

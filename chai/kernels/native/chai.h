@@ -17,7 +17,10 @@ enum kind {
     LOAD,            /* int8 of any order to codes */
     STORE,           /* codes to int8 of any order */
     IN_PLACE,        /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
-    UNFOLD           /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
+    UNFOLD,          /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
+    PRODUCT,         /* a convolution of float32 planes, with weights as they are in their array */
+    LARGEST,         /* largest number of each window of float32 planes, clipped to the image */
+    TOTAL            /* sum of each window of float32 planes */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -36,7 +39,7 @@ enum kind {
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
                                                         leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input */ \
-    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE: buffer of its weights, channels of a block */ \
+    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE and PRODUCT: buffer of the weights; channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
     F(narrow)                                        /* of packed weights: no sum leaves the integers of float32 */ \

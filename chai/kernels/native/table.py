@@ -46,6 +46,12 @@ class Kind(IntEnum):
     STORE = 9
     IN_PLACE = 10
     UNFOLD = 11
+    PRODUCT = 12
+    LARGEST = 13
+    TOTAL = 14
+
+
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):
@@ -152,10 +158,10 @@ class Constants:
         return offset
 
 
-def plain_strides(shape: Shape) -> tuple[int, int, int, int]:
-    """Return image, channel, row and pixel of a contiguous int8 array (N, C, H, W)."""
+def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:
+    """Return image, channel, row and pixel of a contiguous array (N, C, H, W), in bytes; its numbers take ``size`` each."""
     _, c, h, w = shape
-    return c * h * w, h * w, w, 1
+    return size * c * h * w, size * h * w, size * w, size
 
 
 def sizes(shape: Shape, out: Shape) -> dict[str, int]:

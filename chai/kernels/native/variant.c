@@ -18,6 +18,8 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "maps.h"
 #include "convert.h"
 #include "lrn.h"
+#include "float32.h"
+#include "planes.h"
 
 static int64_t packed(const operation *op) {
     return op->kind == DEPTHWISE ? depthwise_bytes(op) : is_winograd(op) ? winograd_bytes(op) : convolution_bytes(op);
@@ -53,6 +55,9 @@ static const kernel kernels[] = {
     [STORE] = {rows, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
+    [PRODUCT] = {product_items, product_run},
+    [LARGEST] = {planes_items, largest_run},
+    [TOTAL] = {planes_items, total_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

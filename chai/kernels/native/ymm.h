@@ -1,4 +1,4 @@
-/* Vectors of 256 bits, and requantisation with them. */
+/* Vectors of 256 bits, requantisation with them, and float32. */
 #include <immintrin.h>
 
 #define LANES 8
@@ -94,6 +94,27 @@ static inline __attribute__((always_inline)) void store_narrow(const finish *f, 
 }
 
 FROM_REGISTERS
+
+/* float32 */
+#define WIDTH 8
+#define HEIGHTS(P) P(4) P(2) P(1)
+
+typedef __m256 reals;
+
+static inline reals same(float x) { return _mm256_set1_ps(x); }
+static inline reals multiply_add(reals a, reals b, reals sum) { return _mm256_fmadd_ps(a, b, sum); }
+static inline __m256i first_lanes(int64_t count) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+static inline reals some(const float *from, int64_t count) { return _mm256_maskload_ps(from, first_lanes(count)); }
+static inline void put(float *to, reals x, int64_t count) { _mm256_maskstore_ps(to, first_lanes(count), x); }
+static inline reals larger(reals a, reals b) {
+    return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); /* the maximum is b beside NaN */
+}
+static inline reals every_second(const float *from) {
+    __m256 pairs = _mm256_shuffle_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from + WIDTH), 0x88); /* 0 2 8 10 4 6 12 14 */
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8));
+}
 
 #define QUOTIENTS 32
 
