@@ -351,6 +351,20 @@ def test_pools_sums_and_copies(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("average", [False, True])
+def test_large_windows_are_several_pieces_of_work(variant: str, average: bool) -> None:
+    """Of one row: 5 windows by 2 bands of channels, so that a run can stop between them."""
+    x = codes(np.random.default_rng(1), 1, 300, 128, 130)
+    r = Requantization(np.full((2, 5), 5), 16, -128, 127) if average else None
+    task = Pool(("x",), "y", ("p",), Window((127, 126), (1, 1), (0, 0)), (2, 5), r)
+    same(variant, task, x)
+    with used(variant):
+        (part,) = program([task], {"x": x}, {"y": (1, 300, 2, 5)}).parts
+    assert isinstance(part, Native)
+    assert [op.items for op in part._table if op.kind in (table.Kind.MAXIMUM, table.Kind.AVERAGE)] == [2 * 5 * 2]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_a_leaky_copy_looks_at_its_input(variant: str) -> None:
     """Not at the product, which is never negative with a multiplier of 0."""
     x = np.arange(-128, 128).astype(np.int8).reshape(1, 4, 1, 64)

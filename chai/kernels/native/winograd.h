@@ -30,14 +30,15 @@ typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
 typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
 
 static int64_t tiles_across(const operation *op) { return ceil_div(op->out_width, SIDE); }
-static int64_t tiles_of(const operation *op) { return op->images * ceil_div(op->out_height, SIDE) * tiles_across(op); }
+static int64_t tiles_of_image(const operation *op) { return ceil_div(op->out_height, SIDE) * tiles_across(op); }
+static int64_t tiles_of(const operation *op) { return op->images * tiles_of_image(op); }
 
 static int is_winograd(const operation *op) {
     int64_t channels = op->channels / op->group;
     int square = op->kernel_h == 3 && op->kernel_w == 3 && op->stride_h == 1 && op->stride_w == 1 && op->dilation_h == 1 &&
                  op->dilation_w == 1;
     return square && channels >= SHALLOWEST && channels <= DEEPEST && op->outputs / op->group >= 2 * LANES &&
-           tiles_of(op) >= FEWEST_TILES && tiles_of(op) * 12 <= pixels_of(op);
+           op->batch * tiles_of_image(op) >= FEWEST_TILES && tiles_of_image(op) * 12 <= op->out_height * op->out_width;
 }
 
 /* Return the numbers of a tile at a point, in whole vectors. */
@@ -172,7 +173,7 @@ typedef struct {
 } tile;
 
 static tile tile_at(const operation *op, int64_t i) {
-    int64_t across = tiles_across(op), image = ceil_div(op->out_height, SIDE) * across;
+    int64_t across = tiles_across(op), image = tiles_of_image(op);
     tile t = {i / image, i % image / across * SIDE, i % across * SIDE};
     return t;
 }
