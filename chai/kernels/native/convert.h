@@ -30,7 +30,7 @@ static inline void transposed(const uint8_t *in, int64_t row_in, uint8_t *out, i
 }
 
 /* Interleave three rows, 16 bytes of each: the channels of a picture. */
-static inline void interleaved(const uint8_t *in, int64_t row_in, uint8_t *out) {
+static inline void side_by_side(const uint8_t *in, int64_t row_in, uint8_t *out) {
     bytes a, b, c, all[3];
     memcpy(&a, in, TILE), memcpy(&b, in + row_in, TILE), memcpy(&c, in + 2 * row_in, TILE);
     all[0] = PICK(a, b, 0, 16, 0, 1, 17, 0, 2, 18, 0, 3, 19, 0, 4, 20, 0, 5);
@@ -50,7 +50,7 @@ static void transpose(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t r
     if (rows == 3 && row_out == 3 && columns >= TILE) {
         for (int64_t j = 0; j < columns; j += TILE) {
             int64_t column = least(j, columns - TILE);
-            interleaved(in + column, row_in, out + column * 3);
+            side_by_side(in + column, row_in, out + column * 3);
         }
         return;
     }
