@@ -17,8 +17,9 @@ from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
 from ..kernels.native.program import Native, Part
 from ..kernels.scratch import Scratch
+from ..tasks.work import Work
 from ..util.rounding import ceil_div
-from .base import Device, Program, Ran, Work
+from .base import Device, Program, Ran
 
 if TYPE_CHECKING:
     from ..blob import Array

@@ -14,6 +14,7 @@ from ..blob import View
 from ..errors import ModelError
 from ..fixed import Format
 from ..tasks.target import Target, Unsupported
+from ..tasks.work import Work
 from ..util import html
 from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
@@ -24,6 +25,7 @@ from .unfold_inputs import unfold_inputs, unfolded_name
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..graph import Graph, Layer
+    from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.unfold import Unfold
     from .partition import Partition
@@ -115,6 +117,10 @@ class DeviceStep:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     chain: Any = None
+
+    def work(self, overlay: Overlay, shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Work:
+        """Return the Tasks with what compiling them for blobs of these shapes needs."""
+        return Work(overlay, self.tasks, shapes, views, self.inputs, self.outputs, self.chain)
 
     @property
     def reads(self) -> Blobs:

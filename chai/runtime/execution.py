@@ -13,13 +13,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import bases, codes_of, on_device
-from ..devices.base import Device, Program, Work
+from ..devices.base import Device, Program
 from ..env import env
 from ..errors import DeviceError, ModelError
 from ..kernels.codes import pack, unpack
 from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
 from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Unpack, with_plain_inputs
+from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
@@ -179,7 +180,7 @@ class Execution:
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
         """Return the Work to compile for a step: all Tasks together, or one each if every blob is checked or dumped."""
         shapes, views = self._device_shapes, self._executed.views
-        work = Work(self.overlay, step.tasks, shapes, views, step.inputs, step.outputs, step.chain)
+        work = step.work(self.overlay, shapes, views)
         if env().check or env().dump:
             return [
                 replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
