@@ -6,6 +6,7 @@
 #define WIDE 4
 #define LATENCY 4
 #define FEWEST_TILES 32
+#define FEWEST_CHANNELS 24
 #define BLOCKS(B) \
     B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
