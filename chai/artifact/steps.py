@@ -212,8 +212,9 @@ class Steps:
             if min(numbers) < 0 or max(numbers) >= 1 << 48:
                 raise self.reader.error(f"task {tag}: expected sizes from 0 to 2^48, found {numbers}")
             zeros, macs, cycles, count = numbers
-            origin = tuple(entry["origin"])
-            tasks.append(CompiledTask(ins, out, origin, (part[0], part[1]), (macs, cycles, count), zero_weights=zeros))
+            origin, work = tuple(entry["origin"]), (macs, cycles, count)
+            made = CompiledTask(ins, out, origin, (part[0], part[1]), work, self.overlay.simulator, zero_weights=zeros)
+            tasks.append(made)
         sections = {name: self.reader.section(f"{name}.{index}").mapped for name in ("instructions", "constants")}
         assert self.overlay.own is not None
         counts = [task.work[2] for task in tasks]

@@ -338,6 +338,11 @@ class Overlay:
         return named(self.architecture)
 
     @property
+    def simulator(self) -> str:
+        """Return the device that runs on any host what is compiled for this overlay."""
+        return "emulator" if self.own is None else f"{self.architecture}sim"
+
+    @property
     def build(self) -> int:
         """Return the value of the register BUILD: the first 32 bits of the digest."""
         return int(self.digest[:8], 16)

@@ -54,6 +54,28 @@ def test_python_and_c_agree_on_the_table() -> None:
         assert f"enum {{ {name} = {getattr(table, name)} }}" in header
 
 
+# -- moving codes
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pictures_are_loaded_in_whole_vectors(variant: str) -> None:
+    """Channels of three, of fewer and of more; rows around a vector of 16 and around those that are loaded together."""
+    rng = np.random.default_rng(0)
+    widths = (1, 15, 16, 17, 31, 33, 227, 600)
+    with used(variant):
+        for channels, height, width in [(3, h, w) for h in (1, 3) for w in widths] + [
+            (2, 3, 35),
+            (4, 3, 35),
+            (1, 2, 16),
+        ]:
+            x = codes(rng, 2, channels, height, width)
+            for window, out in ((POINT, x.shape), (Window((3, 3), (1, 1), (1, 1)), x.shape)):
+                task = Pool(("x",), "y", ("p",), window, (height, width), None)
+                blobs = {"x": x}
+                program([task], blobs, {"y": out}, None, ("y",)).run(blobs)
+                assert np.array_equal(blobs["y"], task.define(x))
+
+
 # -- convolutions
 
 
