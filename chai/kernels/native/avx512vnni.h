@@ -36,7 +36,7 @@ static inline vec both(const int16_t *x) {
     memcpy(&two, x, 4);
     return _mm512_set1_epi32(two);
 }
-static inline vec interleaved(const uint8_t *first, const uint8_t *second) {
+static inline vec paired(const uint8_t *first, const uint8_t *second) {
     __m128i a = _mm_loadu_si128((const __m128i *)first), b = _mm_loadu_si128((const __m128i *)second);
     return _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
 }
