@@ -131,9 +131,9 @@ static int depthwise_pack(const operation *op, const int8_t *from, int64_t input
         for (int64_t t = 0; t < taps; t++) {
             int8_t w = from[(c / inputs * taps + t) * inputs + c % inputs];
             to[depthwise_at(op, t, c)] = w;
-            weigh_in(&all, w);
+            all.sum += w, all.size += w < 0 ? -w : w;
         }
-        narrow &= bias_in(&all, DEPTHWISE_OFFSET, bias[c], packed_bias + c);
+        narrow &= bias_in(all, DEPTHWISE_OFFSET, bias[c], packed_bias + c);
     }
     return narrow;
 }
