@@ -104,12 +104,28 @@ class Layer:
         """Return the fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
         return ()
 
+    @property
+    def defined(self) -> str | None:
+        """Return path:line of the code that computes it; None if that is chai's own."""
+        return None
+
+    def implementation(self, bottoms: tuple[Shape, ...]) -> str | None:
+        """Return which of several implementations runs for bottoms of these shapes, and why; None if it has only one."""
+        return None
+
+    def opencl_source(self, *bottoms: Shape) -> str | None:
+        """Return the source that is compiled for bottoms of these shapes, if a compiler for OpenCL gets any."""
+        return None
+
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         """Return the multiply-accumulates of one forward pass; 0 for types without matrix products."""
         return 0
 
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
+
+    def enter(self, net: object, autotune: bool, jit: bool) -> None:
+        """Take the options that a network has for custom layers; release what the layer holds once ``net`` is dropped."""
 
     def close(self) -> None:
         """Release what it holds besides arrays, when its network is closed."""

@@ -19,7 +19,7 @@ from tests.conftest import examples
 
 from .common import LIBRARY, NAMES, VARIANTS, used
 
-EXAMPLES = settings(max_examples=examples(20), deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(20))
 Array = np.ndarray
 FUSED = [name for name in NAMES if name != "plain"]  # they multiply and add with one rounding, but for ARMv7's
 
