@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +26,30 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _NO_DATA = "no data: "
 _required = os.environ.get("CHAI_TEST_REQUIRE_DATA") == "1"
 HANG = 1800  # timeout in seconds for one event, only against hangs: no test fails because a machine is slow
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+EXAMPLES = int(os.environ.get("CHAI_TEST_EXAMPLES", "1"))  # times as many from hypothesis
+_ANY_MACHINE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, database=None, print_blob=True, **_ANY_MACHINE)
+settings.register_profile("explore", derandomize=False, print_blob=True, **_ANY_MACHINE)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have hypothesis draw the same examples in every run; others in the long ones, which keep what fails.
+
+    Which of its examples are constants from source code depends on the modules that tests have loaded before: none then.
+    """
+    long = EXAMPLES > 1 or re.search(r"(?<!not )\bslow\b", config.getoption("markexpr") or "") is not None
+    settings.load_profile("explore" if long else "same")
+    with suppress(ImportError, AttributeError):  # other versions have no such constants
+        from hypothesis.internal.conjecture import providers
+
+        none = providers._local_constants  # the empty ones that it begins with
+        if not long:
+            providers._get_local_constants = lambda: none
 
 
 def examples(count: int) -> int:
     """Return the number of hypothesis examples: ``count``, or CHAI_TEST_EXAMPLES times as many."""
-    return count * int(os.environ.get("CHAI_TEST_EXAMPLES", "1"))
+    return count * EXAMPLES
 
 
 def need_models() -> Path:
@@ -62,6 +82,11 @@ _reports: list[str] = []
 def report(line: str) -> None:
     """Print a line at the end of the test run."""
     _reports.append(line)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have ``caplog`` see chai's own log alone: asyncio's may tell of another test's garbage."""
+    session.config.pluginmanager.getplugin("logging-plugin").caplog_handler.addFilter(logging.Filter("chai"))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -103,6 +128,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide the user's CHAI_ variables and fetched weights from tests; keep CHAI_TEST_ variables."""
     from chai.env import env
     from chai.limits import limits
+    from chai.util import log
 
     for name in list(os.environ):
         if name.startswith("CHAI_") and not name.startswith("CHAI_TEST_"):
@@ -110,9 +136,17 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CHAI_CACHE", os.devnull)
     env.cache_clear()
     limits.cache_clear()
+    monkeypatch.setattr(log, "_meter", None)  # commands run in this process install their own, and handlers
     logger = logging.getLogger("chai")
     before = list(logger.handlers), logger.level, logger.propagate
     yield
-    logger.handlers[:] = before[0]  # commands run in this process install their own
+    logger.handlers[:] = before[0]
     logger.setLevel(before[1])
     logger.propagate = before[2]
+
+
+@pytest.fixture(autouse=True)
+def _random_numbers_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin the numbers of a module's ``RNG`` anew for each test: they do not depend on the tests before it."""
+    if (shared := getattr(request.module, "RNG", None)) is not None:
+        monkeypatch.setattr(request.module, "RNG", copy.deepcopy(shared))

@@ -25,7 +25,7 @@ from tests.conftest import examples
 from tests.reference import fixed as reference
 
 Array = np.ndarray
-EXAMPLES = settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(100))
 MULTIPLIER = (1 << 17) - 1
 SUM = (1 << 24) - 1
 

@@ -27,11 +27,12 @@ from chai.env import env
 from chai.plugins.definition import CustomType, Options
 from chai.runtime import dump
 from chai.tasks.work import Work
+from tests.conftest import HANG
 from tests.kernels.common import fork
+from tests.leftovers import Leftovers
 from tests.passes.common import CONV, network
 
 Array = np.ndarray
-LONG = 60  # seconds: a bound against hanging, never reached
 SHORT = 0.3  # seconds for another thread to do what it must not do
 KINDS = ["float", "emulator", "chai"]
 LINES = f"""c1 Convolution data -> c1 : {CONV}
@@ -100,7 +101,7 @@ class Caller(threading.Thread):
             self.error = error
 
     def answer(self) -> Any:
-        self.join(LONG)
+        self.join(HANG)
         assert not self.is_alive(), f"{self.name} hangs"
         if self.error is not None:
             raise self.error
@@ -119,7 +120,7 @@ def test_a_call_returns_its_own_answer_whichever_pass_ends_last(
     net = load(kind, tmp_path, hooks)
     batches = [data(1), data(2)]
     expected = [net.forward(b)["c3"] for b in batches]
-    barrier = threading.Barrier(2, timeout=LONG)
+    barrier = threading.Barrier(2, timeout=HANG)
     met: set[str] = set()
 
     def wait(record: logging.LogRecord) -> bool:
@@ -149,7 +150,7 @@ def test_two_passes_overlap_and_keep_their_numbers(kind: str, tmp_path: Path, ho
     net = load(kind, tmp_path, hooks)
     other = data(2, 3) if kind == "chai" else data(2, 1, 9)
     expected = [net.forward(b)["c3"] for b in (data(1), other)]
-    barrier, through = threading.Barrier(2, timeout=LONG), threading.Event()
+    barrier, through = threading.Barrier(2, timeout=HANG), threading.Event()
     met: list[str] = []
 
     def early() -> None:
@@ -164,7 +165,7 @@ def test_two_passes_overlap_and_keep_their_numbers(kind: str, tmp_path: Path, ho
 
     hooks.early, hooks.late = early, late
     first = Caller(lambda: net.forward(data(1))["c3"], "first")
-    assert through.wait(LONG)
+    assert through.wait(HANG)
     second = Caller(lambda: net.forward(other)["c3"], "second")
     assert np.array_equal(first.answer(), expected[0])
     assert np.array_equal(second.answer(), expected[1])
@@ -325,7 +326,7 @@ def test_a_running_pass_keeps_what_another_thread_forgets(what: str, tmp_path: P
 
     hooks.early = early
     running = Caller(lambda: net.forward(data(1))["c3"], "pass")
-    assert reached.wait(LONG)
+    assert reached.wait(HANG)
     other = Caller(lambda: (FORGETTING[what](net), forgotten.set()), "other")
     assert np.array_equal(running.answer(), expected)
     other.answer()
@@ -338,9 +339,9 @@ def test_a_network_that_is_closed_ends_its_running_pass_first(tmp_path: Path, ho
     net, board = on_board(tmp_path, hooks)
     expected = net.forward(data(1))["c3"]
     reached, closed = threading.Event(), threading.Event()
-    hooks.early = lambda: (reached.set(), closed.wait(LONG))[0]
+    hooks.early = lambda: (reached.set(), closed.wait(HANG))[0]
     running = Caller(lambda: net.forward(data(1))["c3"], "pass")
-    assert reached.wait(LONG)
+    assert reached.wait(HANG)
     net.close()
     with pytest.raises(chai.UsageError, match="is closed"):
         net.forward(data(1))
@@ -353,12 +354,13 @@ def test_a_network_that_is_closed_ends_its_running_pass_first(tmp_path: Path, ho
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_of_a_closed_network_says_so(kind: str, tmp_path: Path, hooks: Hooks) -> None:
     net = load(kind, tmp_path, hooks)
+    left = Leftovers()
     results = net.stream(data(i) for i in range(20))
     next(results)
     net.close()
     with pytest.raises(chai.UsageError, match="is closed"):
         next(results)
-    assert not [t for t in threading.enumerate() if t.name.startswith("chai-")]
+    assert left.threads == []
 
 
 NESTED: dict[str, Callable[[chai.Net], Any]] = {
@@ -490,22 +492,22 @@ def test_a_process_forked_during_a_pass_of_another_thread_runs_the_network(
 
     def stay() -> None:
         inside.set()
-        go_on.wait(LONG)
+        go_on.wait(HANG)
 
     hooks.late = stay
     thread = threading.Thread(target=net.forward, args=(data(1),))
     thread.start()
-    assert inside.wait(LONG)
+    assert inside.wait(HANG)
     child = fork()
     if not child:
         code = 2
         try:
-            signal.alarm(LONG)  # which ends it, should it wait forever
+            signal.alarm(HANG)  # which ends it, should it wait forever
             hooks.late = lambda: None
             code = int(not np.array_equal(net.forward(data(1))["c3"], wanted))
         finally:
             os._exit(code)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     go_on.set()
-    thread.join(LONG)
+    thread.join(HANG)
     assert ended == 0

@@ -96,13 +96,18 @@ def available(overlay: Overlay) -> dict[str, float]:
     return {"DSP": part.dsp, "LUT": LUTS, "FF": REGISTERS, "RAMB36": part.block_ram}
 
 
-def rows(overlay: Overlay) -> Iterator[str]:
-    """Yield the lines of the table in Markdown: that of a part when it is synthesised."""
-    has = available(overlay)
-    yield "| | " + " | ".join(has) + " |\n|---|" + "---|" * len(has) + "\n"
+def counted(overlay: Overlay) -> Iterator[tuple[str, Mapping[str, float]]]:
+    """Yield the names of parts and what they take, each when it is synthesised, and the FPGA and what it has."""
     for name, part in PARTS.items():
-        yield row(name, resources(cells(rtlil(part(overlay)))))
-    yield row(overlay.part, has)
+        yield name, resources(cells(rtlil(part(overlay))))
+    yield overlay.part, available(overlay)
+
+
+def table(counts: Mapping[str, Mapping[str, float]]) -> str:
+    """Return what ``counted`` yields in Markdown."""
+    columns = list(next(iter(counts.values())))
+    head = "| | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns) + "\n"
+    return head + "".join(row(name, count) for name, count in counts.items())
 
 
 def row(name: str, counts: Mapping[str, float]) -> str:
@@ -130,12 +135,11 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true", help="write the table into docs/rtl.md")
     options = parser.parse_args()
-    lines = []
-    for line in rows(overlays.load(options.overlay)):
-        print(line, end="", flush=True)
-        lines.append(line)
+    counts = {}
+    for name, counts[name] in counted(overlays.load(options.overlay)):
+        print(row(name, counts[name]), end="", flush=True)
     if options.write:
-        PAGE.write_text(written(PAGE.read_text(), "".join(lines)))
+        PAGE.write_text(written(PAGE.read_text(), table(counts)))
     return 0
 
 

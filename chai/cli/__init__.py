@@ -140,7 +140,7 @@ def _parse_and_execute(parser: Parser, execute: Callable[[Namespace], int], argv
         args = parser.parse(argv)
     except SystemExit as stop:  # argparse has printed the reason
         return int(stop.code or 0)
-    output.start_logging(args.verbose)
+    output.start_logging(args.verbose, args.quiet)
     return execute(args)
 
 

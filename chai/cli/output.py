@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
 from ..util.files import obstacle
+from ..util.log import show_with
 from ..util.table import Table, filled, fit, plain, quantity, widths
 from ..util.text import encodable, tell, visible
 
@@ -30,8 +31,8 @@ class _Lines(logging.Formatter):
         return f"{'note' if record.levelno <= logging.INFO else record.levelname.lower()}: {super().format(record)}"
 
 
-def start_logging(verbose: bool) -> None:
-    """Log warnings of chai to stderr; with --verbose or CHAI_DEBUG its progress too."""
+def start_logging(verbose: bool, quiet: bool = False) -> None:
+    """Log warnings of chai to stderr, with --verbose or CHAI_DEBUG what it loads too; show how far long work is."""
     from ..env import env
 
     handler = logging.StreamHandler()
@@ -40,6 +41,7 @@ def start_logging(verbose: bool) -> None:
     logger.handlers[:] = [handler]
     logger.propagate = False
     logger.setLevel(logging.INFO if verbose or env().debug else logging.WARNING)
+    show_with(None if quiet else meter)
 
 
 def report(error: ChaiError) -> int:
@@ -221,7 +223,7 @@ def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Calla
     After two seconds a bar is shown on stderr; if that is no terminal, a line every ten seconds.
     """
     started = printed = monotonic()
-    bar = None
+    bar: _Bar | None = None
 
     def tell(done: int, total: int | None) -> None:
         nonlocal bar, printed
@@ -229,9 +231,9 @@ def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Calla
             return
         now = monotonic()
         if bar is None and now - started > 2 and sys.stderr.isatty():
-            bar = _bar(what, total, bytes)
+            bar = _Bar(what, total, bytes)
         if bar is not None:
-            bar.update(bar.task_ids[0], completed=done, total=total)
+            bar.update(done, total)
         elif now - printed > 10:
             printed = now
             left = f", about {(now - started) / max(done, 1) * (total - done):.0f} s left" if total else ""
@@ -245,7 +247,33 @@ def meter(what: str, quiet: bool = False, bytes: bool = False) -> Iterator[Calla
             bar.stop()
 
 
-def _bar(what: str, total: int | None, bytes: bool = False) -> Any:
+class _Bar:
+    """A bar of the display on the terminal. There is one display: work within other work adds its bar to it."""
+
+    display: Any = None
+    bars = 0
+
+    def __init__(self, what: str, total: int | None, bytes: bool) -> None:
+        from rich.markup import escape
+
+        if not _Bar.display:
+            _Bar.display = _display(bytes)
+            _Bar.display.start()
+        _Bar.bars += 1
+        self.task = _Bar.display.add_task(escape(visible(what)), total=total)
+
+    def update(self, done: int, total: int | None) -> None:
+        _Bar.display.update(self.task, completed=done, total=total)
+
+    def stop(self) -> None:
+        _Bar.display.remove_task(self.task)
+        _Bar.bars -= 1
+        if not _Bar.bars:
+            _Bar.display.stop()
+            _Bar.display = None
+
+
+def _display(bytes: bool) -> Any:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -257,7 +285,7 @@ def _bar(what: str, total: int | None, bytes: bool = False) -> Any:
         TransferSpeedColumn,
     )
 
-    bar = Progress(
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         *((DownloadColumn(), TransferSpeedColumn()) if bytes else (MofNCompleteColumn(),)),
@@ -265,6 +293,3 @@ def _bar(what: str, total: int | None, bytes: bool = False) -> Any:
         console=Console(stderr=True),
         transient=True,
     )
-    bar.add_task(what, total=total)
-    bar.start()
-    return bar

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
@@ -126,11 +127,10 @@ def chain(work: Work) -> Chain:
         return Chain(overlay, tuple(tasks), tuple(pieces), shapes, laid, outputs, after, [], [])
 
     # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
-    orders = arrangements(overlay, work.tasks, shapes, work.views)
-    ideal = min((laid_out(pieces, len(pieces)) for pieces in orders), key=_cycles)
-    shared = (laid_out(ideal.pieces, apart) for apart in APART)
+    pieces = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles")).pieces
+    shared = (laid_out(pieces, apart) for apart in APART)
     fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
-    best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))
+    best = min(fitting, key=attrgetter("cycles"), default=laid_out(pieces, 0))
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 
@@ -142,7 +142,7 @@ def check_descriptors(work: Work) -> None:
         other = " or emulator" if work.chain is None else ""  # which runs Tasks, not a file's instructions
         raise DeviceError(
             f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"--device {overlay.simulator}{other}; boards are not supported yet",
+            hint=f"--device {overlay.simulator}{other}, or pynq on a board",
         )
 
 
@@ -150,10 +150,6 @@ def compiled(work: Work) -> Sized:
     """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
     own = work.overlay.own
     return chain(work) if own is None else own.segment(work)
-
-
-def _cycles(made: Chain) -> int:
-    return made.cycles
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:

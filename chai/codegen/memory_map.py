@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     Moves = Sequence[tuple[Collection[str], str]]
 
 REGION = 40  # bits of an offset
-FIXED, INPUT, OUTPUT, BOTH, WORK = range(1, 6)  # 0 remains the address of unused fields of a descriptor
-REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks"  # their names, for people
+FIXED, INPUT, OUTPUT, BOTH, WORK, MARKS = range(1, 7)  # 0 remains the address of unused fields of a descriptor
+REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks", "marks"  # for people
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
 
 

@@ -8,6 +8,8 @@ from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..overlay import Overlay
+    from ..tasks.unfold import Unfold
     from ..tasks.work import Work
 
 
@@ -61,9 +63,18 @@ class Device:
         """Return whether it can be used here, and on which hardware or why not."""
         raise NotImplementedError
 
+    def reads_plain(self, unfold: Unfold, channels: int) -> bool:
+        """Return whether it is faster on a network input of so many channels as it is, not unfolded as the schedule says."""
+        return False
+
     def compile(self, work: Work) -> Program:
         """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
         raise NotImplementedError(self.name)
+
+    def about(self, overlay: Overlay) -> list[tuple[str, str]]:
+        """Return names and values of what runs an overlay here, for reports to others; most devices are the same anywhere."""
+        del overlay
+        return []
 
     def leave(self) -> None:
         """Release it for other processes, unless a Program on it is still open. Most devices have nothing to release."""

@@ -56,7 +56,7 @@ class SimulatedProgram(Program):
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         with self._busy:
-            run(self.made, self.memory, blobs, self.views, lambda _: self.chip.run(self.steps))
+            run(self.made, self.memory, blobs, self.views, lambda: self.chip.run(self.steps))
         return Ran()
 
 

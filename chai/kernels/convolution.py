@@ -1,6 +1,6 @@
-"""Convolution on BLAS.
+"""Convolution in C, or on BLAS.
 
-Every function is one or a few float32 matrix products; the im2col buffer is split into bands of output rows so that it
+On BLAS every function is one or a few float32 matrix products; the im2col buffer is split into bands of output rows so that it
 stays within ``COLUMNS`` bytes for any blob size.
 """
 
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from .compiled import compiled
 
 if TYPE_CHECKING:
     from ..blob import Array
     from .scratch import Scratch
 
+POINT = Window((1, 1), (1, 1), (0, 0))
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
@@ -27,9 +29,12 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: 
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
-    y = np.empty((n, m, *out), np.float32)
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
-    if cg == 1 and m == group and not pointwise:
+    depthwise = cg == 1 and m == group and not pointwise
+    if not fill and not depthwise and (used := compiled(x.shape, weights.shape, out)) is not None:
+        return used.convolved(x, weights, bias, window, group)
+    y = np.empty((n, m, *out), np.float32)
+    if depthwise:
         _depthwise(x, weights, y, window, fill)
     else:
         matrices = weights.reshape(group, m // group, -1)
@@ -43,6 +48,15 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: 
     if bias is not None:
         y += bias.reshape(m, 1, 1)
     return y
+
+
+def inner_product(x: Array, weights: Array, bias: Array | None) -> Array:
+    """Return x W' + bias: x (N, K), weights (M, K), bias (M,) -> (N, M), all float32."""
+    if weights.flags.c_contiguous and (used := compiled(x.shape, weights.shape)) is not None:
+        pixels, filters = x.reshape(*x.shape, 1, 1), weights.reshape(*weights.shape, 1, 1)
+        return used.convolved(pixels, filters, bias, POINT, 1).reshape(len(x), -1)
+    y: Array = np.matmul(x, weights.T)
+    return y if bias is None else y + bias
 
 
 def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count, on_device
 from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
+from ..kernels.convolution import inner_product
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_dataclass import dataclass
@@ -41,6 +42,7 @@ class InnerProduct(Layer):
     Params = InnerProductParams
     can_clamp = True
     weighted = True
+    new_tops = True
     own_format = True
     computes_scores = True
 
@@ -114,8 +116,6 @@ class InnerProduct(Layer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
         lead = x.shape[: self.axis(self.params.axis, x.shape)]
-        weights = self.blobs[0] if self.params.transpose else self.blobs[0].T
-        y = np.matmul(x.reshape(count(lead), -1), weights)
-        if self.params.bias_term:
-            y += self.blobs[1]
+        weights = self.blobs[0].T if self.params.transpose else self.blobs[0]
+        y = inner_product(x.reshape(count(lead), -1), weights, self.blobs[1] if self.params.bias_term else None)
         return (y.reshape(*lead, self.params.num_output),)

@@ -269,6 +269,29 @@ def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target)
         scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
 
 
+def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack | Unpack]) -> Schedule:
+    """Return a Schedule of the same codes in which these ``packs`` unfold nothing, if that can be."""
+    steps = list(scheduled.steps)
+    for at, pack in enumerate(scheduled.steps):
+        if not isinstance(pack, Pack) or pack.unfold is None or pack not in packs:
+            continue
+        name = unfolded_name(pack.blob)
+        plain = {
+            task: task.from_plain(pack.unfold, pack.blob)
+            for step in scheduled.segments
+            for task in step.tasks
+            if name in task.inputs
+        }
+        if None in plain.values() or name in {view.base for view in scheduled.views.values()}:
+            continue
+        steps[at] = replace(pack, unfold=None)
+        for i, step in enumerate(steps):
+            if isinstance(step, DeviceStep) and name in step.inputs:
+                inputs = tuple(pack.blob if blob == name else blob for blob in step.inputs)
+                steps[i] = replace(step, tasks=tuple(plain.get(t) or t for t in step.tasks), inputs=inputs, chain=None)
+    return replace(scheduled, steps=steps)
+
+
 def insert_pack_unpack(
     steps: Iterable[HostStep | DeviceStep], inputs: Iterable[str], outputs: Iterable[str], formats: Mapping[str, Format]
 ) -> list[Step]:

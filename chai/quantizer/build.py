@@ -151,7 +151,7 @@ class Builder:
 
     def _estimated(self, recipe: Recipe, costs: Mapping[int, tuple[Array, Array]], best: Built) -> Built | None:
         """Return a recipe whose costs on some batches show that it is hopeless, or None if they do not."""
-        ends = np.cumsum([max(map(_images, wanted.values())) for wanted in self.observed.wanted])[:-1]
+        ends = np.cumsum(self.observed.sizes)[:-1]
         known = np.concatenate([np.full(len(each), n in costs) for n, each in enumerate(np.split(best.costs, ends))])
         if known.all() or known.sum() < FEW:
             return None
@@ -331,11 +331,6 @@ class Builder:
         if layer.name in self.folded:
             thresholds = weights.thresholds(layer.weight_rows, recipe.weights, bits)
         return weight_steps(layer.weight_rows, Format(p.quant_type, bits, 0.0), thresholds, source.step)
-
-
-def _images(value: Array) -> int:
-    """Return how many costs a measured blob has, see observe.cost."""
-    return len(value) if value.ndim else 1
 
 
 def _at_rows(layer: Layer) -> Callable[[Array], Array]:

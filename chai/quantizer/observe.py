@@ -26,6 +26,7 @@ ROWS = 128  # positions sampled per layer and image, at most
 READ = 32  # positions per convolution and image at which its inputs are kept
 READ_IMAGES = 16  # images for which these inputs are kept
 BEHIND_IMAGES = 8  # images for which the whole input of an LRN or average pool is kept
+USELESS = 1e6  # cost of an output that is not finite
 
 
 @dataclass
@@ -77,6 +78,11 @@ class Observed:
             if blob in self.seen:
                 merged.merge(self.seen[blob])
         return merged
+
+    @property
+    def sizes(self) -> list[int]:
+        """Return the number of costs of each kept batch, see ``cost``: one for each image."""
+        return [max(len(value) if value.ndim else 1 for value in wanted.values()) for wanted in self.wanted]
 
     @property
     def fitted(self) -> int:
@@ -222,7 +228,7 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
     """Return a blob's error against float for each image.
 
     For class probabilities that is KL(float || fixed) in nats (mean over positions), with softmax(logits / T) at
-    ``temperature`` T; for other blobs it is error energy / signal energy.
+    ``temperature`` T; for other blobs it is error energy / signal energy. An error that is not finite costs USELESS.
     """
     writer = next(layer for layer in graph.layers if blob in layer.tops)
     images = len(exact) if exact.ndim else 1
@@ -231,12 +237,13 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
         axis = writer.axis(writer.params.axis, exact.shape)
         p, q = _logarithms(a, axis, temperature), _logarithms(b, axis, temperature)
         nats = (np.exp(p) * (p - q)).sum(axis)
-        return np.atleast_1d(nats).reshape(images, -1).mean(1) if axis else np.full(images, nats.mean())
+        each = np.atleast_1d(nats).reshape(images, -1).mean(1) if axis else np.full(images, nats.mean())
+        return np.where(np.isfinite(each), each, USELESS)
     a, b = a.reshape(images, -1), b.reshape(images, -1)
     signal = (a * a).sum(1)
     error = ((a - b) ** 2).sum(1)
     ratio = error / np.where(signal > 0, signal, 1)
-    return np.where(np.isfinite(ratio), ratio, 1e6)
+    return np.where(np.isfinite(ratio), ratio, USELESS)
 
 
 def _logarithms(probabilities: Array, axis: int, temperature: float) -> Array:

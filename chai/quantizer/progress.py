@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
-from ..errors import UsageError
+from ..errors import ParseError, UsageError
 from ..util.data.dataclass_io import restore
 from ..util.data.journal import Journal
 from ..util.files import digest
@@ -29,21 +29,32 @@ if TYPE_CHECKING:
 class Known:
     """The costs of recipes by image, in a Journal or, without a ``path``, in memory.
 
-    ``run`` identifies what they depend on, see ``run_of``. Raises UsageError for the journal of another run, or with
-    recipes of another version, unless ``restart`` is set.
+    ``run``    identifies what they depend on, see ``run_of``
+    ``images`` number of costs of each recipe
+
+    Raises UsageError for the journal of another run, or with recipes of another version, unless ``restart`` is set, and
+    ParseError for one with other numbers.
     """
 
-    def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False) -> None:
+    def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False, images: int = 0) -> None:
         self._journal = Journal(path, run, restart, key="recipe") if path is not None else None
         self._costs: dict[str, tuple[Array, Array]] = {}
-        if self._journal is not None:
-            try:
-                for name, record in self._journal.records.items():
-                    _check(path, name)
-                    self._costs[name] = np.array(record["costs"]), np.array(record["softened"])
-            except BaseException:
-                self._journal.close()
-                raise
+        if self._journal is None:
+            return
+        try:
+            for name, record in self._journal.records.items():
+                _check(path, name)
+                costs, softened = (_numbers(record.get(part), images) for part in ("costs", "softened"))
+                if costs is None or softened is None:
+                    raise ParseError(
+                        f"recipe {name}: expected {images} finite numbers in 'costs' and in 'softened'",
+                        path=str(path),
+                        hint="--restart starts it over",
+                    )
+                self._costs[name] = costs, softened
+        except BaseException:
+            self._journal.close()
+            raise
 
     def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
         """Return the stored costs and softened costs of a recipe, float64 (N,) each, or None."""
@@ -61,6 +72,17 @@ class Known:
         """Flush everything to disk."""
         if self._journal is not None:
             self._journal.close()
+
+
+def _numbers(values: Any, count: int) -> Array | None:
+    """Return a list as float64 (count,), or None if it is anything else than that many finite numbers."""
+    if not isinstance(values, list) or len(values) != count or any(type(value) not in (int, float) for value in values):
+        return None
+    try:
+        numbers = np.array(values, np.float64)
+    except OverflowError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
 
 
 def _name(recipe: Recipe) -> str:
@@ -82,16 +104,21 @@ def _check(path: str | Path | None, name: Any) -> None:
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return everything that the costs of recipes depend on: files, calibration images, options, chai's version."""
-    images = sha256(str(observed.images).encode())
-    for batch in observed.batches:
-        for blob, array in sorted(batch.items()):
-            images.update(f"{blob} {array.shape}".encode() + array.tobytes())
+    """Return everything that the costs of recipes depend on: files, calibration images, options, chai's version.
+
+    Custom layers may be functions of a program, which have no file: what they compute shows in the float outputs.
+    """
+    images, outputs = sha256(str(observed.images).encode()), sha256()
+    for found, batches in ((images, observed.batches), (outputs, observed.wanted)):
+        for batch in batches:
+            for blob, array in sorted(batch.items()):
+                found.update(f"{blob} {array.shape}".encode() + array.tobytes())
     for blob in sorted(observed.batches[0]):  # images that were not kept matter only through their ranges
         images.update(observed.seen[blob].counts.tobytes())
     return {
         "network prototxt": digest(prototxt),
         "network weights": digest(weights) if weights is not None else "",
         "images": images.hexdigest(),
+        "float outputs": outputs.hexdigest(),
         "options": {**options, "version": chai.__version__},
     }

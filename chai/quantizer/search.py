@@ -114,7 +114,7 @@ def quantize(
     """
     started = monotonic()
     output = Path(output)
-    _check(output, prototxt, caffemodel, effort, bits, budget)
+    _check(output, prototxt, caffemodel, effort, bits, budget, seed)
     with Net(prototxt, caffemodel, "emulator", overlay=overlay, scheme=scheme, **options) as net, ExitStack() as stack:
         check_form(net.graph.path)
         target = net.overlay
@@ -158,11 +158,11 @@ def quantize(
             "scheme": scheme,
             "wider": wider,
             "seed": seed,
-            "overlay": target.name,
+            "overlay": target.digest,
             "chaidnn": chaidnn,
         }
         run = run_of(*locate(prototxt, caffemodel), observed, choices)
-        with closing(Known(journal, run, restart)) as known:
+        with closing(Known(journal, run, restart, sum(observed.sizes))) as known:
             kept, tried, plain = _search(builder, recipe, EFFORTS[effort], progress, known)
         candidate = _built(builder, kept, plain, progress)
         note = f"{spelled(bits)}-bit {scheme}, {candidate.recipe}, {observed.images} images, seed {seed}"
@@ -178,11 +178,20 @@ def quantize(
 
 
 def _check(
-    output: Path, prototxt: str | Path, caffemodel: str | Path | None, effort: str, bits: Widths, budget: float
+    output: Path,
+    prototxt: str | Path,
+    caffemodel: str | Path | None,
+    effort: str,
+    bits: Widths,
+    budget: float,
+    seed: int,
 ) -> None:
+    if seed < 0:
+        raise UsageError(f"seed {seed}: expected 0 or more")
     if not 0 <= budget <= 1:
         raise UsageError(f"budget {budget:g}: expected a share of the multiply-accumulates, 0 to 1")
-    if bits != "mixed" and any(width not in (8, 6) for width in (bits if isinstance(bits, tuple) else (bits,))):
+    widths = bits if isinstance(bits, tuple) else (bits,)
+    if bits != "mixed" and (len(widths) not in (1, 3) or not set(widths) <= {8, 6}):
         raise UsageError(f"bits {spelled(bits)}: expected 8 or 6, three of them, or mixed")
     if effort not in EFFORTS:
         raise UsageError(f"effort {effort!r}: expected one of {', '.join(EFFORTS)}")

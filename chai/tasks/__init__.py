@@ -178,6 +178,10 @@ class Task:
         """Return the Task that computes the same from the unfolded input ``blob``."""
         raise NotImplementedError(self.kind)
 
+    def from_plain(self, unfold: Unfold, blob: str) -> Task | None:
+        """Return the Task that computes the same from ``blob``, which is not unfolded: the inverse of ``unfolded``, or None."""
+        return None
+
     def merge_key(self) -> Hashable | None:
         """Return a key that is equal for Tasks whose channels can be merged into one Task; None if this kind cannot."""
         return None

@@ -75,6 +75,9 @@ class Eltwise(Task):
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         return {"operation": "SUM", "leaky": self.negative is not None}
 
+    def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
+        return super().working_cycles(overlay, shapes) * (1 if self.negative is None else 2)  # a sum for each sign
+
     def fields(self, memory: Memory, where: int) -> Encoded:
         if len(self.inputs) != 2 or len(self.factors) != 2 or len(self.negative or self.factors) != 2:
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..overlay.architecture import Bus, Design
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..util.lazy_dataclass import dataclass
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.work import Work
+    from .drive import Blocks
     from .program import Segment
 
 
@@ -35,10 +38,11 @@ class Bitstream:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a manifest that are of VTA alone; ``registers`` as they are listed there."""
+    """Facts of a manifest that are of VTA alone; ``fclk`` drives the design, ``registers`` as they are listed there."""
 
     machine: Machine
     rates: Rates
+    fclk: int
     registers: Mapping[str, Any]
     bitstreams: tuple[Bitstream, ...]
 
@@ -52,6 +56,7 @@ def facts(value: Mapping[str, Any]) -> Facts:
     return Facts(
         Machine(machine["encoding"], depths, queues["instructions"], queues["tokens"]),
         Rates(**machine["cycles"], bytes=bytes_per_cycle),
+        value["fclk"],
         value["registers"],
         bitstreams,
     )
@@ -96,14 +101,28 @@ def bitstream(overlay: Overlay) -> Bitstream:
     return bitstream
 
 
+def design(overlay: Overlay) -> Design:
+    """Return how the bitstream is brought up: of the published files, those that understand the manifest's encoding."""
+    known: Facts = overlay.machine
+    files = [each for each in known.bitstreams if each.encoding == known.machine.encoding]
+    size, blocks = known.registers["window"], known.registers["blocks"]
+    return Design(files, known.fclk, {name: (at, size) for name, at in blocks.items()})
+
+
+def driver(overlay: Overlay, windows: Mapping[str, Bus]) -> Blocks:
+    """Return what runs programs through the four blocks' registers."""
+    from .drive import Blocks  # which holds a program of its own: a simulator needs none
+
+    return Blocks(overlay, windows)
+
+
 def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:
     """Return why VTA cannot run a Task, or should not; None if it can."""
-    from .segment import refusal as unfit  # what runs a compiled network lowers nothing
-
     del overlay
     if isinstance(task, Conv) and shapes[task.output][2:] == (1, 1):
         return "it has one position: fetching its weights takes longer than the host"
-    return unfit(task)
+    reason: str | None = _lowering().refusal(task)
+    return reason
 
 
 def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
@@ -122,12 +141,17 @@ def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
 
 def segment(work: Work) -> Segment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
-    from .segment import segment as lowered  # what runs a compiled network lowers nothing
-
     for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    return lowered(work)
+    made: Segment = _lowering().segment(work)
+    return made
+
+
+def _lowering() -> ModuleType:
+    from . import segment  # what runs a compiled network lowers nothing
+
+    return segment
 
 
 def restored(

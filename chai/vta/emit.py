@@ -1,7 +1,8 @@
 """Turn the work of a Task into instructions of the three units, with the tokens between them.
 
 Loads run two passes ahead of GEMMs, since INP and WGT hold two parts each; stores run during the next group, since ACC and
-OUT do. Instructions of the units are interleaved, so that no queue fills up. Between Tasks everything finishes.
+OUT do. Instructions of the units are interleaved, so that no queue fills up. Between Tasks everything finishes, and the last
+STORE of each writes a mark: bytes that the host made for this run, so that it sees which Tasks have ended.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import field
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from ..codegen.memory_map import MARKS, REGION
 from ..errors import DeviceError
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
@@ -30,6 +32,7 @@ from .isa import (
     encode_micro_ops,
 )
 from .loops import FORGET
+from .program import MARK
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -123,31 +126,32 @@ class MicroOps:
         return Alu(operation, *self.table(micro_ops), None, groups, count // FORGET, count, FORGET, 1)
 
 
-def task(groups: Sequence[Group], micro_ops: MicroOps, constants: Constants) -> list[Instruction]:
-    """Return the instructions of one Task: all tokens that they give are taken, so Tasks follow each other."""
+def task(number: int, groups: Sequence[Group], micro_ops: MicroOps, constants: Constants) -> list[Instruction]:
+    """Return the instructions of a segment's Task of this number: all tokens that they give are taken."""
     passes = list(chain.from_iterable(group.passes for group in groups))
     packets = [_packet(i, each) for i, each in enumerate(passes)]
+    mark = _mark(number, micro_ops)
     loaded = np.frombuffer(encode_micro_ops(micro_ops.listed), np.uint8)
     program: list[Instruction] = [constants.load(Memory.UOP, 0, loaded)] if len(loaded) else []
     program += chain.from_iterable(packets[:2])
-    number = 0
+    done = 0
     for s, group in enumerate(groups):
         computing = [*group.before]
-        marks = []  # where each pass ends
+        ends = []  # where each pass ends
         for each in group.passes:
             gemms: list[Instruction] = [*each.gemms]
             gemms[0] = _with(gemms[0], pop_prev=1)
-            if number + 2 < len(passes):
+            if done + 2 < len(passes):
                 gemms[-1] = _with(gemms[-1], push_prev=1)
             computing += gemms
-            marks.append((len(computing), number))
-            number += 1
+            ends.append((len(computing), done))
+            done += 1
         computing += group.after
         if s >= 2:
             computing[0] = _with(computing[0], pop_next=1)
         computing[-1] = _with(computing[-1], push_next=1)
         begin = 0
-        for end, index in marks:
+        for end, index in ends:
             program += computing[begin:end]
             program += packets[index + 2] if index + 2 < len(packets) else ()
             begin = end
@@ -156,7 +160,20 @@ def task(groups: Sequence[Group], micro_ops: MicroOps, constants: Constants) -> 
         stores[0] = _with(stores[0], pop_prev=1)
         stores[-1] = _with(stores[-1], push_prev=1)
         program += stores
-    return [*program, *[_with(NOTHING, pop_next=1)] * min(2, len(groups)), _with(NOTHING, push_prev=1), WAIT]
+    stored = [_with(NOTHING, pop_next=1)] * min(2, len(groups))
+    return [*program, *stored, *mark, _with(NOTHING, pop_next=1), _with(NOTHING, push_prev=1), WAIT]
+
+
+def _mark(number: int, micro_ops: MicroOps) -> list[Instruction]:
+    """Return the instructions that write the mark of a Task after its other STOREs."""
+    begin = MARKS << REGION
+    copy = Alu(Operation.ADD, *micro_ops.table([MicroOp()]), 0)
+    target = (begin + MARK) // ENTRY_BYTES[Memory.OUT] + number
+    return [
+        Load(Memory.ACC, 0, begin // ENTRY_BYTES[Memory.ACC], 1, 1),
+        _with(copy, push_next=1),
+        _with(Store(0, target, 1, 1), pop_prev=1, push_prev=1),
+    ]
 
 
 NOTHING = Load(Memory.UOP, 0, 0)

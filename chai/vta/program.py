@@ -1,7 +1,8 @@
 """A segment's Tasks as one program for VTA: instructions, constants and blobs in DRAM.
 
 Addresses are a region's number and an offset in it, as in ``codegen.memory_map``, until ``relocated`` knows where the regions
-are. FIXED holds the constants, then the instructions. In a file addresses count from the first of all regions (``linear``).
+are. FIXED holds the constants, then the instructions; MARKS the bytes of a mark, then the mark of each Task that has ended. In
+a file addresses count from the first of all regions (``linear``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
 from ..codegen.host_blobs import HostBlobs
-from ..codegen.memory_map import FIXED, INPUT, REGION, REGIONS, Regions, split
+from ..codegen.memory_map import FIXED, INPUT, MARKS, REGION, REGIONS, Regions, split
 from ..errors import DeviceError
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 CONSTANTS = frozenset([Memory.UOP, Memory.WGT, Memory.ACC])
 ALIGNMENT = 256  # bytes, of every region: a multiple of each memory's entries
 MOST = 32 << 20  # bytes of instructions: what the fetch unit counts
+MARK = ENTRY_BYTES[Memory.ACC]  # offset of the first mark in MARKS: before it are its bytes, as an entry of ACC
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Segment(HostBlobs):
     @property
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each region in use."""
-        return {FIXED: self.start + len(self.program) * BYTES, **self.regions.sizes}
+        return _sizes(self.start + len(self.program) * BYTES, self.regions, self.tasks)
 
     @cached_property
     def times(self) -> Times:
@@ -104,12 +106,29 @@ class Segment(HostBlobs):
         areas = [Area(base[FIXED], memory[FIXED], CONSTANTS)]
         inputs = frozenset([Memory.INP])
         areas += [Area(base[r], memory[r], inputs, writable=r != INPUT) for r in self.regions.sizes]
+        areas.append(Area(base[MARKS], memory[MARKS][:MARK], frozenset([Memory.ACC])))
+        areas.append(Area(base[MARKS] + MARK, memory[MARKS][MARK:], writable=True))
         try:
-            return checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+            found = checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+            self._check_mark(base[MARKS], found)
+            return found
         except DeviceError as error:
             names = [name for task in self.tasks for name in task.origin]
             whole = f"the program of layers {names[0]} to {names[-1]}" if names else "the program of no layers"
             raise DeviceError(f"{whole}: {error.message}", layer=names[0] if names else None) from error
+
+    def _check_mark(self, marks: int, steps: Sequence[Checked]) -> None:
+        """Raise DeviceError unless the last STORE, and no other, writes the mark of the last Task."""
+        word = ENTRY_BYTES[Memory.OUT]
+        last = (marks + MARK) // word + len(self.tasks) - 1
+        stores = [s.instruction for s in steps if isinstance(s.instruction, Store) and s.instruction.columns]
+        spans = [range(s.dram, s.dram + (s.rows - 1) * s.stride + s.columns) for s in stores]
+        if self.tasks and [i for i, span in enumerate(spans) if last in span] != [len(stores) - 1]:
+            raise DeviceError("the mark of the last Task is not written by the last STORE alone")
+
+
+def _sizes(fixed: int, laid: Regions, tasks: Sequence[Task]) -> dict[int, int]:
+    return {FIXED: fixed, **laid.sizes, MARKS: MARK + len(tasks) * ENTRY_BYTES[Memory.OUT]}
 
 
 def _entry_bytes(move: Load | Store) -> int:
@@ -175,7 +194,7 @@ def restored(
     ends = [sum(counts[: i + 1]) for i in range(len(counts))]
     if not program or len(counts) != len(tasks) or min(counts, default=0) < 0 or ends[-1:] > [len(program)]:
         raise DeviceError(f"{len(program)} instructions are not those of {len(tasks)} Tasks of {[*counts][:8]}")
-    sizes = {FIXED: len(constants) + len(listed), **laid.sizes}
+    sizes = _sizes(len(constants) + len(listed), laid, tasks)
     outputs = wanted(laid, tasks, shapes)
     parts = [(0, constants)] if len(constants) else []
     return Segment(overlay, machine, tuple(tasks), shapes, laid, outputs, [*_unlinked(program, sizes)], ends, parts)

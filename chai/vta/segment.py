@@ -76,10 +76,10 @@ def segment(work: Work) -> Segment:
     blobs, constants = Blobs(overlay, laid.blobs, shapes), Constants(FIXED << REGION)
     program: list[Instruction] = []
     ends = []
-    for each in tasks:
+    for number, each in enumerate(tasks):
         micro_ops = MicroOps(machine.depths[Memory.UOP])
         try:
-            program += task([*_groups(each, blobs, constants)(micro_ops)], micro_ops, constants)
+            program += task(number, [*_groups(each, blobs, constants)(micro_ops)], micro_ops, constants)
         except DeviceError as error:
             name = "+".join(each.origin) or each.output
             raise DeviceError(f"task {name} ({each.kind}): {error.message}", layer=name) from error

@@ -76,14 +76,14 @@ class Control(Component):
 
         causes = overlay.registers.errors.index
         reading, writing = causes("bus error while reading"), causes("bus error while writing")
-        found, found_cause, found_tag = Signal(), Signal(8), Signal(16)
+        fault, fault_cause, fault_tag = Signal(), Signal(8), Signal(16)
         problems = [(fetch.error, fetch.cause, fetch.tag), (self.fetch_failed, reading, fetch.fetched)]
         for engine in ENGINES:
             read, write = getattr(self, f"{engine}_failed")
             problems += [(read, reading, tags[engine]), (write, writing, tags[engine])]
         for happened, number, whose in problems:
             with m.If(happened):
-                m.d.comb += [found.eq(1), found_cause.eq(number), found_tag.eq(whose)]
+                m.d.comb += [fault.eq(1), fault_cause.eq(number), fault_tag.eq(whose)]
 
         finished = Signal(16)
         m.d.comb += finished.eq(self.array_done + self.window_done)
@@ -107,8 +107,8 @@ class Control(Component):
                     m.d.comb += told["done"].eq(1)
                     m.d.sync += done.eq(1)
                     m.next = "IDLE"
-                with m.If(found):
-                    m.d.sync += [failed.eq(1), cause.eq(found_cause), tag.eq(found_tag)]
+                with m.If(fault):
+                    m.d.sync += [failed.eq(1), cause.eq(fault_cause), tag.eq(fault_tag)]
                     m.next = "STOP"
                 with m.If(reset):
                     m.d.sync += failed.eq(0)
@@ -145,16 +145,16 @@ class Control(Component):
         """Pass descriptors on and count; return the tag of each engine's oldest unfinished Task."""
         tags = {}
         for engine in ENGINES:
-            given, taken = getattr(fetch, engine), getattr(self, engine)
+            fetched, task = getattr(fetch, engine), getattr(self, engine)
             finished, done = getattr(self, f"{engine}_finished"), getattr(self, f"{engine}_done")
             queue = SyncFIFO(width=16, depth=UNFINISHED)
             m.submodules[f"{engine}_tags"] = ResetInserter(self.clear)(queue)
             m.d.comb += [
-                taken.payload.eq(given.payload),
-                taken.valid.eq(given.valid & queue.w_rdy),
-                given.ready.eq(taken.ready & queue.w_rdy),
-                queue.w_data.eq(given.payload.tag),
-                queue.w_en.eq(taken.valid & taken.ready),
+                task.payload.eq(fetched.payload),
+                task.valid.eq(fetched.valid & queue.w_rdy),
+                fetched.ready.eq(task.ready & queue.w_rdy),
+                queue.w_data.eq(fetched.payload.tag),
+                queue.w_en.eq(task.valid & task.ready),
                 queue.r_en.eq(finished),
             ]
             with m.If(finished & ~self.clear):

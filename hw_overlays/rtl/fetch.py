@@ -20,6 +20,9 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "size": ("input_height", "input_width", "output_height", "output_width"),
     "group": ("group",),
 }
+MAY_BE_ZERO = ("pad_h", "pad_w", "shift")
+# of loops of the array, that its kinds have no limits for: with 0 they would not end
+LOOPS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "group", "tile_rows", "tile_columns", "tiles")
 
 
 class Fetch(Component):
@@ -53,7 +56,7 @@ class Fetch(Component):
         beats = size // BEAT
         layout = descriptor(overlay)
         bits = Signal(8 * size)
-        found = data.View(layout, bits)
+        task = data.View(layout, bits)
         address, left, beat = Signal.like(self.address), Signal(32), Signal(range(beats))
 
         queues = {}
@@ -71,7 +74,7 @@ class Fetch(Component):
         m.d.comb += [
             memory.request.payload.address.eq(address),
             memory.request.payload.beats.eq(beats),
-            self.tag.eq(found.tag),
+            self.tag.eq(task.tag),
         ]
         with m.FSM():
             with m.State("IDLE"):
@@ -92,11 +95,11 @@ class Fetch(Component):
                     with m.If(beat == beats - 1):
                         m.next = "CHECK"
             with m.State("CHECK"):
-                m.d.sync += self.cause.eq(self._cause(found))
+                m.d.sync += self.cause.eq(self._cause(task))
                 m.next = "PUSH"
             with m.State("PUSH"):
                 for engine, queue in queues.items():
-                    with m.If((self.cause == 0) & self._goes_to(engine, found.opcode)):
+                    with m.If((self.cause == 0) & self._goes_to(engine, task.opcode)):
                         m.d.comb += queue.w_en.eq(1)
                         with m.If(queue.w_rdy):
                             m.d.sync += self.fetched.eq(self.fetched + 1)
@@ -119,36 +122,33 @@ class Fetch(Component):
             assert limits is not None
             yield kind, limits.opcode
 
-    def _cause(self, found: data.View) -> Value:
+    def _cause(self, task: data.View) -> Value:
         """Return the number of what is wrong with a descriptor, 0 if nothing is."""
         record = self.overlay.descriptor
         crooked = Cat(
-            found[field.name] & (field.multiple - 1) != 0 for field in record.fields if field.multiple > 1
+            task[field.name] & (field.multiple - 1) != 0 for field in record.fields if field.multiple > 1
         ).any()
-        known = Cat(self._goes_to(engine, found.opcode) for engine in ENGINES).any()
-        large = Cat(
-            (found.opcode == limits.opcode) & self._beyond(found, limits)
-            for kind, _ in self._opcodes()
-            for limits in [kind.limits(self.overlay)]
-        ).any()
+        known = Cat(self._goes_to(engine, task.opcode) for engine in ENGINES).any()
+        large = Cat((task.opcode == opcode) & self._beyond(task, kind) for kind, opcode in self._opcodes()).any()
         first = 0
         for words, wrong in [
             ("address not aligned", crooked),
             ("a value beyond the limits of its kind", large),
             ("unknown opcode", ~known),
-            ("descriptor of another version", found.version != record.version),
+            ("descriptor of another version", task.version != record.version),
         ]:
             first = Mux(wrong, self.overlay.registers.errors.index(words), first)
         return first
 
-    def _beyond(self, found: data.View, limits: object) -> Value:
-        """Return whether a value of a descriptor is beyond a limit of its kind, or a size is 0."""
+    def _beyond(self, task: data.View, kind: type[tasks.Task]) -> Value:
+        """Return whether a value of a descriptor is beyond a limit of its kind, or a size or a step is 0."""
+        limits = kind.limits(self.overlay)
         largest = {"shift": self.overlay.requant.shift_max, "batch": self.overlay.batch_max}
         for name, limit in vars(limits).items():
             if name.endswith("_max") and name != "global_max":
-                kind = name.removesuffix("_max")
-                limit = max(limit, getattr(limits, "global_max", 0)) if kind == "kernel" else limit
-                largest |= dict.fromkeys(FIELDS.get(kind, (f"{kind}_h", f"{kind}_w")), limit)
-        sizes = ("batch", *FIELDS["channels"], *FIELDS["size"])
-        beyond = [found[field] > limit for field, limit in largest.items()]
-        return Cat(*beyond, *(found[field] == 0 for field in sizes)).any()
+                what = name.removesuffix("_max")
+                limit = max(limit, getattr(limits, "global_max", 0)) if what == "kernel" else limit
+                largest |= dict.fromkeys(FIELDS.get(what, (f"{what}_h", f"{what}_w")), limit)
+        counts = {*largest, *(LOOPS if kind.engine == "array" else ())}.difference(MAY_BE_ZERO)
+        beyond = [task[field] > limit for field, limit in largest.items()]
+        return Cat(*beyond, *(task[field] == 0 for field in sorted(counts))).any()

@@ -24,6 +24,7 @@ from chai.kernels import scratch
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import Held, Packed, matrices, pack_weights, weight_bytes
+from tests.leftovers import Leftovers
 from tests.passes.common import network
 
 WIDE = "convolution_param { num_output: 192 kernel_size: 3 pad: 1 }"
@@ -163,13 +164,12 @@ def test_a_file_that_is_cut_short_later_is_refused(wide: tuple[Path, dict[str, n
 
 
 def test_a_file_is_closed_with_the_last_who_needs_it(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
-    gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    left = Leftovers()
     net = chai.Net(wide[0])
-    assert len(os.listdir("/proc/self/fd")) > before
+    assert left.files == [str(wide[0])]
     del net
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert left.files == []
 
 
 def test_a_replaced_file_goes_on_as_it_was(wide: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:

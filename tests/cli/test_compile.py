@@ -125,6 +125,7 @@ sys.exit(main(sys.argv[1:]))
 FULL = """
 import resource, sys
 limit = int(sys.argv.pop(1))
+sys.dont_write_bytecode = True  # the first bytes of a module would stay, and every later process fail to import it
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 from chai.cli import main
 sys.exit(main(sys.argv[1:]))

@@ -24,7 +24,7 @@ from tests.conftest import need_models
 
 DIGITS = resource("prototxt", "digits_images")
 RED = (128, 0, 0)  # PASCAL VOC's colour of class 1
-rng = np.random.default_rng(0)
+RNG = np.random.default_rng(0)
 
 
 def pixels(path: Path) -> Any:
@@ -34,7 +34,7 @@ def pixels(path: Path) -> Any:
 
 
 def noise(width: int, height: int) -> Image.Image:
-    return Image.fromarray(rng.integers(0, 120, (height, width, 3), np.uint8))
+    return Image.fromarray(RNG.integers(0, 120, (height, width, 3), np.uint8))
 
 
 # -- real networks
@@ -103,7 +103,7 @@ def test_classes_are_coloured_where_their_pixels_are(scale: int, chai_command: A
 
 
 def modes(folder: Path) -> list[Path]:
-    colours = Image.fromarray(rng.integers(0, 255, (37, 53, 3), np.uint8))
+    colours = Image.fromarray(RNG.integers(0, 255, (37, 53, 3), np.uint8))
     files = []
     for mode, name in (("L", "l.png"), ("RGBA", "rgba.png"), ("P", "p.png"), ("1", "1.png"), ("LA", "la.png")):
         colours.convert(mode).save(folder / name)
@@ -111,7 +111,7 @@ def modes(folder: Path) -> list[Path]:
     for mode, name in (("CMYK", "cmyk.jpg"), ("L", "gray.jpg")):
         colours.convert(mode).save(folder / name)
         files.append(folder / name)
-    Image.fromarray(rng.integers(0, 60_000, (37, 53)).astype(np.uint16)).save(folder / "deep.png")
+    Image.fromarray(RNG.integers(0, 60_000, (37, 53)).astype(np.uint16)).save(folder / "deep.png")
     return [*files, folder / "deep.png"]
 
 
@@ -296,7 +296,7 @@ def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> A
     ],
 )
 def test_scores_per_pixel_are_told_from_other_blobs(shape: tuple[int, ...], labels: int, is_map: bool) -> None:
-    values = rng.standard_normal((2, *shape))
+    values = RNG.standard_normal((2, *shape))
     maps = answers.maps(a_net(shape), {"out": values}, 1, 2, ["x"] * labels)
     assert [name for name, (_, classes) in maps.items() if classes] == (["out"] if is_map else [])
     if is_map:
@@ -307,7 +307,7 @@ def test_scores_per_pixel_are_told_from_other_blobs(shape: tuple[int, ...], labe
 
 
 def test_arg_max_is_a_map_unless_it_holds_values() -> None:
-    values = rng.integers(0, 5, (2, 1, 3, 4)).astype(np.float32)
+    values = RNG.integers(0, 5, (2, 1, 3, 4)).astype(np.float32)
     for axis, out_max_val, classes in ((1, False, True), (1, True, False), (None, False, False)):
         net = a_net((1, 3, 4), "ArgMax", axis=axis, out_max_val=out_max_val)
         maps = answers.maps(net, {"out": values}, 0, 2, [])

@@ -16,6 +16,7 @@ from chai.errors import ParseError
 from chai.limits import limits
 from chai.overlay import Overlay, load, names
 from chai.overlay.architecture import ARRAY
+from tests.conftest import examples
 
 LIST = """CONV,224,224,3,7,7,2,2,3,3,112,112,64,1,1
 MAXPOOL,112,112,64,3,3,2,2,0,0,56,56,64
@@ -150,7 +151,7 @@ PAIR = st.tuples(st.integers(1, 3), st.integers(1, 3))
     PAIR,
     PAIR,
 )
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 def test_convolutions_of_all_sizes(
     tmp_path_factory: Any, overlay: str, channels: Any, size: Any, kernel: Any, stride: Any, pad: Any
 ) -> None:
@@ -172,7 +173,7 @@ def test_convolutions_of_all_sizes(
     st.tuples(st.integers(3, 70), st.integers(3, 70), st.integers(1, 300)),
     st.integers(1, 3),
 )
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 def test_layers_that_stream(tmp_path_factory: Any, overlay: str, kind: str, size: Any, k: int) -> None:
     h, w, c = size
     oh, ow = h - k + 1, w - k + 1
@@ -338,7 +339,7 @@ def test_lists_are_bounded(layers: Any, monkeypatch: pytest.MonkeyPatch, limit: 
 
 
 @given(st.text(alphabet='CONVBMAXPL,0123456789-.\n\r"; \t\0\u0663', max_size=80))
-@settings(deadline=None)
+@settings(max_examples=examples(100))
 def test_any_text_is_a_list_or_an_error(tmp_path_factory: Any, text: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes(text.encode())

@@ -19,14 +19,13 @@ import pytest
 
 from chai.net import Net
 from chai.util.paths import resource as shipped
-from tests.conftest import report
+from tests.conftest import HANG, report
 from tests.zoo.test_fetch import CONTENT, NAME, Server
 
 DIGITS = shipped("prototxt", "digits_images")
 QUANTIZE = ["quantize", "digits", "--calibration", str(DIGITS), "--effort", "fast", "-o", "out.prototxt"]
 OTHER = ["--bits", "6", "--effort", "normal"]
 OLD = b"the old file, whole"
-HANGING = 120  # seconds until a process counts as hung; nothing is timed by it
 
 
 def ctrl_c_works() -> None:
@@ -54,7 +53,7 @@ def started(folder: Path, code: str, *args: str) -> Iterator[subprocess.Popen[st
 
 
 def until(true: Callable[[], bool], what: str) -> None:
-    end = monotonic() + HANGING
+    end = monotonic() + HANG
     while not true():
         assert monotonic() < end, what
         sleep(0.01)
@@ -77,7 +76,7 @@ def interrupted(process: subprocess.Popen[str], what: str) -> str:
     """Ctrl-C as a terminal sends it, to all of them; what was said on stderr."""
     begin = monotonic()
     os.killpg(process.pid, signal.SIGINT)
-    _, words = process.communicate(timeout=HANGING)
+    _, words = process.communicate(timeout=HANG)
     report(f"Ctrl-C in {what}: {monotonic() - begin:.2f} s until it had ended")
     assert process.returncode == 130, words
     assert words.splitlines()[-1] == "interrupted"
@@ -86,12 +85,25 @@ def interrupted(process: subprocess.Popen[str], what: str) -> str:
     return words
 
 
+SEARCHING = """
+import time
+from chai.util.data.journal import Journal
+add, left = Journal.add, [3]
+def slow(journal, records):
+    add(journal, records)
+    left[0] -= 1
+    if not left[0]:  # the search does not end before the test has looked
+        time.sleep(1800)
+Journal.add = slow
+"""
+
+
 def test_ctrl_c_in_quantize(tmp_path: Path) -> None:
     """While it searches: its journal stays, what it would have written is not there."""
     journal = tmp_path / "j.jsonl"
     args = [word if word != "fast" else "best" for word in QUANTIZE]
-    with started(tmp_path, "", *args, "--journal", str(journal)) as process:
-        until(lambda: journal.is_file() and journal.read_bytes().count(b"\n") > 1, "no recipe was tried")
+    with started(tmp_path, SEARCHING, *args, "--journal", str(journal)) as process:
+        until(lambda: journal.is_file() and journal.read_bytes().count(b"\n") > 3, "no recipe was tried")
         interrupted(process, "quantize")
     assert [file.name for file in tmp_path.iterdir()] == ["j.jsonl"]
 
@@ -101,7 +113,7 @@ import os, time
 replace = os.replace
 def slow(*names):
     open("writing", "w").close()
-    time.sleep(600)
+    time.sleep(1800)
 os.replace = slow
 """
 
@@ -135,7 +147,7 @@ def test_kill_9_in_quantize_leaves_whole_files(tmp_path: Path, caplog: pytest.Lo
     assert quantized(tmp_path) == 0
     old = {name: (tmp_path / name).read_bytes() for name in names}
     with started(tmp_path, KILLED if after == 0 else after_first(KILLED), *QUANTIZE, *OTHER) as process:
-        process.communicate(timeout=HANGING)
+        process.communicate(timeout=HANG)
     assert process.returncode == -signal.SIGKILL
     assert (tmp_path / "out.prototxt").read_bytes() == old["out.prototxt"]
     assert ((tmp_path / "out.caffemodel").read_bytes() == old["out.caffemodel"]) == (after == 0)
@@ -173,7 +185,8 @@ def full() -> None:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, args: list[str]) -> None:
     out = next(word for word in args if word.startswith("out."))
     (tmp_path / out).write_bytes(OLD)
-    environment = {**os.environ, "CHAI_CACHE": os.devnull}
+    # Python would write the first bytes of compiled modules, and every later process fail to import these
+    environment = {**os.environ, "CHAI_CACHE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "chai", *args],
         cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=full, env=environment,
@@ -210,12 +223,12 @@ def test_a_fetch_that_is_ended(tmp_path: Path, how: str) -> None:
                 interrupted(process, "fetch")
             else:
                 process.kill()
-                process.communicate(timeout=HANGING)
+                process.communicate(timeout=HANG)
         left = [] if how == "Ctrl-C" else [part.name, f"{part.name}.json"]
         assert sorted(file.name for file in tmp_path.iterdir()) == sorted([f"{NAME}.lock", *left, "second"])
         (tmp_path / "second").unlink()
         with started(tmp_path, code, *args) as process:
-            _, words = process.communicate(timeout=HANGING)
+            _, words = process.communicate(timeout=HANG)
         assert process.returncode == 0, words
         assert server.asked("Range")[-1] == (None if how == "Ctrl-C" else "bytes=100000-")
         assert (tmp_path / NAME).read_bytes() == CONTENT
@@ -234,7 +247,7 @@ def hold(part, url):
     found = begun(part, url)
     if found[0]:  # the second attempt
         Path("second").touch()
-        time.sleep(600)
+        time.sleep(1800)
     return found
 fetch._Part.begun = hold
 """

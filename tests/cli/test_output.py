@@ -11,6 +11,7 @@ import pytest
 
 from chai.cli import output
 from chai.cli.schemas import Schema
+from chai.util import log
 from chai.util.lazy_dataclass import dataclass
 from chai.util.table import plain, quantity
 
@@ -40,31 +41,57 @@ def test_a_line_every_ten_seconds_where_there_is_no_terminal(
 
 
 def test_a_bar_on_a_terminal_after_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    steps = []
 
     class Bar:
-        task_ids = (0,)
+        def __init__(self, what: str, total: int | None, bytes: bool) -> None:
+            steps.append(what)
 
-        def update(self, task: int, completed: int, total: int | None) -> None:
-            made.append(completed)
+        def update(self, done: int, total: int | None) -> None:
+            steps.append(str(done))
 
         def stop(self) -> None:
-            made.append("stopped")
+            steps.append("stopped")
 
     clock(monkeypatch, 1.1)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(output, "_bar", lambda *described: Bar())
+    monkeypatch.setattr(output, "_Bar", Bar)
     for i in output.progress(range(5), 5, "images"):
         if i == 3:
             break
-    assert made == [1, 2, 3, "stopped"]
+    assert steps == ["images", "1", "2", "3", "stopped"]
 
 
-def test_the_bar_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    bar = output._bar("images", 3)
-    bar.update(bar.task_ids[0], completed=2)
-    bar.stop()
-    assert bar.tasks[0].completed == 2
+def test_work_within_other_work_shares_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, 3)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with output.meter("images") as outer, output.meter("cycles [bold]\x1b[1m") as inner:
+        outer(1, 3)
+        display = output._Bar.display
+        inner(50, 200)
+        assert [(task.description, task.completed, task.total) for task in display.tasks] == [
+            ("images", 1, 3),
+            (r"cycles \[bold]\x1b[1m", 50, 200),
+        ]
+        assert output._Bar.display is display and output._Bar.bars == 2
+    assert output._Bar.display is None and not output._Bar.bars and not display.live.is_started
+
+
+def test_long_work_of_the_library_is_shown_by_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> str:
+        clock(monkeypatch, 11)
+        with log.meter("cycles") as tell:
+            tell(50, 200)
+        return capsys.readouterr().err
+
+    assert work() == ""
+    monkeypatch.setattr(log, "_meter", None)  # put back at the end
+    output.start_logging(verbose=False)
+    assert work() == "cycles: 50 of 200, about 33 s left\n"
+    output.start_logging(verbose=False, quiet=True)
+    assert work() == ""
 
 
 def test_bytes_are_told_in_megabytes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,10 +103,11 @@ def test_bytes_are_told_in_megabytes(monkeypatch: pytest.MonkeyPatch, capsys: py
         "weights: 13.4 MB of 53.5 MB, about 33 s left",
         "weights: 26.8 MB",
     ]
-    bar = output._bar("weights", None, True)
-    bar.update(bar.task_ids[0], completed=13_400_000, total=53_500_000)
+    bar = output._Bar("weights", None, bytes=True)
+    bar.update(13_400_000, 53_500_000)
+    percentage = output._Bar.display.tasks[0].percentage
     bar.stop()
-    assert bar.tasks[0].percentage == pytest.approx(25.0, abs=0.1)
+    assert percentage == pytest.approx(25.0, abs=0.1)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from tests.passes.common import CONV, MAX, network as small_network
 Z2 = overlays.load("pynq-z2")
 OVERLAYS = [Z2, overlays.load("ultra96")]
 WHERE = 0x1_2345_6780 & ~63
-RANDOM = settings(max_examples=examples(100), derandomize=True, deadline=None)
+RANDOM = settings(max_examples=examples(100))
 
 
 def encoded(*given: Any, **chain: Any) -> tuple[bytes, bytes]:

@@ -36,7 +36,7 @@ NETWORKS = [
     "wechat_qr_sr",
     "yuface_v1_ssd",
 ]
-RANDOM = settings(max_examples=examples(75), derandomize=True, deadline=None)
+RANDOM = settings(max_examples=examples(75))
 
 
 @cache
@@ -231,7 +231,7 @@ def test_a_blob_that_is_given_and_asked_for() -> None:
     assert [split(found.blobs[b].offset)[0] for b in "ab"] == [BOTH, OUTPUT]
 
 
-@settings(max_examples=examples(100), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(1, 7)), max_size=12))
 def test_memory_is_shared_as_if_all_pairs_of_blobs_were_compared(blobs: list[tuple[int, int, int]]) -> None:
     """The smallest sufficient gap between blobs alive at the same time, for the better of two orders."""

@@ -15,6 +15,7 @@ from chai.evaluate import Output
 from chai.evaluate.boxes import Boxes, Found, average_precision, hits, matched, overlap
 from chai.evaluate.kinds import reduce
 from chai.evaluate.outputs import rows_of
+from tests.conftest import examples
 
 OUTPUT = Output("detection_out", "boxes", None)
 A, B, FAR = [0.0, 0.0, 10.0, 10.0], [20.0, 20.0, 30.0, 30.0], [50.0, 50.0, 60.0, 60.0]
@@ -72,14 +73,14 @@ def test_the_best_box_chooses_first() -> None:
     assert matched([[1, 0.3, *near], [1, 0.9, *nearer]], expected) == 2
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), whole), max_size=6))
 def test_every_box_matches_itself_in_any_order(boxes: list[Any]) -> None:
     own = [[label, score / 10, *corners] for label, score, corners in boxes]
     assert matched(own, own[::-1]) == matched(own, own) == len(own)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(*[st.lists(st.tuples(st.integers(0, 1), st.integers(1, 9), whole), max_size=4)] * 2)
 def test_no_matching_has_more_pairs_than_the_best_assignment(one: list[Any], other: list[Any]) -> None:
     """Greedy is at least half of the largest matching and never more."""

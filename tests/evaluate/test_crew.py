@@ -44,7 +44,7 @@ class Unreliable:
         pass
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.booleans(), max_size=8),
     st.frozensets(st.integers(0, 22), max_size=3),

@@ -115,7 +115,7 @@ def test_an_overlay_that_has_little() -> None:
 def test_the_emulator_passes(name: str) -> None:
     found = list(selftest.run(devices.open("emulator"), overlays.load(name)))
     assert [r for r in found if not r.ok] == [] and len(found) == 100
-    assert all(r.ms > 0 for r in found)
+    assert all(r.ms >= 0 for r in found)
 
 
 def test_a_single_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyP
     wrong = [t for t in found["tests"] if not t["ok"]]
     assert len(found["tests"]) == 100 and found["failed"] == len(wrong) == 12
     assert {t["name"].partition(",")[0].partition(" ")[0] for t in wrong} == {"affine"}
-    assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] > 0 for t in wrong)
+    assert all(t["reason"].startswith("at (0, 2, 3, 5): expected ") and t["ms"] >= 0 for t in wrong)
 
 
 def _flip(tasks: Sequence[Task], blobs: dict[str, np.ndarray]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,10 @@ def test_codes_are_those_of_one_thread(variant: str, count: int, monkeypatch: py
 
 def workers() -> int:
     """Return how many threads of the library this process has."""
-    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    names = []
+    for task in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # of another thread, which has just ended
+            names.append(task.read_text())
     return names.count("chai-kernels\n")
 
 
@@ -307,7 +311,7 @@ SIZES = st.integers(1, 40)
 USES = st.lists(st.tuples(st.lists(st.integers(0, 5), max_size=2), st.integers(-1, 5), SIZES, SIZES), max_size=14)
 
 
-@settings(max_examples=examples(80), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(80))
 @given(uses=USES, places=st.lists(st.tuples(st.integers(0, 60), SIZES), min_size=6, max_size=6))
 def test_an_operation_waits_for_all_that_it_disturbs(
     uses: list[tuple[list[int], int, int, int]], places: list[tuple[int, int]]

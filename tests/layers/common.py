@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 Run = Callable[..., tuple[Array, ...]]
 
 # the same examples on every run; nothing is stored between runs
-GEOMETRY = settings(max_examples=examples(80), deadline=None, derandomize=True, database=None)
+GEOMETRY = settings(max_examples=examples(80))
 
 
 def numbers(*shape: int, seed: int = 0, low: float = -2.0, high: float = 2.0) -> Array:

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import assume, given, strategies as st
 
 import chai.kernels.convolution as kernel
+from tests.kernels.common import NAMES, used
 from tests.reference.window import bordered, columns, convolution, local
 
 from .common import GEOMETRY, Pair, Run, Shape, close, numbers
 
 X = numbers(2, 3, 5, 7, seed=1)
+KERNELS = [*NAMES[:1], "numpy"]
 
 
 def body(m: int, more: str) -> str:
@@ -42,13 +44,15 @@ FORMS = [
 ]
 
 
+@pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("type", ["Convolution", "DepthwiseConvolution"])
 @pytest.mark.parametrize(("text", "shape", "stride", "pad", "dilation", "group"), FORMS)
 def test_window(
-    run: Run, type: str, text: str, shape: Shape, stride: Pair, pad: Pair, dilation: Pair, group: int
+    run: Run, kernels: str, type: str, text: str, shape: Shape, stride: Pair, pad: Pair, dilation: Pair, group: int
 ) -> None:
     w, b = numbers(*shape, seed=2), numbers(shape[0], seed=3)
-    (y,) = run(type, body(shape[0], text), X, weights=(w, b))
+    with used(kernels):
+        (y,) = run(type, body(shape[0], text), X, weights=(w, b))
     close(y, convolution(X, w, b, stride, pad, dilation, group))
 
 
@@ -78,7 +82,8 @@ def test_bands_of_rows(run: Run, monkeypatch: pytest.MonkeyPatch, columns: int, 
     )
     w, b = numbers(4, 3, 3, 2, seed=2), numbers(4, seed=3)
     x = X[:1]
-    (y,) = run("Convolution", body(4, "kernel_h: 3 kernel_w: 2 pad_h: 1"), x, weights=(w, b))
+    with used("numpy"):
+        (y,) = run("Convolution", body(4, "kernel_h: 3 kernel_w: 2 pad_h: 1"), x, weights=(w, b))
     close(y, convolution(x, w, b, (1, 1), (1, 0)))
     assert len(written) == 2 * bands  # two passes
     assert sum(written) == 2 * y.shape[2]
@@ -104,6 +109,7 @@ def windows(draw: st.DrawFn) -> dict[str, Any]:
         "group": group,
         "bias": draw(st.booleans()),
         "columns": draw(st.sampled_from([1, 200, 1000, 1 << 20])),
+        "kernels": draw(st.sampled_from(KERNELS)),
     }
 
 
@@ -127,7 +133,7 @@ def test_any_geometry(run: Run, g: dict[str, Any]) -> None:
     weights = [numbers(g["m"], c // g["group"], *g["kernel"], seed=5)]
     if g["bias"]:
         weights.append(numbers(g["m"], seed=6))
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, used(g["kernels"]):
         patch.setattr(kernel, "COLUMNS", g["columns"])
         (y,) = run("Convolution", text(g), x, weights=weights)
     close(

@@ -183,7 +183,7 @@ def test_multinomial_logistic(tmp_path: Path) -> None:
     assert float(loss) == pytest.approx(total / 4, rel=1e-6)
 
 
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 10**6), top_k=st.integers(1, 5), ignore=st.sampled_from([None, 0, 2]))
 def test_accuracy(tmp_path_factory: pytest.TempPathFactory, seed: int, top_k: int, ignore: int | None) -> None:
     """Scores are few whole numbers, so that many are equal; a score equal to the label's ranks before it."""

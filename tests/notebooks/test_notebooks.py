@@ -32,7 +32,12 @@ def execute(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str
     notebook = nbformat.read(FOLDER / name, 4)
     notebook.cells += [nbformat.v4.new_code_cell(source) for source in more]
     resources = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(notebook, timeout=HANG, kernel_name="python3", resources=resources).execute()
+    waits = {
+        "timeout": HANG,
+        "startup_timeout": HANG,
+        "iopub_timeout": HANG,
+    }  # after the last, outputs would be dropped
+    nbclient.NotebookClient(notebook, kernel_name="python3", resources=resources, **waits).execute()
     return Outputs([output for cell in notebook.cells for output in cell.get("outputs", [])])
 
 

@@ -127,7 +127,7 @@ def test_an_unknown_scheme(tmp_path: Path) -> None:
         calibrated(graph, {"data": 1.0, "c": 1.0}, 8, "Foo")
 
 
-@settings(max_examples=examples(30), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(30))
 @given(seen=st.lists(st.floats(0, 1e6, width=32), min_size=8, max_size=8), bits=st.sampled_from([8, 6]))
 def test_no_range_is_cut(tmp_path_factory: pytest.TempPathFactory, seen: list[float], bits: int) -> None:
     graph = make(tmp_path_factory.mktemp("cut"), INCEPTION)

@@ -28,7 +28,7 @@ from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, make, netw
 
 SHAPE = (2, 3, 5, 7)
 SAME = "convolution_param { num_output: 3 kernel_size: 1 }"  # channels as they came, for sums of any two blobs
-RULES = settings(max_examples=examples(75), deadline=None, derandomize=True, database=None)
+RULES = settings(max_examples=examples(75))
 
 
 def divide(graph: Graph, chosen: Mapping[str, str] | None = None, manifest: str | Path = overlay.default) -> Partition:

@@ -22,9 +22,6 @@ from tests.reference import fixed as reference
 
 EXAMPLES = settings(
     max_examples=examples(45),
-    deadline=None,
-    derandomize=True,
-    database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
 )

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +26,8 @@ from chai.plugins.opencl.worker.process import Process, runner
 from chai.plugins.opencl.worker.processor import SYMPTOM
 from chai.util.interpreter import ending
 from tests.conftest import HANG
+from tests.kernels.common import fork
+from tests.leftovers import Leftovers
 
 from .common import KERNEL, XML, network, noise, runs, write
 
@@ -122,7 +123,7 @@ def test_words_for_an_end() -> None:
 def test_a_worker_that_is_killed_in_a_stream(tmp_path: Path, device: str) -> None:
     write(tmp_path)
     with network(tmp_path, LAYER + AFTER, SHAPE, device=device, keep="all") as net:
-        threads = threading.active_count()
+        left = Leftovers()
 
         def batches() -> Iterator[Any]:
             for n in range(6):
@@ -141,7 +142,7 @@ def test_a_worker_that_is_killed_in_a_stream(tmp_path: Path, device: str) -> Non
         )
         assert re.search(expected, found)
         assert "'twice', work size 7 x 5 x 6, bottom 0 2x3x5x7, top 0 2x3x5x7" in found
-        assert soon(lambda: threading.active_count() <= threads)
+        assert soon(lambda: not left.threads)
         net.forward(X)  # in a new process
         assert np.array_equal(net.blobs["y"], 2 * X)
     with network(tmp_path, LAYER, SHAPE) as net:
@@ -256,7 +257,7 @@ def test_a_forked_process_has_a_worker_and_memory_of_its_own(tmp_path: Path) -> 
         (frame,) = net.graph.layer("l")._frames.values()  # type: ignore[attr-defined]
         memory = frame.python._memory
         before = [buffer.copy() for buffer in memory.buffers]
-        child = os.fork()
+        child = fork()
         if not child:
             try:
                 right = np.array_equal(net.forward(X + 1)["y"], 2 * (X + 1)) and process(net).pid not in (None, ours)

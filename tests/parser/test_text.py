@@ -392,28 +392,28 @@ def protobuf_or_another_example(text: str) -> Any:
         assume(False)
 
 
-@settings(max_examples=examples(60), derandomize=True, deadline=None)
+@settings(max_examples=examples(60))
 @given(texts())
 def test_random_texts_mean_the_same_to_protobuf(text: str) -> None:
     theirs = protobuf_or_another_example(text)
     assert not list(differences(message(text), theirs))
 
 
-@settings(max_examples=examples(80), derandomize=True, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.lists(quoted(), min_size=1, max_size=4).map(" ".join))
 def test_random_strings_mean_the_same_to_protobuf(text: str) -> None:
     theirs = protobuf_or_another_example(f"name: {text}")
     assert message(f"name: {text}").get("name") == theirs.name
 
 
-@settings(max_examples=examples(120), derandomize=True, deadline=None)
+@settings(max_examples=examples(120))
 @given(st.one_of(st.floats(), st.floats(width=32)).map(repr))
 def test_random_numbers_are_read_exactly(text: str) -> None:
     found = message(f"value: {text}", "FillerParameter").get("value")
     assert found == float(text) or math.isnan(found)
 
 
-@settings(max_examples=examples(120), derandomize=True, deadline=None)
+@settings(max_examples=examples(120))
 @given(st.text(alphabet=st.sampled_from(list("ab{}<>[]:,;-#.0x19ef'\"\\ \n\r\xe9")), max_size=40))
 def test_random_characters_give_a_tree_or_a_place(text: str) -> None:
     try:

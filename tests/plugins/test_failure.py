@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import chai
 from chai.plugins import failure, frame
 from tests.conftest import HANG
+from tests.leftovers import Leftovers
 from tests.passes.common import network
 
 from .common import DATA, SHAPE, compiles, flagged, one, python
@@ -324,9 +324,10 @@ def test_a_failure_in_a_stream_ends_its_workers(tmp_path: Path) -> None:
     net = network(tmp_path, lines, SHAPE, device="emulator", custom={"mine": mine})
     right = net.forward(DATA)["y"]
     broken[0] = True
+    left = Leftovers()
     with pytest.raises(chai.PluginError, match="no good"):
         list(net.stream([DATA] * 4))
-    assert [t.name for t in threading.enumerate() if t.name.startswith("chai-")] == []
+    assert left.threads == []
     broken[0] = False
     assert all(np.array_equal(out["y"], right) for out in net.stream([DATA] * 3))
 

@@ -157,7 +157,7 @@ def test_maps_undo_each_other() -> None:
     assert (axis, scale, offset) == (1, [1, 1], [0, 0])
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(15))
 @given(half=st.integers(0, 2), pad=st.integers(0, 3), dilation=st.integers(1, 2), layers=st.integers(1, 2))
 def test_a_crop_lays_pixels_on_pixels(
     tmp_path_factory: pytest.TempPathFactory, half: int, pad: int, dilation: int, layers: int

@@ -12,6 +12,7 @@ from PIL import Image
 import chai
 import chai.pycaffe as caffe
 from chai.parser.caffemodel import read_blob_file
+from tests.conftest import examples
 from tests.images.test_preprocess import naive_bilinear
 
 RNG = np.random.default_rng(0)
@@ -154,7 +155,7 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         caffe.io.load_image(tmp_path / "none.jpg")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.tuples(*[st.integers(1, 13)] * 2), st.tuples(*[st.integers(1, 13)] * 2), st.integers(1, 4))
 def test_resizing(old: tuple[int, int], new: tuple[int, int], channels: int) -> None:
     image = np.random.default_rng(sum(old)).standard_normal((*old, channels)).astype(np.float32)

@@ -4,7 +4,6 @@ threads and file descriptors are back."""
 from __future__ import annotations
 
 import gc
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen.chain import Chain
+from chai.codegen.chain import Chain, chain
 from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import program
 from chai.env import env
@@ -22,6 +21,8 @@ from chai.errors import ChaiError, DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
+from chai.tasks.work import Work
+from tests.leftovers import Leftovers
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -47,22 +48,25 @@ def right(net: chai.Net, wanted: list[dict[str, np.ndarray]]) -> None:
         assert all(np.array_equal(found[b], values[b]) for b in values)
 
 
-def layer(net: chai.Net, index: int) -> str:
-    step = next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    return step.tasks[index].origin[0]
+def segment(net: chai.Net) -> DeviceStep:
+    return next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
+
+
+def layer(net: chai.Net, tag: int) -> str:
+    """Return the layer of a descriptor: a chain has an order of its own."""
+    step, overlay = segment(net), net.overlay
+    assert overlay is not None
+    shapes, views = net.offload.plan.device_shapes, net.schedule.views
+    return chain(Work(overlay, step.tasks, shapes, views, step.inputs, step.outputs)).tasks[tag].origin[0]
 
 
 @contextmanager
 def nothing_is_lost(board: Any) -> Iterator[None]:
-    """The same threads and files after as before, and no buffer left once the failure has been told."""
-
-    def things() -> tuple[int, int]:
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
-
-    before = things()
+    """No more threads and files after than before, and no buffer left once the failure has been told."""
+    left = Leftovers()
     yield
     gc.collect()
-    assert things() == before
+    assert not left
     assert not board.memory.held
 
 
@@ -196,14 +200,14 @@ def test_the_board_disappears(net: chai.Net, board: Any, wanted: Any) -> None:
 def test_a_reset_that_does_not_help(net: chai.Net, board: Any, wanted: Any) -> None:
     """It may still write: its buffers stay out of everybody's hands until a download has ended it."""
     board.accelerator.hangs_at, board.accelerator.deaf = 3, True
-    held = set(board.memory.held)
+    buffers = set(board.memory.held)
     with pytest.raises(DeviceError, match="not done after"):
         net.forward(IMAGES[1])
     gc.collect()
-    assert set(board.memory.held) == held and board.accelerator._bit("busy")
+    assert set(board.memory.held) == buffers and board.accelerator._bit("busy")
     board.accelerator.hangs_at = None
     right(net, wanted)
-    assert board.downloads == 2 and len(board.memory.held) == len(held)
+    assert board.downloads == 2 and len(board.memory.held) == len(buffers)
     net.close()
     assert not board.memory.held
 
@@ -281,7 +285,7 @@ def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: 
     board.accelerator.corrupt = flip
     with pytest.raises(DeviceError, match=r"the device's code at \(0, 5, 3, 2\)") as caught:
         net.forward(IMAGES[1])
-    assert caught.value.layer == layer(net, 3)
+    assert caught.value.layer == segment(net).tasks[3].origin[0]  # each Task in a chain of its own
     board.accelerator.corrupt = None
     right(net, wanted)
 
@@ -379,11 +383,11 @@ def test_half_of_a_flush_is_found_by_the_self_test_and_by_a_check(
 
 
 def test_parameters_that_change_give_the_old_buffers_back(net: chai.Net, board: Any) -> None:
-    held = set(board.memory.held)
+    buffers = set(board.memory.held)
     net.params["classifier"][1][...] += 1
-    assert held and not board.memory.held
+    assert buffers and not board.memory.held
     net.forward(IMAGES[0])
-    assert len(board.memory.held) == len(held)
+    assert len(board.memory.held) == len(buffers)
 
 
 # -- the user

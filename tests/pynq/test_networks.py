@@ -150,7 +150,7 @@ def test_real_networks(board_of: Callable[..., Any], tmp_path: Path, name: str, 
     """From a compiled file. The accelerator uses the emulator's kernels here, which equal the definitions (tests/tasks)."""
     folder = need_models() / name.removesuffix("_nolrn")  # the same weights: LRN has none
     board = board_of(memory=128 << 20, exact=False)
-    image = np.load(next((folder / "cases").glob("*")) / "input.npy")
+    image = np.load(min((folder / "cases").iterdir()) / "input.npy")
     image = np.concatenate([image, image[::-1] * 0.5, image + 1])[:images]
     prototxt = folder / "deploy.prototxt" if name == folder.name else name
     net = chai.Net(prototxt, folder / "weights.caffemodel", batch=images, overlay=board.overlay.path)

@@ -16,6 +16,7 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 import chai
 from chai.devices.rtlsim import program
 from chai.devices.rtlsim.accelerator import Accelerator
+from chai.devices.rtlsim.building import fastest
 from chai.devices.rtlsim.simulation import Simulation
 from chai.devices.rtlsim.tools import missing
 from chai.env import env
@@ -39,7 +40,7 @@ class Rtl:
         self.power_on()
 
     def power_on(self) -> None:
-        self.simulation = Simulation(self.text)
+        self.simulation = Simulation(self.text, simulator=fastest())
         self.accelerator = Accelerator(self.simulation, (90, 150), 20, 15)
         self.time = self.clock.now
 

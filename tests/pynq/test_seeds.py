@@ -7,8 +7,6 @@ test's parameter.
 from __future__ import annotations
 
 import gc
-import os
-import threading
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -28,6 +26,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.conftest import HANG
+from tests.leftovers import Leftovers
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -173,11 +172,6 @@ def heal(board: Any) -> None:
     accelerator.takes, accelerator.hangs_at, accelerator.stop_at, accelerator.mute = 50e-6, None, None, False
 
 
-def things(board: Any) -> tuple[list[str], int, int]:
-    """Threads, files and buffers that there are."""
-    return sorted(t.name for t in threading.enumerate()), len(os.listdir("/proc/self/fd")), len(board.memory.held)
-
-
 def play(board: Any, seed: int) -> list[str]:
     """One story. What happened in it: a word per chain."""
     random = Random(seed)
@@ -192,7 +186,7 @@ def play(board: Any, seed: int) -> list[str]:
         assert np.array_equal(blobs["y"], defined(x)), f"seed {seed}: wrong codes after {told}"
 
     right()
-    before = things(board)
+    left, buffers = Leftovers(), len(board.memory.held)
     for _ in range(STEPS):
         fault = random.choice(FAULTS)
         if random.random() < 0.2:
@@ -212,9 +206,9 @@ def play(board: Any, seed: int) -> list[str]:
         except expected:
             assert told[-1] in ("exchanged", "unplugged"), "it was told before"
             right()
-        if things(board) != before:
+        if left or len(board.memory.held) != buffers:
             gc.collect()  # a traceback may have held something
-        assert things(board) == before, f"seed {seed}: left behind by {told}"
+        assert not left and len(board.memory.held) == buffers, f"seed {seed}: left behind by {told}"
     made.close()
     assert not board.memory.held
     return told
@@ -222,7 +216,6 @@ def play(board: Any, seed: int) -> list[str]:
 
 def played(board_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, seeds: range) -> list[str]:
     told = []
-    gc.collect()  # what other tests have left may own files
     for seed in seeds:
         monkeypatch.setenv("CHAI_PYNQ_WAIT", ["poll", "interrupt"][seed % 2])
         env.cache_clear()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +17,7 @@ from chai.devices.pynq import program, waiting
 from chai.env import env
 from chai.errors import DeviceError, UsageError
 from tests.conftest import HANG
+from tests.leftovers import Leftovers
 
 pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
@@ -53,10 +52,6 @@ def right(net: chai.Net, wanted: list[dict[str, np.ndarray]]) -> None:
         assert all(np.array_equal(found[b], values[b]) for b in values)
 
 
-def counted() -> tuple[list[str], int]:
-    return sorted(t.name for t in threading.enumerate()), len(os.listdir("/proc/self/fd"))
-
-
 def test_a_chain_is_waited_for_without_a_look(board: Any, clock: Any, wanted: Any) -> None:
     net = digits(board)
     right(net, wanted)
@@ -73,11 +68,11 @@ def test_a_chain_is_waited_for_without_a_look(board: Any, clock: Any, wanted: An
 
 
 def test_a_closed_network_leaves_no_thread(board: Any, wanted: Any) -> None:
-    before = counted()
+    left = Leftovers()
     with digits(board) as net:
         right(net, wanted)
-        assert counted() != before
-    assert counted() == before
+        assert left.threads and left.files
+    assert not left
 
 
 def test_polling_is_what_happens_otherwise(
@@ -86,25 +81,24 @@ def test_polling_is_what_happens_otherwise(
     """A design with an interrupt is no different then: pynq does not even open it."""
     monkeypatch.setenv("CHAI_PYNQ_WAIT", "poll")
     env.cache_clear()
-    before = counted()
+    left = Leftovers()
     asyncio.run(asyncio.sleep(0))  # after which this thread has no loop, and pynq would not find one
     net = digits(board)
     board.accelerator.takes = LONG
     right(net, wanted)
     assert board.counts.reads["STATUS"] > 4 * 20 and board.counts.writes["IRQ_ENABLE"] == 0
     assert clock.slept > 4 * 20
-    assert counted() == (before[0], before[1] + 1)  # the board's lock
+    assert not left.threads and len(left.files) == 1  # the board's lock
 
 
 def test_its_thread_and_its_file_are_given_back(board: Any, wanted: Any) -> None:
-    before = counted()
+    left = Leftovers()
     net = digits(board)
     for _ in range(3):
         right(net, wanted)
-        threads, files = counted()
-        assert threads == sorted([*before[0], "chai-interrupt"]) and files > before[1]
+        assert left.threads == ["chai-interrupt"] and left.files
         program.device.forget(program.device.board(board.overlay))
-        assert counted() == before
+        assert not left
     assert board.downloads == 3
 
 
@@ -152,13 +146,13 @@ def test_an_interrupt_too_many(board: Any, wanted: Any) -> None:
 def test_the_deadline_holds(board: Any, clock: Any, wanted: Any) -> None:
     net = digits(board)
     right(net, wanted)
-    before = counted()
+    left = Leftovers()
     board.accelerator.hangs_at = 3
     begin = clock.now
     with pytest.raises(DeviceError, match=r"not done after 1\.0 s, \d+ of 15 Tasks completed"):
         net.forward(IMAGES[1])
     assert 1 <= clock.now - begin < 1 + 2 * waiting.LOST
-    assert counted() == before and not board.memory.held
+    assert not left and not board.memory.held
     board.accelerator.hangs_at = None
     right(net, wanted)
 
@@ -179,7 +173,7 @@ def test_an_error_raises_the_interrupt(board: Any, clock: Any, wanted: Any) -> N
 def test_ctrl_c_while_waiting(board: Any, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     net = digits(board)
     right(net, wanted)
-    before = counted()
+    left = Leftovers()
     with monkeypatch.context() as patch:
 
         def interrupted(*_: Any) -> bool:
@@ -188,7 +182,7 @@ def test_ctrl_c_while_waiting(board: Any, wanted: Any, monkeypatch: pytest.Monke
         patch.setattr(waiting, "until", interrupted)
         with pytest.raises(KeyboardInterrupt):
             net.forward(IMAGES[1])
-    assert counted() == before and not board.memory.held and not board.accelerator._bit("busy")
+    assert not left and not board.memory.held and not board.accelerator._bit("busy")
     right(net, wanted)
 
 
@@ -211,10 +205,10 @@ def test_the_overlay_is_exchanged_while_waiting(board: Any, wanted: Any) -> None
 
 def polled(board: Any, wanted: Any, caplog: pytest.LogCaptureFixture) -> str:
     """The warning. Networks run all the same."""
-    before = counted()
+    left = Leftovers()
     with caplog.at_level(logging.WARNING, "chai.pynq"):
         right(digits(board), wanted)
-    assert counted() == (before[0], before[1] + 1)
+    assert not left.threads and len(left.files) == 1
     (record,) = [r for r in caplog.records if r.name == "chai.pynq"]
     assert record.message.startswith("CHAI_PYNQ_WAIT=interrupt: ")
     assert record.message.endswith("; STATUS is polled instead")

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.errors import UsageError
+from chai.errors import ParseError, UsageError
 from chai.quantizer import quantize
 from chai.quantizer.build import Builder, Built
+from chai.quantizer.progress import Known
 from chai.quantizer.recipe import Recipe
-from chai.util.data.journal import Journal
+from chai.util.data.journal import Journal, _line
 from chai.util.paths import resource
 
 DIGITS = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
@@ -95,8 +96,40 @@ def test_the_costs_in_the_journal_are_exact(tmp_path: Path) -> None:
 
 def test_other_images_or_options_are_refused(tmp_path: Path) -> None:
     run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
-    with pytest.raises(UsageError, match="is of another run: its images differ"):
+    with pytest.raises(UsageError, match=r"is of another run: its .*images differ"):
         run(tmp_path, "again", journal=tmp_path / "j", effort="fast", images=13)
     with pytest.raises(UsageError, match="is of another run: its options differ"):
         run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5)
     run(tmp_path, "again", journal=tmp_path / "j", effort="fast", seed=5, restart=True)
+
+
+def test_a_custom_layer_that_computes_something_else_is_another_run(tmp_path: Path) -> None:
+    def layer(scale: float) -> Any:
+        def some_classes(x: Any) -> None:
+            x.top[0][...] = scale * x.bottom[0].reshape(len(x.bottom[0]), -1)[:, :10]
+
+        return {"gemm": some_classes}
+
+    run(tmp_path, "whole", journal=tmp_path / "j", effort="fast", custom=layer(1.0))
+    run(tmp_path, "again", journal=tmp_path / "j", effort="fast", custom=layer(1.0))
+    with pytest.raises(UsageError, match="is of another run: its float outputs differ"):
+        run(tmp_path, "again", journal=tmp_path / "j", effort="fast", custom=layer(0.5))
+
+
+BAD = [None, 1.0, "abc", [], [0.5] * 11, [0.5] * 13, [0.5] * 11 + [float("nan")], [0.5] * 11 + [10**400], [0.5] * 11 + ["1"],
+       [[0.5]] * 12, [True] * 12]  # fmt: skip
+
+
+@pytest.mark.parametrize("costs", BAD, ids=lambda costs: repr(costs)[:12])
+@pytest.mark.parametrize("part", ["costs", "softened"])
+def test_a_journal_with_other_numbers_is_refused(tmp_path: Path, part: str, costs: Any) -> None:
+    """Even with the right checksums: it may come from a stranger."""
+    path = tmp_path / "j"
+    Known(path, {}, images=12).close()
+    record = {"recipe": "{}", "costs": [0.5] * 12, "softened": [0.5] * 12}
+    with path.open("ab") as file:
+        file.write(_line({**record, "recipe": "other"}) + _line({**record, part: costs}))
+    with pytest.raises(ParseError, match=r"recipe \{\}: expected 12 finite numbers") as refused:
+        Known(path, {}, images=12)
+    assert refused.value.path == str(path)
+    Known(path, {}, restart=True, images=12).close()  # and the file is not locked

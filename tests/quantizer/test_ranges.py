@@ -180,7 +180,7 @@ def test_every_method_gives_a_format_a_file_can_say(method: str, scheme: str, na
         assert found.value == (np.float32(found.value) if scheme == "Xilinx" else int(found.value))
 
 
-@settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(40))
 @given(
     batches=st.lists(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=20), max_size=4),
     method=st.sampled_from(sorted(METHODS)),

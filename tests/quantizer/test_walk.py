@@ -145,3 +145,7 @@ def test_cost_of_probabilities_is_kl_and_of_anything_else_relative_energy(tmp_pa
     wrong = [((p[n] - q[n]) ** 2).sum() / (p[n] ** 2).sum() for n in range(4)]
     np.testing.assert_allclose(cost(net.graph, "a", p, q), wrong)
     assert cost(net.graph, "a", np.zeros((2, 3)), np.full((2, 3), np.nan)).tolist() == [1e6, 1e6]  # never NaN
+    q[2, 1, 3, 4] = np.nan
+    found = cost(net.graph, "p", p, q, 2.0)
+    np.testing.assert_allclose(found[[0, 1, 3]], np.delete(nats, 2))
+    assert found[2] == 1e6

@@ -99,7 +99,7 @@ def test_inputs_that_are_never_active_round_to_nearest() -> None:
     np.testing.assert_array_equal(codes[0, :, 2], np.rint(scaled[0, :, 2]))
 
 
-@settings(max_examples=examples(20), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 1000), size=st.floats(-30, 6), k=st.integers(1, 9), rows=st.integers(1, 12))
 def test_any_inputs_give_codes(seed: int, size: float, k: int, rows: int) -> None:
     draw = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -344,6 +345,12 @@ def test_refusals(tmp_path: Path) -> None:
         quantize(path, None, [], tmp_path / "out.prototxt")
     with pytest.raises(chai.UsageError, match="effort 'much': expected one of fast, normal, best"):
         quantize(path, None, batches(), tmp_path / "out.prototxt", effort="much")
+    with pytest.raises(chai.UsageError, match="seed -1: expected 0 or more"):
+        quantize(path, None, batches(), tmp_path / "out.prototxt", seed=-1)
+    wrong: list[Any] = [(8, 8), (), (8, 6, 7), 7]
+    for widths in wrong:
+        with pytest.raises(chai.UsageError, match="expected 8 or 6, three of them, or mixed"):
+            quantize(path, None, batches(), tmp_path / "out.prototxt", bits=widths)
     with pytest.raises(chai.UsageError, match=r"the output is a \.prototxt"):
         quantize(path, None, batches(), tmp_path / "out.caffemodel")
     with pytest.raises(chai.UsageError, match="would be written over what it is made from"):

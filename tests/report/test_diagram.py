@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from chai.report import diagram
 from chai.report.diagram import Box, svg
+from tests.conftest import examples
 
 
 @st.composite
@@ -40,7 +41,7 @@ def ends(root: ElementTree.Element) -> list[list[float]]:
     return [[float(n) for n in re.findall(r"-?\d+\.?\d*", path.get("d", ""))] for path in root.iter("path")]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs())
 def test_boxes_do_not_overlap_and_readers_are_below(graph: tuple[int, list[tuple[int, int]]]) -> None:
     count, edges = graph
@@ -52,7 +53,7 @@ def test_boxes_do_not_overlap_and_readers_are_below(graph: tuple[int, list[tuple
     assert all(boxes[a][1] + boxes[a][3] < boxes[b][1] for a, b in edges)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(graphs())
 def test_every_edge_leaves_its_box_enters_its_box_and_passes_none(graph: tuple[int, list[tuple[int, int]]]) -> None:
     count, edges = graph

@@ -68,7 +68,8 @@ def copy(
     values = {field.name: 0 for field in OVERLAY.descriptor.fields if field.name != "version"}
     sizes = dict.fromkeys(("input_channels", "output_channels", "input_height", "output_height", "output_width"), 1)
     window = dict.fromkeys(("kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"), 1)
-    values |= {**sizes, **window, "batch": 1, "input_width": words, "opcode": OPCODES[engine], "tag": tag}
+    tiles = dict.fromkeys(("group", "tile_rows", "tile_columns", "tiles"), 1)
+    values |= {**sizes, **window, **tiles, "batch": 1, "input_width": words, "opcode": OPCODES[engine], "tag": tag}
     values |= {"input": BLOBS + source, "output": BLOBS + target, "weights": CONSTANTS}
     return pack(OVERLAY.descriptor, {**values, "after_array": after[0], "after_window": after[1], **more})
 
@@ -161,6 +162,10 @@ def test_an_empty_chain_is_done_at_once(text: str) -> None:
         ("a value beyond the limits of its kind", {"kernel_h": 12}),
         ("a value beyond the limits of its kind", {"input_height": 0}),
         ("a value beyond the limits of its kind", {"shift": 41}),
+        ("a value beyond the limits of its kind", {"stride_h": 0}),
+        ("a value beyond the limits of its kind", {"kernel_w": 0}),
+        ("a value beyond the limits of its kind", {"group": 0}),
+        ("a value beyond the limits of its kind", {"tile_columns": 0}),
         ("bus error while reading", {"input": 0x7000_0000}),
         ("bus error while reading", {"weights": 0x7000_0000}),
         ("bus error while writing", {"output": 0x7000_0000}),

@@ -14,13 +14,16 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 import chai
 from chai import devices
 from chai.codegen.chain import chain
-from chai.devices.rtlsim import program
+from chai.codegen.memory_map import FIXED
+from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing
+from chai.driver.memory import place
 from chai.env import env
 from chai.errors import DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay
+from chai.overlay.records import pack, unpack
 from chai.tasks.work import Work
 
 if missing():
@@ -71,6 +74,50 @@ def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
     assert probe.run(devices.open("rtlsim"), overlay) == ""
 
 
+@pytest.mark.parametrize("kind", ["conv", "pool"])
+def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A descriptor that no host makes: it waits for a Task that is not in its chain."""
+    probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe) and p.task.kind == kind)
+    work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
+    made = chain(work)
+    memory = program.HostMemory(made.sizes)
+    place(made, memory)
+    descriptor = memory.bytes[FIXED][: overlay.descriptor.bytes]
+    values = unpack(overlay.descriptor, descriptor.tobytes())
+    hostile = pack(overlay.descriptor, {**values, "after_window": 9})
+    descriptor[:] = np.frombuffer(hostile, np.uint8)
+    simulated = program.accelerator(overlay)
+    monkeypatch.setattr(program, "PATIENCE", (0, 2000))
+    with pytest.raises(DeviceError, match="not done after 2,000 cycles, 0 of 1 Tasks completed"):
+        simulated.run(made, memory)
+    monkeypatch.undo()
+    registers = simulated.registers
+    assert registers.bits("STATUS", "busy", registers.read("STATUS"))
+    registers.write("CONTROL", registers.mask("CONTROL", "reset"))
+    simulated.simulation.tick(1000)
+    assert registers.read("STATUS") == 0
+    assert probe.run(devices.open("rtlsim"), overlay) == ""
+    assert program.accelerator(overlay) is simulated
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(verilator.found() is None, reason="Verilator is not installed")
+def test_both_simulators_agree_in_bits_and_cycles(overlay: Overlay, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(6).random((2, 1, 8, 8)).astype(np.float32)
+    ran = {}
+    for simulator in ("verilator", "cxxrtl"):
+        monkeypatch.setattr(program, "fastest", lambda name=simulator: name)
+        program.accelerator.cache_clear()
+        net = chai.Net("digits", device="rtlsim", overlay=overlay.path, calibrate=images, keep="all")
+        net.forward(images)
+        ran[simulator] = net.blobs, program.accelerator(overlay).simulation.now
+    program.accelerator.cache_clear()
+    blobs, cycles = zip(*ran.values())
+    assert cycles[0] == cycles[1] > 1000
+    assert blobs[0].keys() == blobs[1].keys()
+    assert [blob for blob in blobs[0] if not np.array_equal(blobs[0][blob], blobs[1][blob])] == []
+
+
 def test_waves_are_written_where_the_user_says(
     overlay: Overlay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -78,7 +125,7 @@ def test_waves_are_written_where_the_user_says(
     monkeypatch.setenv("CHAI_RTL_VCD", str(tmp_path / "task.vcd"))
     env.cache_clear()
     asked = []
-    monkeypatch.setattr(program, "Simulation", lambda text, seed, waves: asked.append(waves))
+    monkeypatch.setattr(program, "Simulation", lambda text, seed, waves, simulator: asked.append(waves))
     with pytest.raises(AttributeError):
         program.Simulated(overlay)
     assert asked == [tmp_path / "task.vcd"]

@@ -38,9 +38,10 @@ def test_the_resources_are_what_yosys_counts(monkeypatch: pytest.MonkeyPatch) ->
     import synthesise
 
     overlay = overlays.load()
-    whole = synthesise.resources(synthesise.cells(synthesise.rtlil(synthesise.whole(overlay))))
-    has = synthesise.available(overlay)
+    counts = dict(synthesise.counted(overlay))
+    whole, has = counts["whole accelerator"], counts[overlay.part]
     assert {name: (count, has[name]) for name, count in whole.items() if count > has[name]} == {}
+    assert counts["array engine"]["DSP"] == overlay.dsp.array + overlay.dsp.requant
     if synthesise.pyosys_version() in PAGE:
-        assert synthesise.row("whole accelerator", whole) in PAGE
+        assert synthesise.written(PAGE, synthesise.table(counts)) == PAGE
     sys.modules.pop("synthesise", None)

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.devices.rtlsim import verilator
 from chai.devices.rtlsim.building import rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.simulation import SLICE, Simulation
 from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
 from chai.hw_overlays.rtl.ports import ReadPort, WritePort
@@ -170,6 +170,22 @@ def test_a_payload_that_changes_while_it_waits_is_an_error(copier: str) -> None:
         simulation.tick(1)
 
 
+def test_a_long_run_can_be_interrupted(copier: str) -> None:
+    simulation = Simulation(copier)
+    cycles: list[int] = []
+
+    def tell(now: int) -> None:
+        cycles.append(now)
+        if len(cycles) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulation.run_for("finished", 10**12, tell)
+    assert cycles == [SLICE, 2 * SLICE, 3 * SLICE] and simulation.now == 3 * SLICE
+    assert simulation.run_for("finished", SLICE + 1, cycles.append) == 0
+    assert cycles[3:] == [SLICE, SLICE + 1]
+
+
 def test_what_never_comes_and_what_is_not_there_are_errors(copier: str) -> None:
     simulation = Simulation(copier)
     with pytest.raises(DeviceError, match="finished is 0 after 50 cycles"):
@@ -178,6 +194,30 @@ def test_what_never_comes_and_what_is_not_there_are_errors(copier: str) -> None:
         simulation.get("nothing")
     with pytest.raises(DeviceError, match="no port nothing__request__valid"):
         Simulation(copier).reader("nothing")
+
+
+def test_a_closed_simulation_is_an_error(copier: str) -> None:
+    simulation = Simulation(copier)
+    simulation.memory(0, np.zeros(4096, np.uint8))
+    source, sink, counts = simulation.source("task"), simulation.sink("input__request"), simulation.histogram("flaw")
+    simulation.tick(3)
+    assert counts[0] == 3
+    simulation.close()
+    simulation.close()
+    for use in (
+        lambda: counts[0],
+        lambda: [*sink],
+        lambda: source.feed(1),
+        lambda: simulation.tick(),
+        lambda: simulation.get("flaw"),
+        lambda: simulation.set("flaw", 1),
+        lambda: simulation.now,
+        lambda: simulation.histogram("flaw"),
+        lambda: simulation.memory(0, np.zeros(8, np.uint8)),
+        simulation.forget_memory,
+    ):
+        with pytest.raises(DeviceError, match="the simulation is closed"):
+            use()
 
 
 def test_memories_begin_as_noise_and_tables_do_not() -> None:

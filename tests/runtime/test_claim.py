@@ -23,8 +23,8 @@ def test_twice_the_largest_layer_and_no_more_than_the_bound(tmp_path: Path, chan
     host.claim(net.graph, shapes)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert wanted <= peak < wanted + 10_000
-    assert held < 10_000
+    assert wanted <= peak < 1.2 * wanted
+    assert held < 0.2 * wanted
 
 
 def test_blobs_of_unknown_size_claim_nothing(tmp_path: Path) -> None:

@@ -18,24 +18,27 @@ from chai.devices.null import NullDevice
 from chai.runtime.lanes import Pipeline, Stage
 from chai.tasks.work import Work
 from tests.conftest import HANG
+from tests.leftovers import Leftovers
 
 
-def workers() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("chai-")]
+@pytest.fixture
+def left() -> Leftovers:
+    """The threads of a test."""
+    return Leftovers()
 
 
 def stage(lane: str, needs: set[int], run: Any) -> Stage:
     return Stage(lane, frozenset(needs), run)
 
 
-def test_results_come_in_order_and_every_stage_runs_once() -> None:
+def test_results_come_in_order_and_every_stage_runs_once(left: Leftovers) -> None:
     def note(word: str) -> Any:
         return lambda state: state.append(word)
 
     stages = [stage("host", set(), note("a")), stage("fpga", {0}, note("b")), stage("host", {1}, note("c"))]
     found = list(Pipeline(stages, 3).stream([i] for i in range(20)))
     assert found == [[i, "a", "b", "c"] for i in range(20)]
-    assert workers() == []
+    assert left.threads == []
 
 
 def test_branches_of_one_batch_overlap() -> None:
@@ -90,7 +93,7 @@ def test_no_more_is_taken_than_there_is_room_for(depth: int) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, 3, 7])
-def test_an_error_comes_in_the_place_of_its_batch(bad: int) -> None:
+def test_an_error_comes_in_the_place_of_its_batch(bad: int, left: Leftovers) -> None:
     def fail(state: int) -> None:
         if state == bad:
             raise ValueError(f"batch {state}")
@@ -99,27 +102,27 @@ def test_an_error_comes_in_the_place_of_its_batch(bad: int) -> None:
     with pytest.raises(ValueError, match=f"batch {bad}"):
         seen.extend(Pipeline([stage("host", set(), fail), stage("fpga", {0}, lambda s: None)], 4).stream(range(8)))
     assert seen == list(range(bad))
-    assert workers() == []
+    assert left.threads == []
 
 
-def test_an_error_of_the_source_ends_the_workers() -> None:
+def test_an_error_of_the_source_ends_the_workers(left: Leftovers) -> None:
     def states() -> Iterator[int]:
         yield 1
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
         list(Pipeline([stage("host", set(), lambda s: None)], 3).stream(states()))
-    assert workers() == []
+    assert left.threads == []
 
 
-def test_a_caller_that_stops_early_leaves_no_worker() -> None:
+def test_a_caller_that_stops_early_leaves_no_worker(left: Leftovers) -> None:
     results = Pipeline([stage("host", set(), lambda s: None)], 3).stream(range(100))
     assert next(results) == 0
     results.close()
-    assert workers() == []
+    assert left.threads == []
 
 
-def test_an_interrupt_in_the_caller_ends_the_workers() -> None:
+def test_an_interrupt_in_the_caller_ends_the_workers(left: Leftovers) -> None:
     def interrupted() -> None:
         for state in Pipeline([stage("host", set(), lambda s: None)], 3).stream(range(100)):
             if state == 2:
@@ -127,7 +130,7 @@ def test_an_interrupt_in_the_caller_ends_the_workers() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert workers() == []
+    assert left.threads == []
 
 
 NET = """
@@ -152,7 +155,7 @@ def halve(x: chai.xChangeLayer) -> None:
 
 
 @pytest.mark.parametrize("device", ["emulator", "float"])
-def test_a_stream_gives_the_bits_of_forward(tmp_path: Path, device: str) -> None:
+def test_a_stream_gives_the_bits_of_forward(tmp_path: Path, device: str, left: Leftovers) -> None:
     batches = [np.random.default_rng(i).standard_normal((2, 3, 9, 7)).astype(np.float32) for i in range(9)]
     net = network(tmp_path, halve, device)
     net.calibrate(batches[0])
@@ -163,7 +166,7 @@ def test_a_stream_gives_the_bits_of_forward(tmp_path: Path, device: str) -> None
         assert set(a) == set(b) == {"c2", "side"}
         assert all(np.array_equal(a[k], b[k]) for k in a)
     assert list(net.stream([])) == []
-    assert workers() == []
+    assert left.threads == []
 
 
 BRANCHES = """
@@ -212,7 +215,7 @@ def meeting(tmp_path: Path) -> chai.Net:
 DATA = np.random.default_rng(3).standard_normal((2, 3, 9, 7)).astype(np.float32)
 
 
-def test_forward_runs_branches_of_host_and_device_at_once(meeting: chai.Net, tmp_path: Path) -> None:
+def test_forward_runs_branches_of_host_and_device_at_once(meeting: chai.Net, tmp_path: Path, left: Leftovers) -> None:
     assert meeting.schedule.engines().count("host:mine") == 1
     plain = network(tmp_path, halve, "emulator", BRANCHES)
     plain.calibrate(DATA)
@@ -221,10 +224,12 @@ def test_forward_runs_branches_of_host_and_device_at_once(meeting: chai.Net, tmp
         assert np.array_equal(meeting.forward(data)["j"], wanted)
         assert wanted.any()
     assert {s.engine for s in meeting.perf.steps} == {"host", "fpga", "custom"}
-    assert workers() == []
+    assert left.threads == []
 
 
-def test_what_a_branch_raises_comes_out_of_forward(meeting: chai.Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_branch_raises_comes_out_of_forward(
+    meeting: chai.Net, monkeypatch: pytest.MonkeyPatch, left: Leftovers
+) -> None:
     """And the network lives on."""
     right = meeting.forward(DATA)["j"]
     mine = meeting.graph.layer("mine")
@@ -232,7 +237,7 @@ def test_what_a_branch_raises_comes_out_of_forward(meeting: chai.Net, monkeypatc
     monkeypatch.setattr(meeting.device, "barrier", threading.Barrier(1))
     with pytest.raises(ZeroDivisionError):
         meeting.forward(DATA)
-    assert workers() == []
+    assert left.threads == []
     monkeypatch.undo()
     assert np.array_equal(meeting.forward(DATA)["j"], right)
 
@@ -246,7 +251,7 @@ def test_forward_of_a_chain_starts_no_thread(tmp_path: Path, monkeypatch: pytest
     assert "host:mine" in net.schedule.engines()
 
 
-def test_what_a_layer_raises_names_it_and_the_net_lives_on(tmp_path: Path) -> None:
+def test_what_a_layer_raises_names_it_and_the_net_lives_on(tmp_path: Path, left: Leftovers) -> None:
     calls = []
 
     def mine(x: chai.xChangeLayer) -> None:
@@ -263,15 +268,15 @@ def test_what_a_layer_raises_names_it_and_the_net_lives_on(tmp_path: Path) -> No
     with pytest.raises(chai.PluginError, match=r"layer 'mine'.*broken"):
         done.extend(net.stream(batches))
     assert len(done) == 4
-    assert workers() == []
+    assert left.threads == []
     assert np.array_equal(net.forward(batches[0])["c2"], done[0]["c2"])
 
 
-def test_batches_of_a_stream_have_one_size(tmp_path: Path) -> None:
+def test_batches_of_a_stream_have_one_size(tmp_path: Path, left: Leftovers) -> None:
     net = network(tmp_path, halve)
     with pytest.raises(chai.UsageError, match="input 'data' of 1x3x9x7 in a stream of 2x3x9x7"):
         list(net.stream([np.ones((2, 3, 9, 7)), np.ones((1, 3, 9, 7))]))
-    assert workers() == []
+    assert left.threads == []
 
 
 def test_throughput_is_counted_over_the_stream(tmp_path: Path) -> None:

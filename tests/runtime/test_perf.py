@@ -269,7 +269,8 @@ def test_shares_of_a_network_by_hand(tmp_path: Path) -> None:
         assert share.ms == pytest.approx(sum(ms[n] for n in names))
         assert share.percent == pytest.approx(100 * sum(ms[n] for n in names) / perf.total_ms)
     assert perf.total_ms == pytest.approx(sum(ms.values()) + perf.feed_ms + perf.between_ms)
-    assert perf.wall_ms >= perf.steps_ms
+    for device in (True, False):  # both lanes run at once, each one step after the other
+        assert sum(s.ms for s in perf.steps if (s.engine == "fpga") == device) <= perf.wall_ms
 
 
 # -- a pass and its rows, by a clock that ticks once whenever it is read
@@ -423,7 +424,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=examples(50), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(50))
 @given(STEPS, TIME, st.integers(1, 9))
 def test_every_step_is_in_one_share_and_all_forms_hold(steps: list[StepTime], wall: float, batch: int) -> None:
     perf = PerfInfo(tuple(steps), wall, batch)
@@ -695,7 +696,8 @@ def test_the_null_device_is_timed_by_segments() -> None:
     assert {s.type for s in found} == {"segment"}
     measured = chai.Net("digits", device="emulator")
     measured.forward(np.zeros((1, 1, 8, 8)))
-    assert net.perf.blob_bytes == measured.perf.blob_bytes
+    on_device = ([s.bytes for s in n.perf.steps if s.engine == "fpga"] for n in (net, measured))
+    assert len({*map(sum, on_device)}) == 1
     assert sum(s.macs for s in found) == sum(s.macs for s in measured.perf.steps if s.engine == "fpga")
 
 

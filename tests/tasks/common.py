@@ -30,7 +30,7 @@ from tests.conftest import examples
 from tests.reference import fixed as reference
 
 Array = np.ndarray
-EXAMPLES = settings(max_examples=examples(40), deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(40))
 VARIANTS = [variant.name for variant in library.state().variants]  # compiled for this machine; none without a compiler
 FORMS = [
     pytest.param("numba", marks=pytest.mark.skipif(find_spec("numba") is None, reason="there is no numba")),

@@ -28,7 +28,7 @@ def bound(weights: Array, bias: float, step: float, source: Format, largest: int
     return sum(map(abs, codes)) * source.magnitude + abs(added), codes, added
 
 
-@settings(max_examples=examples(12), deadline=None, derandomize=True, database=None)
+@settings(max_examples=examples(12))
 @given(
     scheme=st.sampled_from(["Xilinx", "DynamicFixed"]),
     unsigned=st.booleans(),

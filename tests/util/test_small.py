@@ -6,8 +6,9 @@ from hypothesis import given, settings, strategies as st
 
 from chai.util.rounding import ceil_div, round_up
 from chai.util.union_find import UnionFind
+from tests.conftest import examples
 
-FEW = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+FEW = settings(max_examples=examples(50))
 
 
 @FEW

@@ -18,6 +18,7 @@ from chai import cli
 from chai.artifact.save import save
 from chai.env import env
 from chai.errors import ChaiError, DeviceError, ParseError
+from chai.limits import Limits
 from chai.vta import checks
 from chai.vta.isa import BYTES, Gemm, Load, Memory, Store, decode, encode
 from tests.artifact.common import assembled, parts
@@ -277,3 +278,11 @@ def test_a_program_costs_no_more_memory_than_it_may(
     refused(tmp_path, header, changed(sections, number, outer=16383, inner=16383), "micro-ops in one instruction")
     monkeypatch.setattr(checks, "ROOM", 100)
     refused(tmp_path, header, sections, "micro-ops of different instructions, expected at most 100")
+
+
+def test_a_program_computes_no_longer_than_it_may(
+    contents: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, sections = contents
+    monkeypatch.setattr(checks, "limits", lambda: Limits(macs=10_000))
+    refused(tmp_path, header, sections, r"exceeds the limit macs=10,000 \(raise it with CHAI_LIMITS=macs=N\)")

@@ -1,16 +1,17 @@
-"""A wrong bit in a program: it is refused before it starts, or changes nothing but output blobs."""
+"""A wrong bit in a program: it is refused before it starts, or changes nothing but output blobs and marks."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from chai.codegen.memory_map import FIXED, OUTPUT, REGION
+from chai.codegen.memory_map import FIXED, MARKS, OUTPUT, REGION
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 from chai.vta.isa import Load
+from chai.vta.program import MARK
 from chai.vta.simulator import Chip
 
 from .random_tasks import MACHINE, alone, buffers
@@ -49,6 +50,8 @@ class Small:
         finally:
             self.memory[FIXED][byte] ^= 1 << bit
             for region, data in self.memory.items():
+                if region == MARKS:
+                    data[MARK:] = before[region][MARK:]
                 assert region == OUTPUT or np.array_equal(data, before[region])
                 data[:] = before[region]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .simulation import Simulation
+from collections.abc import Callable
+
+from .simulation import Simulation, untold
 
 ANSWER = 100  # cycles in which a register must answer
 READS, WRITES = ("m0_read", "m1_read", "m2_read", "m3_read"), ("m0_write", "m3_write")
@@ -57,6 +59,6 @@ class Accelerator:
         s.run("bus__bvalid", ANSWER)
         s.set("bus__bready", 0)
 
-    def wait(self, cycles: int) -> int:
-        """Run until the interrupt; return the cycles, 0 if there is none in that many."""
-        return self.simulation.run_for("interrupt", cycles)
+    def wait(self, cycles: int, tell: Callable[[int], None] = untold) -> int:
+        """Run until the interrupt; return the cycles, 0 if there is none in that many. ``tell`` gets them now and then."""
+        return self.simulation.run_for("interrupt", cycles, tell)

@@ -1,6 +1,7 @@
 """Compile hardware described in Amaranth into a library that simulates it.
 
-Amaranth -> RTLIL -> yosys (``pyosys``) -> C++ of CXXRTL, or Verilog and C++ of Verilator -> a C++ compiler. A library is
+Amaranth -> RTLIL -> yosys (``pyosys``) -> C++ of CXXRTL, or Verilog and C++ of Verilator -> a C++ compiler. CXXRTL compiles
+small designs sooner, and writes waves; Verilator is several times as fast, and of a large design the first, too. A library is
 kept in the user's cache under a digest of everything that went into it, so a design is compiled once.
 """
 
@@ -31,6 +32,11 @@ SIMULATORS: dict[str, Callable[[str, Path, Sequence[str]], Path]] = {
 }
 # a memory that begins as zeros: Amaranth says so in as many digits, of which yosys would make as many lines of C++
 _ZEROS = re.compile(r"^  cell \$meminit_v2 .*\n(?:    .*\n)*?    connect \\DATA \d+'0+\n(?:    .*\n)*?  end\n", re.M)
+
+
+def fastest() -> str:
+    """Return the simulator for a whole accelerator: Verilator, where it is installed."""
+    return "verilator" if verilator.found() else "cxxrtl"
 
 
 def rtlil(component: Any) -> str:

@@ -27,9 +27,11 @@ def _source(names: Sequence[str]) -> str:
     lines = "".join(
         f"    design->{own[name]} = &top.{_mangled(name)};\n"
         if name in own
-        else f'    design->ports.push_back(port_of("{name}", top.{_mangled(name)}));\n'
+        else f'    design->add("{name}", top.{_mangled(name)});\n'
         for name in names
     )
+    if "clk" in names:
+        lines += f"    design->before = &top.prev_{_mangled('clk')};\n"
     return f"""#include "top.cpp"
 #include "cxxrtl_design.h"
 

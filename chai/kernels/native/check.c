@@ -85,11 +85,32 @@ static int in_place(const table *t) {
            tables(t, op->outputs + SPARE) && entries(t, op->bias, op->outputs + SPARE, 4);
 }
 
-/* Return the bytes from the first channel of a pixel to the last, of an array with pixels side by side; -1 if it has none. */
-static int64_t across(place p, int64_t channels) {
-    total bytes = {1, 0};
+/* Return the bytes from the first channel of a pixel to the last, of an array with pixels of ``size`` bytes side by side; -1 if it
+   has none. */
+static int64_t across(place p, int64_t channels, int64_t size) {
+    total bytes = {size, 0};
     add(&bytes, channels - 1, p.channel);
-    return bytes.wrong || p.channel < 0 || p.pixel != 1 ? -1 : bytes.value;
+    return bytes.wrong || p.channel < 0 || p.pixel != size ? -1 : bytes.value;
+}
+
+/* Return whether channels are planes of float32, one after the other. */
+static int planes(const table *t, place p, int64_t channels, int64_t height, int64_t width, int writes) {
+    area all = {0, height - 1, 0, width - 1, across(p, channels, 4)};
+    return p.row == 4 * width && p.channel == height * p.row && p.offset % 4 == 0 && p.image % 4 == 0 && all.bytes > 0 &&
+           inside(t, p, all, writes);
+}
+
+static int multiplies(const table *t) {
+    const operation *op = t->op;
+    if (op->channels % op->group || op->outputs % op->group || !between(0, op->file, t->count - 1)) return 0;
+    if (!between(0, op->weights, INT64_MAX / 2) || op->weights % 4 || op->kernel_h > PIXELS / op->kernel_w) return 0;
+    total end = {op->weights, 0}, filter = {0, 0};
+    add(&filter, op->kernel_h * op->kernel_w, op->channels / op->group);
+    add(&end, filter.value, 4 * op->outputs);
+    return !filter.wrong && !end.wrong && end.value <= t->buffers[op->file].size &&
+           (op->bias < 0 || entries(t, op->bias, op->outputs, 4)) &&
+           planes(t, PLACE_OF(op, input), op->channels, op->height, op->width, 0) &&
+           planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
 }
 
 static int unfolds(const table *t) {
@@ -98,19 +119,19 @@ static int unfolds(const table *t) {
     total taps = {0, 0}, outputs = {0, 0};
     add(&taps, op->kernel_h, op->kernel_w), add(&outputs, taps.value, op->channels);
     if (taps.wrong || outputs.wrong || outputs.value != op->outputs || output.row != op->out_width) return 0;
-    area from = {0, op->height - 1, 0, op->width - 1, across(input, op->channels)};
-    area to = {0, op->out_height - 1, 0, op->out_width - 1, across(output, op->outputs)};
+    area from = {0, op->height - 1, 0, op->width - 1, across(input, op->channels, 1)};
+    area to = {0, op->out_height - 1, 0, op->out_width - 1, across(output, op->outputs, 1)};
     return from.bytes > 0 && to.bytes > 0 && inside(t, input, from, 0) && inside(t, output, to, 1);
 }
 
 /* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
 static int valid(const table *t, const variant *v) {
     const operation *op = t->op;
-    const int64_t sizes[] = {op->images, op->channels, op->height, op->width, op->outputs, op->out_height, op->out_width,
+    const int64_t sizes[] = {op->images, op->batch, op->channels, op->height, op->width, op->outputs, op->out_height, op->out_width,
                              op->kernel_h, op->kernel_w, op->stride_h, op->stride_w, op->dilation_h, op->dilation_w, op->group};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!between(1, sizes[i], 1 << 24)) return 0;
-    if (op->images * op->out_height > PIXELS / op->out_width) return 0;
+    if (op->images > op->batch || op->batch * op->out_height > PIXELS / op->out_width) return 0;
     if (!between(0, op->pad_h, 1 << 24) || !between(0, op->pad_w, 1 << 24)) return 0;
     const int64_t codes[] = {op->low, op->high, op->zero_in, op->zero_second, op->zero_out};
     for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -150,11 +171,17 @@ static int valid(const table *t, const variant *v) {
     }
     case LOAD:
     case STORE:
-        one.bytes = across(op->kind == LOAD ? input : output, op->channels);
+        one.bytes = across(op->kind == LOAD ? input : output, op->channels, 1);
         if (one.bytes < 0) return 0;
         return inside(t, output, op->kind == LOAD ? all : one, 1) && inside(t, input, op->kind == LOAD ? one : all, 0);
     case UNFOLD:
         return unfolds(t);
+    case PRODUCT:
+        return multiplies(t);
+    case LARGEST:
+    case TOTAL:
+        return planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->out_height, op->out_width, 1);
     }
     return 0;
 }

@@ -1,6 +1,8 @@
 /* AArch64 with dot products: sdot adds four products to each of four sums. */
 #include <arm_neon.h>
 
+#include "quad.h"
+
 #define OFFSET 0
 #define LANES 4
 #define WIDE 4

@@ -68,3 +68,28 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
         (void)f, (void)sums, (void)pixels, (void)vectors, (void)out; \
         return 0; \
     }
+
+/* For the instruction sets that load and store vectors of float32 whole, or number by number. */
+#define LANE_BY_LANE \
+    static inline reals some(const float *from, int64_t count) { \
+        reals x = same(0); \
+        if (count >= WIDTH) \
+            memcpy(&x, from, sizeof x); \
+        else \
+            for (int64_t i = 0; i < count; i++) x[i] = from[i]; \
+        return x; \
+    } \
+    static inline void put(float *to, reals x, int64_t count) { \
+        if (count >= WIDTH) \
+            memcpy(to, &x, sizeof x); \
+        else \
+            for (int64_t i = 0; i < count; i++) to[i] = x[i]; \
+    }
+
+/* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: q = x * inverse, and then
+   q + (x - q * step) * inverse with two fused multiply-adds, is the float32 nearest to x / step, as a division gives it (Markstein,
+   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). ``least`` and ``most`` clamp x. */
+typedef struct {
+    float inverse, step, least, most;
+    int32_t low, zero;
+} quotients;

@@ -1,6 +1,8 @@
 /* NEON of ARMv7 and AArch64: products of 16 bits, added in pairs to sums of 32; each output has two halves of its sum. */
 #include <arm_neon.h>
 
+#include "quad.h"
+
 #define OFFSET 0
 #define LANES 4
 #define WIDE 4

@@ -42,3 +42,18 @@ THROUGH_MEMORY
 static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
     for (int p = 0; p < pixels; p++) store_pixel(f, sums[p * vectors].lanes, vectors * LANES, out[p]);
 }
+
+/* float32 */
+#define WIDTH 4
+#define HEIGHTS(P) P(4) P(2) P(1)
+
+typedef float reals __attribute__((vector_size(4 * WIDTH)));
+
+static inline reals same(float x) { return x - (reals){0}; }
+static inline reals multiply_add(reals a, reals b, reals sum) { return a * b + sum; }
+LANE_BY_LANE
+static inline reals larger(reals a, reals b) {
+    for (int i = 0; i < WIDTH; i++) a[i] = (b[i] > a[i]) | (b[i] != b[i]) ? b[i] : a[i];
+    return a;
+}
+static inline reals every_second(const float *from) { return (reals){from[0], from[2], from[4], from[6]}; }

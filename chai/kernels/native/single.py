@@ -1,4 +1,4 @@
-"""One operation of the library on an array of the host."""
+"""One operation of the library on arrays of the host."""
 
 from __future__ import annotations
 
@@ -9,32 +9,53 @@ from typing import TYPE_CHECKING
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import Extent, Form, Operation, Place, plain_strides, sizes
+from .table import FLOATS, Extent, Form, Operation, Place, plain_strides, sizes
+from .threads import threads
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
 
-INPUT, OUTPUT = 0, 1  # buffers
+INPUT, OUTPUT, WEIGHTS, BIAS = range(4)  # buffers
+SHARED = 1 << 22  # multiply-accumulates: fewer in float32 take less time than to wake a thread
 
 
 class Single:
-    """An operation from one contiguous int8 array (N, C, H, W) to another."""
+    """An operation from one contiguous array (N, C, H, W) to another, both int8 or both float32.
 
-    def __init__(self, library: Library, form: Form, source: Shape, target: Shape) -> None:
+    ``parameters`` are the sizes in bytes of weights and bias, if it has them; they have the type of the input. ``macs`` are its
+    multiply-accumulates: an operation of many runs in several threads.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        form: Form,
+        source: Shape,
+        target: Shape,
+        parameters: tuple[int, ...] = (),
+        macs: int = 0,
+    ) -> None:
+        self._type = np.dtype(np.float32 if form.kind in FLOATS else np.int8)
+        size = self._type.itemsize
         values = {**form.fields(), **sizes(source, target)}
-        values |= Place(INPUT, 0, *plain_strides(source)).fields("input")
-        values |= Place(OUTPUT, 0, *plain_strides(target)).fields("output")
+        values |= Place(INPUT, 0, *plain_strides(source, size)).fields("input")
+        values |= Place(OUTPUT, 0, *plain_strides(target, size)).fields("output")
+        if parameters:
+            values |= {"file": WEIGHTS, "constants": BIAS, "bias": 0 if len(parameters) > 1 else -1}
         self._library, self._target, self._table = library, target, (Operation * 1)(Operation(**values))
-        self._sizes = prod(source), prod(target)
+        self._sizes = prod(source) * size, prod(target) * size, *parameters
+        self._shared = macs >= SHARED
         if library.check(self._table, self._extents()) >= 0:
             raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
 
     def _extents(self) -> ctypes.Array[Extent]:
-        read, written = self._sizes
-        return (Extent * 2)(Extent(read, 0), Extent(written, written))
+        return (Extent * len(self._sizes))(*(Extent(n, n if i == OUTPUT else 0) for i, n in enumerate(self._sizes)))
 
-    def run(self, x: Array) -> Array:
+    def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
-        out = np.empty(self._target, np.int8)
-        self._library.run(self._table, (x, out), 1)
+        out = np.empty(self._target, self._type)
+        if self._shared:
+            self._library.run(self._table, (x, out, *parameters), 1, threads())
+        else:
+            self._library.run_one(self._table[0], (x, out, *parameters))
         return out

@@ -24,7 +24,7 @@ _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
 FIELDS = (
     *("kind", "task", "after", "first", "items"),
     *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
-    *("images", "channels", "height", "width", "outputs", "out_height", "out_width"),
+    *("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"),
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
     *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
@@ -46,6 +46,12 @@ class Kind(IntEnum):
     STORE = 9
     IN_PLACE = 10
     UNFOLD = 11
+    PRODUCT = 12
+    LARGEST = 13
+    TOTAL = 14
+
+
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):
@@ -152,13 +158,13 @@ class Constants:
         return offset
 
 
-def plain_strides(shape: Shape) -> tuple[int, int, int, int]:
-    """Return image, channel, row and pixel of a contiguous int8 array (N, C, H, W)."""
+def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:
+    """Return image, channel, row and pixel of a contiguous array (N, C, H, W), in bytes; its numbers take ``size`` each."""
     _, c, h, w = shape
-    return c * h * w, h * w, w, 1
+    return size * c * h * w, size * h * w, size * w, size
 
 
 def sizes(shape: Shape, out: Shape) -> dict[str, int]:
     """Return the fields of the sizes of input and output, both (N, C, H, W)."""
-    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
-    return dict(zip(names, (*shape, *out[1:])))
+    names = "images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"
+    return dict(zip(names, (*shape, shape[0], *out[1:])))

@@ -67,25 +67,25 @@ class Constants(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """Return the part that requests, and the ones that store."""
         m = Module()
-        run = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1})
-        m.submodules.runs = fifo = SyncFIFOBuffered(width=run.size, depth=REQUESTS)
-        self._request(m, fifo, run)
-        made = data.View(run, fifo.r_data)
+        layout = data.StructLayout({"beats": BEATS_BITS, "table": 1, "narrow": 1})
+        m.submodules.runs = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        self._request(m, fifo, layout)
+        run = data.View(layout, fifo.r_data)
         stream = self.memory.data
         beat = Signal(BEATS_BITS)
         taken = Signal()
         m.d.comb += [
             stream.ready.eq(fifo.r_rdy),
             taken.eq(stream.valid & stream.ready),
-            fifo.r_en.eq(taken & (beat == made.beats - 1)),
+            fifo.r_en.eq(taken & (beat == run.beats - 1)),
         ]
         with m.If(taken):
             m.d.sync += beat.eq(Mux(fifo.r_en, 0, beat + 1))
-        self._store_weights(m, taken & ~made.table, made.narrow)
-        self._store_tables(m, taken & made.table, beat, fifo.r_en & made.table)
+        self._store_weights(m, taken & ~run.table, run.narrow)
+        self._store_tables(m, taken & run.table, beat, fifo.r_en & run.table)
         return m
 
-    def _request(self, m: Module, fifo: SyncFIFOBuffered, run: data.StructLayout) -> None:
+    def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
         plan, port, array = self.plan, self.memory.request, self.overlay.array
         bits = len(port.payload.address)
         runs = Signal(24)  # through all blocks: one for each tile, if tiles are the outer loop
@@ -98,7 +98,7 @@ class Constants(wiring.Component):
         room, table_room = Signal(COUNT), Signal(COUNT)
         fresh = Signal()  # these weights are not in the ring
         channels = Signal(range(array.outputs + 1))
-        made = Signal(run)
+        run = Signal(layout)
         size = self.overlay.table.bytes
         m.d.comb += [
             block.eq(block_size(plan, array.inputs, array.outputs)),
@@ -108,9 +108,9 @@ class Constants(wiring.Component):
             beats.eq(Mux(plan.depthwise, piece * (array.inputs // self.step), piece * self.parts)),
             room.eq(asked + piece - self.freed),
             table_room.eq(tables_asked - self.tables_used),
-            made.beats.eq(port.payload.beats),
-            made.narrow.eq(plan.depthwise),
-            fifo.w_data.eq(made),
+            run.beats.eq(port.payload.beats),
+            run.narrow.eq(plan.depthwise),
+            fifo.w_data.eq(run),
             fifo.w_en.eq(port.valid & port.ready),
         ]
         outer = Mux(plan.outside, 1, Mux(plan.between, plan.batch, plan.runs))
@@ -153,7 +153,7 @@ class Constants(wiring.Component):
                     port.payload.address.eq(table),
                     port.payload.beats.eq(channels * (size // BEAT)),
                     port.valid.eq(fifo.w_rdy & (table_room < TABLES)),
-                    made.table.eq(1),
+                    run.table.eq(1),
                 ]
                 with m.If(port.valid & port.ready):
                     m.d.sync += [tables_asked.eq(tables_asked + 1), uses.eq(uses - 1), again.eq(1)]
@@ -197,7 +197,7 @@ class Constants(wiring.Component):
                 m.d.sync += [part.eq(0), self.written.eq(self.written + 1)]
 
     def _store_tables(self, m: Module, taken: Value, beat: Value, end: Value) -> None:
-        found = data.View(table_record(self.overlay), Cat(held := Signal(64), self.memory.data.payload))
+        entry = data.View(table_record(self.overlay), Cat(held := Signal(64), self.memory.data.payload))
         with m.If(taken):
             m.d.sync += held.eq(self.memory.data.payload)
         with m.If(end):
@@ -213,7 +213,7 @@ class Constants(wiring.Component):
                 writer.addr.eq(Cat(plane, slot)),
                 writer.en.eq(taken & beat[0] & (lane == i)),
             ]
-            m.d.comb += [writer.data[name].eq(found[name]) for name in self.record.members]
+            m.d.comb += [writer.data[name].eq(entry[name]) for name in self.record.members]
 
 
 def block_size(plan: Value, inputs: int, outputs: int) -> Value:

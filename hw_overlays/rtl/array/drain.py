@@ -122,11 +122,11 @@ class Drain(wiring.Component):
                     m.d.sync += [lanes.sums[k].eq(self.sums[i * self.step + k]) for k in range(self.step)]
         m.d.comb += lanes.rule.eq(rule)
         for k in range(self.step):
-            given = self.records[k]
+            entry = self.records[k]
             m.d.sync += [
-                lanes.bias[k].eq(given.bias),
-                lanes.multiplier[k].eq(given.multiplier),
-                lanes.negative[k].eq(given.negative),
+                lanes.bias[k].eq(entry.bias),
+                lanes.multiplier[k].eq(entry.multiplier),
+                lanes.negative[k].eq(entry.negative),
             ]
         for i in range(LATENCY + 1):
             later, these = Signal(name=f"valid_{i}"), Signal(self.step, name=f"some_{i}")

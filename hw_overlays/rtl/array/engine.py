@@ -68,25 +68,25 @@ class ArrayEngine(wiring.Component):
         self, m: Module, plans: list[Value], planner: Planner, parts: list[wiring.Component], ended: Value
     ) -> None:
         """Keep two plans; each part starts the next one as soon as it has taken all of the last."""
-        made = Signal(TASKS)
+        planned = Signal(TASKS)
         counts = [Signal(TASKS, name=f"task_{i}") for i in range(len(parts))]
         drained = Signal(TASKS)
         m.d.sync += drained.eq(drained + ended)
         m.d.comb += planner.ready.eq(1)
         for count in (*counts, drained):
             flying = Signal(TASKS, name=f"{count.name}_flying")
-            m.d.comb += flying.eq(made - count)
+            m.d.comb += flying.eq(planned - count)
             with m.If(flying == 2):
                 m.d.comb += planner.ready.eq(0)
         with m.If(planner.valid & planner.ready):
-            m.d.sync += made.eq(made + 1)
+            m.d.sync += planned.eq(planned + 1)
             for slot, kept in enumerate(plans):
-                with m.If(made[0] == slot):
+                with m.If(planned[0] == slot):
                     m.d.sync += [getattr(kept, name).eq(getattr(planner.plan, name)) for name in kept.signature.members]
         for part, count in zip(parts, counts):
             m.d.sync += count.eq(count + part.taken)
             choose(m, part, plans, count[0])
-            m.d.comb += part.start.eq((count != made) & ~part.taken)
+            m.d.comb += part.start.eq((count != planned) & ~part.taken)
             if isinstance(part, Loader):
                 counts_reached = (self.array_done >= part.plan.after_array) & (
                     self.window_done >= part.plan.after_window

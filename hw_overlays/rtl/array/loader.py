@@ -69,15 +69,15 @@ class Loader(wiring.Component):
         """Return the part that requests, and the one that stores."""
         m = Module()
         ring = unsigned(log2(self.depth))
-        segment = data.StructLayout(
+        layout = data.StructLayout(
             {"address": ring, "beats": BEATS_BITS, "width": 13, "row_words": ring, "last": 1, "empty": 1}
         )
-        m.submodules.segments = fifo = SyncFIFOBuffered(width=segment.size, depth=REQUESTS)
-        self._request(m, fifo, segment)
-        self._store(m, fifo, segment)
+        m.submodules.segments = fifo = SyncFIFOBuffered(width=layout.size, depth=REQUESTS)
+        self._request(m, fifo, layout)
+        self._store(m, fifo, layout)
         return m
 
-    def _request(self, m: Module, fifo: SyncFIFOBuffered, segment: data.StructLayout) -> None:
+    def _request(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
         plan, port = self.plan, self.memory.request
         images, rows = Signal(16), Signal(signed(18))
         image, plane = Signal(len(port.payload.address)), Signal(len(port.payload.address))
@@ -93,20 +93,20 @@ class Loader(wiring.Component):
 
         beats = Signal(WORDS)
         exists, last = Signal(), Signal()
-        made = Signal(segment)
+        segment = Signal(layout)
         m.d.comb += [
             beats.eq(next_pixel - first_pixel),
             exists.eq(((block << log2(self.planes)) + self.index < plan.planes) & beats.any()),
             last.eq((block == plan.blocks - 1) & (group == plan.groups - 1)),
-            made.address.eq(word),
-            made.beats.eq(beats),
-            made.width.eq(plan.input_width),
-            made.row_words.eq(plan.row_words),
-            made.last.eq(last),
-            made.empty.eq(~exists),
+            segment.address.eq(word),
+            segment.beats.eq(beats),
+            segment.width.eq(plan.input_width),
+            segment.row_words.eq(plan.row_words),
+            segment.last.eq(last),
+            segment.empty.eq(~exists),
             port.payload.address.eq(plane + (first_pixel << log2(BEAT))),
             port.payload.beats.eq(beats),
-            fifo.w_data.eq(made),
+            fifo.w_data.eq(segment),
         ]
         with m.FSM():
             with m.State("IDLE"):
@@ -183,29 +183,29 @@ class Loader(wiring.Component):
                     m.d.comb += self.taken.eq(1)
                     m.next = "IDLE"
 
-    def _store(self, m: Module, fifo: SyncFIFOBuffered, segment: data.StructLayout) -> None:
+    def _store(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
         m.submodules.ring = memory = Memory(shape=unsigned(64), depth=self.depth, init=[])
         reader, writer = memory.read_port(), memory.write_port()
         stream = self.memory.data
-        made = data.View(segment, fifo.r_data)
+        segment = data.View(layout, fifo.r_data)
         column, beat = Signal(13), Signal(BEATS_BITS)
         offset = Signal(range(self.depth))
         end = Signal()
         m.d.comb += [
             reader.addr.eq(self.address),
             self.data.eq(reader.data),
-            stream.ready.eq(fifo.r_rdy & ~made.empty),
-            writer.addr.eq(made.address + offset),
+            stream.ready.eq(fifo.r_rdy & ~segment.empty),
+            writer.addr.eq(segment.address + offset),
             writer.data.eq(stream.payload),
             writer.en.eq(stream.valid & stream.ready),
-            end.eq(fifo.r_rdy & (made.empty | (stream.valid & (beat == made.beats - 1)))),
+            end.eq(fifo.r_rdy & (segment.empty | (stream.valid & (beat == segment.beats - 1)))),
             fifo.r_en.eq(end),
         ]
         with m.If(writer.en):
             m.d.sync += [beat.eq(beat + 1), column.eq(column + 1), offset.eq(offset + 1)]
-            with m.If(column == made.width - 1):
-                m.d.sync += [column.eq(0), offset.eq(offset + made.row_words - made.width + 1)]
+            with m.If(column == segment.width - 1):
+                m.d.sync += [column.eq(0), offset.eq(offset + segment.row_words - segment.width + 1)]
         with m.If(end):
             m.d.sync += [beat.eq(0), column.eq(0), offset.eq(0), self.segments.eq(self.segments + 1)]
-            with m.If(made.last):
+            with m.If(segment.last):
                 m.d.sync += [self.segments.eq(0), self.chunks.eq(self.chunks + 1)]

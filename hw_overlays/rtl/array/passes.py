@@ -38,9 +38,9 @@ class Passes(wiring.Component):
         """Return the loops; each level remembers the address where its next step begins from."""
         m = Module()
         layout = self.passes.payload.shape()
-        made = Signal(layout, reset_less=True)
+        current = Signal(layout, reset_less=True)
         plan = self.plan
-        m.d.comb += [self.slot.eq(made.slot), self.passes.payload.eq(made)]
+        m.d.comb += [self.slot.eq(current.slot), self.passes.payload.eq(current)]
         ring = layout["address"].shape
         block, block_address = Signal(13), Signal(ring)
         row, row_address, top = Signal(8), Signal(ring), Signal(signed(SIDE))
@@ -50,45 +50,45 @@ class Passes(wiring.Component):
             column_end.eq(column == plan.kernel_w - 1),
             row_end.eq(row == plan.kernel_h - 1),
             block_end.eq(plan.depthwise | (block == plan.blocks - 1)),
-            made.final.eq(column_end & row_end & block_end),
+            current.final.eq(column_end & row_end & block_end),
         ]
         with m.FSM():
             with m.State("JOB"):
                 m.d.comb += self.jobs.ready.eq(1)
-                given = self.jobs.payload
-                m.d.sync += [made[name].eq(given[name]) for name in given.shape().members]
-                m.d.sync += [made.first.eq(1), block.eq(0), row.eq(0), column.eq(0)]
-                m.d.sync += [block_address.eq(given.address), row_address.eq(given.address)]
-                m.d.sync += [top.eq(given.y), left.eq(given.x)]
+                new = self.jobs.payload
+                m.d.sync += [current[name].eq(new[name]) for name in new.shape().members]
+                m.d.sync += [current.first.eq(1), block.eq(0), row.eq(0), column.eq(0)]
+                m.d.sync += [block_address.eq(new.address), row_address.eq(new.address)]
+                m.d.sync += [top.eq(new.y), left.eq(new.x)]
                 with m.If(self.jobs.valid):
                     m.next = "PASS"
             with m.State("PASS"):
                 m.d.comb += self.passes.valid.eq(1)
                 with m.If(self.passes.ready):
                     m.d.sync += [
-                        made.first.eq(0),
+                        current.first.eq(0),
                         column.eq(column + 1),
-                        made.address.eq(made.address + plan.dilation_w),
-                        made.x.eq(made.x + plan.dilation_w),
+                        current.address.eq(current.address + plan.dilation_w),
+                        current.x.eq(current.x + plan.dilation_w),
                     ]
                     with m.If(column_end):
                         m.d.sync += [
                             column.eq(0),
                             row.eq(row + 1),
                             row_address.eq(row_address + plan.tap_step),
-                            made.address.eq(row_address + plan.tap_step),
-                            made.x.eq(left),
-                            made.y.eq(made.y + plan.dilation_h),
+                            current.address.eq(row_address + plan.tap_step),
+                            current.x.eq(left),
+                            current.y.eq(current.y + plan.dilation_h),
                         ]
                         with m.If(row_end):
                             m.d.sync += [
                                 row.eq(0),
                                 block.eq(block + 1),
-                                made.segment.eq(made.segment + 1),
+                                current.segment.eq(current.segment + 1),
                                 block_address.eq(block_address + plan.input_width),
                                 row_address.eq(block_address + plan.input_width),
-                                made.address.eq(block_address + plan.input_width),
-                                made.y.eq(top),
+                                current.address.eq(block_address + plan.input_width),
+                                current.y.eq(top),
                             ]
                             with m.If(block_end):
                                 m.next = "JOB"

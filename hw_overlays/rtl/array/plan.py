@@ -110,7 +110,7 @@ class Planner(wiring.Component):
         factors = own | products
         a, b, step = Signal(16), Signal(16), Signal(range(len(PRODUCTS)))
         product = Signal(32)
-        m.d.comb += product.eq(a * b)
+        m.d.comb += product.eq(multiplied(a, b))
         with m.Switch(step):
             for i, (_, _, *pair) in enumerate(PRODUCTS):
                 first, second = (factors[name] if name in factors else task[name] for name in pair)
@@ -183,6 +183,14 @@ class Planner(wiring.Component):
             m.d.comb += fits.eq((task.stays == 3) | (products["passes"] <= words // array.inputs))
         again = Mux(plan.between, task.tiles > 1, products["runs"] > 1)
         m.d.comb += plan.keep.eq(task.stays.any() & fits & again)
+
+
+def multiplied(a: Signal, b: Signal) -> Value:
+    """Return a product as a tree of sums, not as ``*``, for which yosys takes a DSP: those multiply pixels."""
+    parts: list[Value] = [Mux(bit, a, 0) << i for i, bit in enumerate(b)]
+    while len(parts) > 1:
+        parts = [sum(parts[i + 1 : i + 2], start=parts[i]) for i in range(0, len(parts), 2)]
+    return parts[0]
 
 
 def divide(m: Module, quotient: Signal, rest: Signal, divisor: Value) -> None:

@@ -173,7 +173,7 @@ class Fetch(wiring.Component):
 
 def any_of(signals: object) -> object:
     """Return 1 if one of these signals is 1."""
-    found: object = 0
+    either: object = 0
     for signal in signals:
-        found = found | signal
-    return found
+        either = either | signal
+    return either

@@ -134,7 +134,7 @@ struct AxiWrites : Model {
     Port response, id, valid, ready;
     std::deque<Burst> bursts;   // that wait for their beats
     std::deque<Burst> written;  // that wait for their response
-    bool offering = false;
+    bool offering = false, offered = false;  // a response; a beat, in the cycle before
 
     AxiWrites(const Design &design, const Memory &memory, Bandwidth &bandwidth, const std::string &name, Manner manner)
         : memory(memory), bandwidth(bandwidth), manner(manner), address(design, name, "aw", address_fields()),
@@ -144,7 +144,7 @@ struct AxiWrites : Model {
 
     void drive(Random &random, uint64_t now) override {
         address.ready.set(!manner.paused(random));
-        data.ready.set(!manner.paused(random) && bandwidth.take(now, data.valid.get() ? 8 : 0));
+        data.ready.set(!manner.paused(random) && bandwidth.take(now, offered ? 8 : 0));
         if (!offering && !written.empty() && written.front().due <= now && !manner.paused(random)) {
             for (auto &beat : written.front().kept)
                 std::memcpy(memory.find(beat.first, 8), &beat.second, 8);
@@ -159,6 +159,7 @@ struct AxiWrites : Model {
     void sample(Random &random, uint64_t now) override {
         if (offering && ready.get())
             offering = false;
+        offered = data.valid.get();
         if (data.take())
             beat(random, now);
         if (address.take()) {

@@ -6,23 +6,39 @@
 #include <cxxrtl/cxxrtl_vcd.h>
 #include "design.h"
 
-template <size_t Bits> Port port_of(const char *name, cxxrtl::value<Bits> &value) {
-    return {name, unsigned(Bits), value.data, unsigned(sizeof(value.data))};
-}
-
-template <size_t Bits> Port port_of(const char *name, cxxrtl::wire<Bits> &wire) {
-    return {name, unsigned(Bits), wire.curr.data, unsigned(sizeof(wire.curr.data))};
-}
-
+// A cycle is one evaluation, with a rising edge: it computes wires from registers as they are before the edge, and then
+// replaces the registers. Outputs that are registers themselves are therefore copied before it.
 template <class Top> struct CxxrtlDesign : Design {
     Top top;
-    cxxrtl::value<1> *clock = nullptr, *start = nullptr;  // nullptr: without registers, a design has neither
+    // nullptr: without registers, a design has none of them
+    cxxrtl::value<1> *clock = nullptr, *before = nullptr, *start = nullptr;
     cxxrtl::vcd_writer writer;
     std::ofstream file;
     uint64_t time = 0;
 
-    void settle() override { step(false); }
-    void edge() override { step(true); }
+    template <size_t Bits> void add(const char *name, cxxrtl::value<Bits> &value) {
+        ports.push_back({name, unsigned(Bits), value.data, unsigned(sizeof(value.data))});
+    }
+
+    template <size_t Bits> void add(const char *name, cxxrtl::wire<Bits> &wire) {
+        copies.push_back({&wire.curr, std::vector<uint32_t>(wire.curr.chunks), sizeof(wire.curr.data)});
+        ports.push_back({name, unsigned(Bits), copies.back().data.data(), unsigned(sizeof(wire.curr.data))});
+    }
+
+    void settle() override {
+        step(false);
+        copy();
+    }
+
+    void begin() override {
+        if (file.is_open())
+            step(false);  // waves show both halves of a cycle
+        if (before)
+            before->template set<bool>(false);
+        step(true);
+    }
+
+    void end() override { copy(); }
 
     void reset(bool on) override {
         if (start)
@@ -50,6 +66,18 @@ template <class Top> struct CxxrtlDesign : Design {
     }
 
   private:
+    struct Copy {
+        const void *from;
+        std::vector<uint32_t> data;
+        size_t bytes;
+    };
+    std::vector<Copy> copies;
+
+    void copy() {
+        for (Copy &copy : copies)
+            std::memcpy(copy.data.data(), copy.from, copy.bytes);
+    }
+
     void step(bool high) {
         if (clock)
             clock->template set<bool>(high);

@@ -29,10 +29,11 @@ struct Design {
     std::vector<Port> ports;
 
     virtual ~Design() {}
-    virtual void settle() = 0;                         // outputs after a change of inputs, clock low
-    virtual void edge() = 0;                           // the rising edge
-    virtual void noise(uint64_t seed) = 0;             // fill the memories that begin as zeros
-    virtual void trace(const char *path) = 0;          // write every wire from now on into a VCD file
+    virtual void settle() = 0;                 // outputs after a change of inputs, without a clock
+    virtual void begin() = 0;                  // a cycle whose inputs are set: outputs as they are before the rising edge
+    virtual void end() = 0;                    // after the edge: what a register drives, has the next cycle's value
+    virtual void noise(uint64_t seed) = 0;     // fill the memories that begin as zeros
+    virtual void trace(const char *path) = 0;  // write every wire from now on into a VCD file
     virtual void reset(bool on) = 0;
 
     const Port &port(const std::string &name) const {

@@ -17,8 +17,8 @@ struct Simulation {
         design->noise(seed + 1);
         design->reset(true);
         for (int i = 0; i < 2; i++) {
-            design->settle();
-            design->edge();
+            design->begin();
+            design->end();
         }
         design->reset(false);
     }
@@ -32,13 +32,13 @@ struct Simulation {
     void begin() {
         for (size_t i = 0; i < models.size(); i++)  // none is always the first to take bandwidth
             models[(i + now) % models.size()]->drive(random, now);
-        design->settle();
+        design->begin();
     }
 
     void end() {
         for (auto &model : models)
             model->sample(random, now);
-        design->edge();
+        design->end();
         now++;
         changed = true;
     }

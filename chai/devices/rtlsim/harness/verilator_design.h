@@ -25,7 +25,9 @@ template <class Top> struct VerilatorDesign : Design {
         top.eval();
     }
 
-    void edge() override {
+    void begin() override { settle(); }
+
+    void end() override {
         top.clk = 1;
         top.eval();
     }

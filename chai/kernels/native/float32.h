@@ -1,0 +1,232 @@
+/* Convolution and inner product in float32 over planes (NCHW): y[m][p] = bias[m] + sum over k of w[m][k] * x[k][p].
+
+   p are pixels of the output, k the taps of the kernel in the order of the weights: channel, row, column. A panel of pixels, some
+   vectors of them, is copied to x[k][p] first, PANEL_TAPS taps at a time. Then blocks of outputs meet it: their sums stay in registers,
+   while the weights are read where they are, one number for all lanes.
+
+   Each sum adds its products one by one in the order of k, whatever block, panel or piece of work it is in. So the numbers depend
+   neither on threads nor on the batch, and all variants that multiply and add with one rounding have the same.
+
+   The instruction set's file defines WIDTH (float32 of a vector), reals, same(number), multiply_add(a, b, sum), some(from, count)
+   and put(to, vector, count), which touch ``count`` numbers alone, and HEIGHTS, the outputs of a block, largest first, down to 1. */
+
+enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
+enum { ACROSS = 3 };  /* vectors of a panel, at most */
+
+/* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``; then the bias, if it is given. ``last`` pixels
+   of the last vector count. */
+typedef void product(const float *w, int64_t row, const float *x, int64_t depth, float *y, int64_t plane, int64_t last, int begun,
+                     const float *bias);
+
+#define SUMS(M, NV) \
+    static __attribute__((noinline)) void product_##M##x##NV(const float *w, int64_t row, const float *x, int64_t depth, float *y, \
+                                                             int64_t plane, int64_t last, int begun, const float *bias) { \
+        reals sums[M][NV]; \
+        UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
+            sums[m][v] = begun ? some(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last) : same(0); \
+        for (int64_t k = 0; k < depth; k++, x += NV * WIDTH) { \
+            reals pixels[NV]; \
+            UNROLL for (int v = 0; v < NV; v++) memcpy(&pixels[v], x + v * WIDTH, sizeof pixels[v]); \
+            UNROLL for (int m = 0; m < M; m++) { \
+                reals weight = same(w[m * row + k]); \
+                UNROLL for (int v = 0; v < NV; v++) sums[m][v] = multiply_add(weight, pixels[v], sums[m][v]); \
+            } \
+        } \
+        if (bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += same(bias[m]); \
+        UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
+            put(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
+    }
+#define P(M) SUMS(M, 1) SUMS(M, 2) SUMS(M, 3)
+HEIGHTS(P)
+#undef P
+#define P(M) {M, {product_##M##x1, product_##M##x2, product_##M##x3}},
+static const struct {
+    int outputs;
+    product *across[ACROSS];
+} products[] = {HEIGHTS(P)};
+#undef P
+
+/* Pixels of a panel that come from one row of the input for one tap of the kernel, or are padding (from < 0). */
+typedef struct {
+    int32_t first, count;
+    int64_t from; /* in the channel's plane */
+} stretch;
+
+/* Sizes of a convolution; one of single pixels sees the whole plane as one row. */
+typedef struct {
+    int64_t channels, outputs, taps, depth, height, width, out_height, out_width, plane, out_plane;
+} shape;
+
+static shape shape_of(const operation *op) {
+    shape s = {.channels = op->channels / op->group, .outputs = op->outputs / op->group, .taps = op->kernel_h * op->kernel_w};
+    s.depth = s.channels * s.taps, s.plane = op->height * op->width, s.out_plane = op->out_height * op->out_width;
+    int points = s.taps == 1 && op->stride_h == 1 && op->stride_w == 1 && !op->pad_h && !op->pad_w;
+    s.height = points ? 1 : op->height, s.width = points ? s.plane : op->width;
+    s.out_height = points ? 1 : op->out_height, s.out_width = points ? s.out_plane : op->out_width;
+    return s;
+}
+
+enum { STRETCHES = 2 * ACROSS * WIDTH + 2 };
+
+static int add_stretch(stretch *to, int n, int64_t first, int64_t end, int64_t from) {
+    if (first >= end) return n;
+    if (from < 0 && n && to[n - 1].from < 0)
+        to[n - 1].count += (int32_t)(end - first); /* padding after padding */
+    else
+        to[n++] = (stretch){(int32_t)first, (int32_t)(end - first), from};
+    return n;
+}
+
+/* Find where the pixels from ``first`` on come from for one tap; those beyond ``count`` are 0 up to ``all``. */
+static int stretches_of(const operation *op, const shape *s, int64_t tap, int64_t first, int64_t count, int64_t all, stretch *to) {
+    int64_t i = tap / op->kernel_w * op->dilation_h - op->pad_h, j = tap % op->kernel_w * op->dilation_w - op->pad_w;
+    span right = reached(j, op->stride_w, s->width, s->out_width);
+    int n = 0;
+    for (int64_t at = 0, x = first % s->out_width, y = first / s->out_width, end; at < count; at += end - x, x = 0, y++) {
+        end = least(s->out_width, x + count - at);
+        int64_t row = y * op->stride_h + i;
+        int seen = row >= 0 && row < s->height;
+        int64_t begin = seen ? least(most(right.first, x), end) : end, stop = seen ? most(least(right.end, end), begin) : end;
+        n = add_stretch(to, n, at, at + begin - x, -1);
+        n = add_stretch(to, n, at + begin - x, at + stop - x, row * s->width + begin * op->stride_w + j);
+        n = add_stretch(to, n, at + stop - x, at + end - x, -1);
+    }
+    return add_stretch(to, n, count, all, -1);
+}
+
+static inline void copied(float *to, const float *from, int64_t stride, int64_t count) {
+    if (stride == 1)
+        for (int64_t i = 0; i < count; i += WIDTH) put(to + i, some(from + i, least(WIDTH, count - i)), least(WIDTH, count - i));
+    else if (stride == 2) /* a constant, for which the compiler knows vectors */
+        for (int64_t i = 0; i < count; i++) to[i] = from[2 * i];
+    else
+        for (int64_t i = 0; i < count; i++) to[i] = from[stride * i];
+}
+
+/* Copy the pixels of a panel for the taps from ``begin`` to ``end``. */
+static void gather_panel(const operation *op, const shape *s, const float *x, int64_t first, int64_t count, int64_t all, int64_t begin,
+                         int64_t end, float *panel) {
+    stretch parts[STRETCHES];
+    for (int64_t k = begin; k < least(end, begin + s->taps); k++) {
+        int n = stretches_of(op, s, k % s->taps, first, count, all, parts);
+        for (int64_t each = k; each < end; each += s->taps) {
+            const float *in = x + each / s->taps * s->plane;
+            float *row = panel + (each - begin) * all;
+            for (int p = 0; p < n; p++)
+                if (parts[p].from < 0)
+                    for (int64_t i = 0; i < parts[p].count; i += WIDTH)
+                        put(row + parts[p].first + i, same(0), least(WIDTH, parts[p].count - i));
+                else
+                    copied(row + parts[p].first, in + parts[p].from, op->stride_w, parts[p].count);
+        }
+    }
+}
+
+/* Panels have as many vectors as possible, and nearly as many each. */
+static int64_t vectors_across(const shape *s) { return ceil_div(s->out_plane, WIDTH); }
+static int64_t panels_of(const shape *s) { return ceil_div(vectors_across(s), ACROSS); }
+
+/* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
+   Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
+enum { PARTS = 16, TOGETHER_DOTS = 4 };
+
+static inline __attribute__((always_inline)) void add_dots(const float *w, int64_t row, const float *x, int64_t left, int outputs,
+                                                           reals sums[][PARTS / WIDTH]) {
+    UNROLL for (int v = 0; v < PARTS / WIDTH; v++) {
+        int64_t count = most(0, least(WIDTH, left - v * WIDTH));
+        reals in = some(x + v * WIDTH, count);
+        UNROLL for (int m = 0; m < outputs; m++)
+            sums[m][v] = multiply_add(some(w + m * row + v * WIDTH, count), in, sums[m][v]);
+    }
+}
+
+static inline __attribute__((always_inline)) void dots(const float *w, int64_t row, const float *x, int64_t depth, int outputs,
+                                                       float *y, const float *bias) {
+    reals sums[TOGETHER_DOTS][PARTS / WIDTH];
+    UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < PARTS / WIDTH; v++) sums[m][v] = same(0);
+    int64_t k = 0;
+    for (; k + PARTS <= depth; k += PARTS) add_dots(w + k, row, x + k, PARTS, outputs, sums);
+    if (k < depth) add_dots(w + k, row, x + k, depth - k, outputs, sums);
+    for (int m = 0; m < outputs; m++) {
+        float parts[PARTS];
+        memcpy(parts, sums[m], sizeof parts);
+        for (int half = PARTS / 2; half; half /= 2)
+            for (int i = 0; i < half; i++) parts[i] += parts[i + half];
+        y[m] = bias ? parts[0] + bias[m] : parts[0];
+    }
+}
+
+static int whole(const operation *op) {
+    return op->out_height == 1 && op->out_width == 1 && op->kernel_h == op->height && op->kernel_w == op->width &&
+           !op->pad_h && !op->pad_w && (op->dilation_h == 1 || op->height == 1) && (op->dilation_w == 1 || op->width == 1);
+}
+
+/* Return the outputs of one piece of work, in which all images meet the same weights: about a million products. */
+static int64_t dots_piece(const operation *op, const shape *s) {
+    return most(1, (1 << 20) / (op->images * s->depth * TOGETHER_DOTS)) * TOGETHER_DOTS;
+}
+
+static int64_t product_items(const operation *op) {
+    shape s = shape_of(op);
+    if (whole(op)) return op->group * ceil_div(s.outputs, dots_piece(op, &s));
+    return op->images * op->group * panels_of(&s);
+}
+
+static const float *weights_of(const operation *op, uint8_t *const *buffers) {
+    return (const float *)(buffers[op->file] + op->weights);
+}
+static const float *bias_of(const operation *op, uint8_t *const *buffers) {
+    return op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias);
+}
+static const float *input_of(const operation *op, uint8_t *const *buffers, int64_t n) {
+    return (const float *)(buffers[op->input_buffer] + op->input_offset + n * op->input_image);
+}
+static float *output_of(const operation *op, uint8_t *const *buffers, int64_t n) {
+    return (float *)(buffers[op->output_buffer] + op->output_offset + n * op->output_image);
+}
+
+static void dots_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    shape s = shape_of(op);
+    int64_t piece = dots_piece(op, &s), pieces = ceil_div(s.outputs, piece), g = item / pieces, first = item % pieces * piece;
+    for (int64_t m = first, end = least(first + piece, s.outputs), count; m < end; m += count) {
+        count = end - m < TOGETHER_DOTS ? 1 : TOGETHER_DOTS;
+        const float *w = weights_of(op, buffers) + (g * s.outputs + m) * s.depth, *bias = bias_of(op, buffers);
+        if (bias) bias += g * s.outputs + m;
+        for (int64_t n = 0; n < op->images; n++) {
+            const float *x = input_of(op, buffers, n) + g * s.depth;
+            float *y = output_of(op, buffers, n) + g * s.outputs + m;
+            if (count == 1) /* a constant, so that the sums stay in registers */
+                dots(w, s.depth, x, s.depth, 1, y, bias);
+            else
+                dots(w, s.depth, x, s.depth, TOGETHER_DOTS, y, bias);
+        }
+    }
+}
+
+static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    shape s = shape_of(op);
+    int64_t panels = panels_of(&s), vectors = vectors_across(&s), n = item / panels / op->group, g = item / panels % op->group;
+    int64_t begin = item % panels * vectors / panels, end = (item % panels + 1) * vectors / panels;
+    int64_t first = begin * WIDTH, count = least(end * WIDTH, s.out_plane) - first, across = end - begin;
+    const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
+    const float *w = weights_of(op, buffers) + g * s.outputs * s.depth, *bias = bias_of(op, buffers);
+    float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
+    float panel[PANEL_TAPS * ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
+    for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
+        int64_t depth = least(PANEL_TAPS, s.depth - k);
+        gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
+        const float *add = bias && k + depth == s.depth ? bias + g * s.outputs : 0;
+        for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {
+            while (products[i].outputs > s.outputs - m) i++;
+            products[i].across[across - 1](w + m * s.depth + k, s.depth, panel, depth, y + m * s.out_plane, s.out_plane,
+                                           count - (across - 1) * WIDTH, k > 0, add ? add + m : 0);
+        }
+    }
+}
+
+static void product_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    if (whole(op))
+        dots_run(op, buffers, item);
+    else
+        panel_run(op, buffers, item);
+}

@@ -1,0 +1,73 @@
+"""Layers in float32, each one operation of the library on planes (N, C, H, W)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...tasks.window import Window
+from ...util.lazy_numpy import np
+from .library import Library, library
+from .single import Single
+from .table import Form, Kind
+
+if TYPE_CHECKING:
+    from ...blob import Array, Shape
+
+KEPT = 1024  # operations: more than the layers of a large network
+
+
+class Floats(NamedTuple):
+    """The library's variant in use. Numbers depend neither on the batch nor on the number of threads."""
+
+    library: Library
+
+    def convolved(self, x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
+        """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
+        parameters = tuple(_plain(a) for a in (weights, bias) if a is not None)
+        sizes = tuple(a.nbytes for a in parameters)
+        return _product(self.library, window, group, x.shape, len(weights), sizes).run(_plain(x), *parameters)
+
+    def largest(self, x: Array, window: Window, out: Shape) -> Array:
+        """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one."""
+        return _pool(self.library, Kind.LARGEST, window, x.shape, (*x.shape[:2], *out)).run(_plain(x))
+
+    def total(self, x: Array, window: Window, out: Shape) -> Array:
+        """Return the sum of each window clipped to the image, (N, C, *out): every bit is numpy's."""
+        return _pool(self.library, Kind.TOTAL, window, x.shape, (*x.shape[:2], *out)).run(_plain(x))
+
+    def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
+        """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
+        x = _plain(x)
+        y = np.empty_like(x)
+        for image, result in zip(x, y):
+            self.library.lrn(image, result, (size - 1) // 2, alpha / size, k)
+        return y
+
+
+def floats() -> Floats | None:
+    """Return the kernels; None without a library."""
+    used = library()
+    return None if used is None else Floats(used)
+
+
+@lru_cache(maxsize=KEPT)
+def _product(
+    used: Library, window: Window, group: int, source: Shape, outputs: int, parameters: tuple[int, ...]
+) -> Single:
+    target = (source[0], outputs, *window.sizes(source[2:]))
+    macs = prod(target) * source[1] // group * prod(window.kernel)
+    return Single(used, Form(Kind.PRODUCT, window=window, group=group), source, target, parameters, macs)
+
+
+@lru_cache(maxsize=KEPT)
+def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
+    return Single(used, Form(kind, window=window), source, target, (), prod(source))
+
+
+def _plain(array: Array) -> Array:
+    """Return it as C reads it: contiguous, aligned float32."""
+    flags = array.flags
+    plain = flags.c_contiguous and flags.aligned and array.dtype == np.float32
+    return array if plain else np.require(array, np.float32, ["C", "A"])

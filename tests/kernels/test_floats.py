@@ -1,0 +1,251 @@
+"""Layers in float32 by every variant of the kernels in C, against loops over pixels, at sizes around vectors and panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, strategies as st
+
+from chai.kernels import convolution as convolutions, pooling
+from chai.kernels.native import library, single as singles
+from chai.kernels.native.single import Single
+from chai.kernels.native.table import Form, Kind
+from chai.tasks.window import Window
+from tests.conftest import examples
+
+from .common import LIBRARY, NAMES, VARIANTS, used
+
+EXAMPLES = settings(max_examples=examples(20))
+Array = np.ndarray
+FUSED = [name for name in NAMES if name != "plain"]  # they multiply and add with one rounding, but for ARMv7's
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.uniform(-2, 2, shape).astype(np.float32)
+
+
+def sums(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> tuple[Array, Array]:
+    """A convolution in float64, and the same of all numbers' sizes, which bounds its rounding."""
+    (kh, kw), stride, pad, (dh, dw) = window
+    oh, ow = window.sizes(x.shape[2:])
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), *((p, p) for p in pad)))
+    m, cg = weights.shape[:2]
+    wanted, size = np.zeros((2, len(x), m, oh, ow))
+    for o in range(m):
+        first = o // (m // group) * cg
+        for i in range(kh):
+            for j in range(kw):
+                rows = slice(i * dh, i * dh + stride[0] * (oh - 1) + 1, stride[0])
+                taps = padded[:, first : first + cg, rows, j * dw : j * dw + stride[1] * (ow - 1) + 1 : stride[1]]
+                wanted[:, o] += np.tensordot(taps, weights[o, :, i, j], (1, 0))
+                size[:, o] += np.tensordot(np.abs(taps), np.abs(weights[o, :, i, j]), (1, 0))
+    return (wanted if bias is None else wanted + bias.reshape(-1, 1, 1)), size
+
+
+def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return how many operations the library has run."""
+    kinds: list[int] = []
+    run = Single.run
+
+    def counted(self: Single, *arrays: Array) -> Array:
+        kinds.append(self._table[0].kind)
+        return run(self, *arrays)
+
+    monkeypatch.setattr(Single, "run", counted)
+    return lambda: len(kinds)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    group=st.sampled_from([1, 1, 1, 2, 3]),
+    inputs=st.sampled_from([1, 2, 3, 17, 30]),
+    outputs=st.integers(1, 21),
+    kernel=st.sampled_from([(1, 1), (1, 1), (3, 3), (2, 3), (5, 4)]),  # of 30 channels: more taps than a panel has
+    stride=st.sampled_from([(1, 1), (1, 1), (2, 1), (1, 2), (2, 3)]),
+    pad=st.sampled_from([(0, 0), (1, 1), (0, 2), (4, 0)]),
+    dilation=st.sampled_from([(1, 1), (1, 1), (2, 3)]),
+    size=st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 5, 7, 16, 19, 60])),
+    biased=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_convolution(
+    variant: str,
+    group: int,
+    inputs: int,
+    outputs: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
+    size: tuple[int, int],
+    biased: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    window = Window(kernel, stride, pad, dilation)
+    assume(inputs > 1 or outputs > 1 or kernel == (1, 1))  # one by one is depthwise
+    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
+    bias = numbers(rng, group * outputs) if biased else None
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = convolutions.conv2d(x, weights, bias, window, group)
+        assert count() == 1
+        alone = convolutions.conv2d(x[1:], weights, bias, window, group)
+        patch.setattr(singles, "threads", lambda: 3)
+        patch.setattr(singles, "SHARED", 0)
+        together = Single(
+            library.state().variants[NAMES.index(variant)],
+            Form(Kind.PRODUCT, window=window, group=group),
+            x.shape,
+            found.shape,
+            (weights.nbytes, *((bias.nbytes,) if bias is not None else ())),
+        ).run(x, weights, *((bias,) if bias is not None else ()))
+    wanted, scale = sums(x, weights, bias, window, group)
+    assert found.shape == wanted.shape
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+    assert np.array_equal(found[1:], alone)
+    assert np.array_equal(found, together)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    images=st.integers(1, 3),
+    inputs=st.sampled_from([1, 7, 16, 33, 300]),
+    size=st.sampled_from([(1, 1), (2, 3)]),
+    outputs=st.integers(1, 11),
+    group=st.sampled_from([1, 2]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_one_pixel_that_sees_all(
+    variant: str, images: int, inputs: int, size: tuple[int, int], outputs: int, group: int, seed: int
+) -> None:
+    """Inner products: vectors lie along the taps. A second image changes none of the first one's numbers."""
+    rng = np.random.default_rng(seed)
+    x, weights = numbers(rng, images, group * inputs, *size), numbers(rng, group * outputs, inputs, *size)
+    bias, window = numbers(rng, group * outputs), Window(size, (1, 1), (0, 0))
+    with used(variant):
+        found = convolutions.conv2d(x, weights, bias, window, group)
+        assert np.array_equal(convolutions.conv2d(x[:1], weights, bias, window, group), found[:1])
+    wanted, scale = sums(x, weights, bias, window, group)
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+
+
+@pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
+def test_variants_have_the_same_numbers() -> None:
+    rng = np.random.default_rng(0)
+    x, weights = numbers(rng, 1, 40, 9, 13), numbers(rng, 27, 40, 3, 3)
+    whole, rows = Window((9, 13), (1, 1), (0, 0)), numbers(rng, 5, 40, 9, 13)
+    results = []
+    for name in FUSED:
+        with used(name):
+            results.append(convolutions.conv2d(x, weights, None, Window((3, 3), (1, 1), (1, 1)), 1))
+            results.append(convolutions.conv2d(x, rows, None, whole, 1))
+    for i, result in enumerate(results[2:]):
+        assert np.array_equal(result, results[i % 2])
+
+
+@pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+def test_infinite_numbers_meet_no_padding() -> None:
+    """What lies beyond a panel or a plane is 0 in no product: 0 times infinity would be NaN."""
+    x = np.full((1, 1, 5, 3), np.inf, np.float32)
+    found = convolutions.conv2d(x, np.ones((2, 1, 1, 1), np.float32), None, Window((1, 1), (1, 1), (0, 0)), 1)
+    assert np.isposinf(found).all()
+
+
+# -- pools
+
+
+def pooled(x: Array, window: Window, out: tuple[int, int], largest: bool) -> Array:
+    """The columns of each window first, then the row of their results: the order of the sums."""
+    wanted = np.full((*x.shape[:2], *out), np.finfo(np.float32).min if largest else 0, np.float32)
+    for y, column in np.ndindex(out):
+        (top, left), (bottom, right) = (
+            [min(max(at, 0), size) for at, size in zip(corner, x.shape[2:])]
+            for corner in zip(
+                *(
+                    (i * s - p, i * s - p + k)
+                    for i, s, p, k in zip((y, column), window.stride, window.pad, window.kernel)
+                )
+            )
+        )
+        if top >= bottom or left >= right:
+            continue
+        if largest:
+            wanted[:, :, y, column] = x[:, :, top:bottom, left:right].max((2, 3))
+            continue
+        total = np.zeros(x.shape[:2], np.float32)
+        for j in range(left, right):
+            rows = x[:, :, top, j].copy()
+            for i in range(top + 1, bottom):
+                rows += x[:, :, i, j]
+            total += rows
+        wanted[:, :, y, column] = total
+    return wanted
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    channels=st.integers(1, 3),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 5)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    pad=st.tuples(st.integers(0, 3), st.integers(0, 4)),
+    size=st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 5, 16, 19, 40])),
+    more=st.integers(0, 2),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_pools(
+    variant: str,
+    channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    size: tuple[int, int],
+    more: int,
+    seed: int,
+) -> None:
+    """``more`` windows begin behind the image."""
+    window, out = Window(kernel, stride, pad), tuple((size[i] + pad[i]) // stride[i] + 1 + more for i in range(2))
+    x = numbers(np.random.default_rng(seed), 2, channels, *size)
+    for largest, pool in ((True, pooling.max_pool), (False, pooling.sum_pool)):
+        wanted = pooled(x, window, (out[0], out[1]), largest)
+        with used(variant), pytest.MonkeyPatch.context() as patch:
+            count = computed_in_c(patch)
+            found = pool(x, window, out)
+            assert count() == 1
+        assert np.array_equal(found, wanted)
+        with used("numpy"):
+            assert np.array_equal(pool(x, window, out), wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("kernel", "width", "stride"), [(4090, 4100, 1), (4096, 4111, 7), (5000, 5003, 1), (3, 9000, 2)]
+)
+def test_pools_of_wide_images(variant: str, kernel: int, width: int, stride: int) -> None:
+    """More columns than are stored at a time."""
+    x = numbers(np.random.default_rng(width), 1, 2, 3, width)
+    window, out = Window((2, kernel), (1, stride), (0, 1)), (2, (width + 1 - kernel) // stride + 1)
+    for pool in (pooling.max_pool, pooling.sum_pool):
+        with used("numpy"):
+            wanted = pool(x, window, out)
+        with used(variant):
+            assert np.array_equal(pool(x, window, out), wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_maximum_shows_that_a_window_has_nan(variant: str) -> None:
+    x = numbers(np.random.default_rng(0), 1, 1, 7, 23)
+    x[0, 0, 3, [0, 11, 22]] = np.nan
+    x[0, 0, 5, 5] = np.inf
+    window = Window((3, 3), (1, 1), (1, 1))
+    with used("numpy"):
+        wanted = pooling.max_pool(x, window, (7, 23))
+    assert np.isnan(wanted).sum() == 3 * (2 + 3 + 2)
+    with used(variant):
+        assert np.array_equal(pooling.max_pool(x, window, (7, 23)), wanted, equal_nan=True)
