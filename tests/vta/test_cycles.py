@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import chai
@@ -44,13 +46,33 @@ def test_loads_run_beside_gemms() -> None:
     assert 3260 < found.total < 3400
 
 
+def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those before a Task's end do not depend on the Tasks after it, and all of them make the whole."""
+    net = chai.Net("digits", device="null", overlay="vta-z7020")
+    net.plan()
+    (step,) = net.schedule.segments
+    shapes, views, own = net.offload.plan.device_shapes, net.schedule.views, net.overlay.own
+    assert own is not None
+    first = step.tasks[:2]
+    whole, part = (
+        own.segment(net.overlay, tasks, shapes, views, step.inputs, [tasks[-1].output]) for tasks in (step.tasks, first)
+    )
+    assert whole.spent is not None
+    assert part.spent == whole.spent[:2]
+    assert all(cycles > 100 for cycles in whole.spent)
+    assert 0 < whole.cycles - sum(whole.spent) < 10  # FINISH
+    assert main(["show", "digits", "--overlay", "vta-z7020", "--json"]) == 0
+    rows = {row["name"]: row["cycles"] for row in json.loads(capsys.readouterr().out)["layers"]}
+    assert [rows[task.origin[0]] for task in step.tasks] == whole.spent
+
+
 @pytest.mark.slow
 def test_googlenet_takes_120_ms_by_the_model() -> None:
     net = chai.Net("googlenet", device="null", overlay="vta-z7020", shapes={"data": (1, 3, 224, 224)})
     net.plan()
     shapes, views = net.offload.plan.device_shapes, net.schedule.views
     segment = net.overlay.own.segment  # type: ignore[union-attr]
-    made = [segment(net.overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in net.schedule.segments]
+    made = [segment(s.work(net.overlay, shapes, views)) for s in net.schedule.segments]
     assert sum(each.cycles for each in made) <= 12_000_000
     assert sum(each.times.gemm for each in made) >= 6_200_000  # 1.58 G products, 256 a cycle
 

@@ -72,7 +72,7 @@ static int64_t cost(int64_t pixels, int64_t vectors, int64_t dwords) {
 
 /* Return the vectors per block that cost least; the last block of a group has the rest. */
 static int64_t block_vectors(const operation *op) {
-    int64_t all = vectors_of(op), dwords = runs_of(op).dwords, pixels = least(pixels_of(op), 4096), best = 1, low = -1;
+    int64_t all = vectors_of(op), dwords = runs_of(op).dwords, pixels = least(op->batch * op->out_height * op->out_width, 4096), best = 1, low = -1;
     for (int64_t n = 1; n <= least(all, WIDE); n++) {
         int64_t c = all / n * cost(pixels, n, dwords) + (all % n ? cost(pixels, all % n, dwords) : 0);
         if (low < 0 || c < low) best = n, low = c;

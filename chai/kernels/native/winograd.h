@@ -10,15 +10,14 @@
 
        [group][block of WIDE vectors][36][pair of channels][vector][lane][2]
 
-   is the order of U. The instruction set's file defines FEWEST_TILES, from which on it is faster than other blocks, and
-   pairs(sum, codes, weights), which adds two products of 16 bits to each of LANES sums. */
+   is the order of U. The instruction set's file defines FEWEST_TILES and FEWEST_CHANNELS, from which on it is faster than other
+   blocks, and pairs(sum, codes, weights), which adds two products of 16 bits to each of LANES sums. */
 
 enum {
     SIDE = 4,              /* pixels of a tile */
     REACH = SIDE + 2,      /* input pixels of a tile */
     POINTS = REACH * REACH,
     DEEPEST = 227,         /* channels, at most: 9 * 227 * 128 * 128 < 2^25 */
-    SHALLOWEST = 24,       /* channels, at least: the products of fewer take less time than to transform tiles */
     DEPTH = 2 * LANES,     /* numbers of 16 bits in a vector */
     TOGETHER16 = 1 << 16,  /* numbers of 16 bits of the tiles of one piece of work: they stay in the second cache */
     INVERSE9 = 954437177,  /* 9 * INVERSE9 = 1 modulo 2^32 */
@@ -30,14 +29,15 @@ typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
 typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
 
 static int64_t tiles_across(const operation *op) { return ceil_div(op->out_width, SIDE); }
-static int64_t tiles_of(const operation *op) { return op->images * ceil_div(op->out_height, SIDE) * tiles_across(op); }
+static int64_t tiles_of_image(const operation *op) { return ceil_div(op->out_height, SIDE) * tiles_across(op); }
+static int64_t tiles_of(const operation *op) { return op->images * tiles_of_image(op); }
 
 static int is_winograd(const operation *op) {
     int64_t channels = op->channels / op->group;
     int square = op->kernel_h == 3 && op->kernel_w == 3 && op->stride_h == 1 && op->stride_w == 1 && op->dilation_h == 1 &&
                  op->dilation_w == 1;
-    return square && channels >= SHALLOWEST && channels <= DEEPEST && op->outputs / op->group >= 2 * LANES &&
-           tiles_of(op) >= FEWEST_TILES && tiles_of(op) * 12 <= pixels_of(op);
+    return square && channels >= FEWEST_CHANNELS && channels <= DEEPEST && op->outputs / op->group >= 2 * LANES &&
+           op->batch * tiles_of_image(op) >= FEWEST_TILES && tiles_of_image(op) * 12 <= op->out_height * op->out_width;
 }
 
 /* Return the numbers of a tile at a point, in whole vectors. */
@@ -183,7 +183,7 @@ typedef struct {
 } tile;
 
 static tile tile_at(const operation *op, int64_t i) {
-    int64_t across = tiles_across(op), image = ceil_div(op->out_height, SIDE) * across;
+    int64_t across = tiles_across(op), image = tiles_of_image(op);
     tile t = {i / image, i % image / across * SIDE, i % across * SIDE};
     return t;
 }
