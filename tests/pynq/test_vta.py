@@ -369,7 +369,11 @@ def test_ctrl_c_twice(net: chai.Net, board: VtaBoard, wanted: Wanted) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    board.accelerator.on_look = lambda: (setattr(board, "on_use", interrupt), interrupt())[0]  # type: ignore[func-returns-value]
+    def first() -> None:
+        board.on_use = interrupt
+        interrupt()
+
+    board.accelerator.on_look = first
     held = set(board.memory.held)
     with pytest.raises(KeyboardInterrupt):
         net.forward(IMAGES[1])

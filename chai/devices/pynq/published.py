@@ -77,8 +77,9 @@ class Published(Board):
             self.stuck = True
             self._driver.start(made, memory)
             for late in Polling().looks(seconds):
+                ended = self._driver.ended(made, memory)
                 self.check_running()
-                if self._driver.ended(made, memory):
+                if ended:
                     break
                 if late:
                     raise self._driver.late(made, memory, f"{seconds:.1f} s")
