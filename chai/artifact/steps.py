@@ -180,6 +180,9 @@ class Steps:
             addresses = [value(overlay.descriptor, descriptor, name) for name in ("weights", "table")]
             starts[piece.task] = next(filter(None, addresses), where)
         whole = [task for _, task in sorted(tasks.items())]
+        # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
+        apart = regions(overlay.layout, shapes, self.views, moves, about["reads"], about["writes"], apart=len(moves))
+        dependencies(overlay, whole, shapes, apart, wanted(apart, whole, shapes), self.budget)
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
@@ -212,8 +215,9 @@ class Steps:
             if min(numbers) < 0 or max(numbers) >= 1 << 48:
                 raise self.reader.error(f"task {tag}: expected sizes from 0 to 2^48, found {numbers}")
             zeros, macs, cycles, count = numbers
-            origin = tuple(entry["origin"])
-            tasks.append(CompiledTask(ins, out, origin, (part[0], part[1]), (macs, cycles, count), zero_weights=zeros))
+            origin, work = tuple(entry["origin"]), (macs, cycles, count)
+            made = CompiledTask(ins, out, origin, (part[0], part[1]), work, self.overlay.simulator, zero_weights=zeros)
+            tasks.append(made)
         sections = {name: self.reader.section(f"{name}.{index}").mapped for name in ("instructions", "constants")}
         assert self.overlay.own is not None
         counts = [task.work[2] for task in tasks]

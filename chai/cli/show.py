@@ -194,7 +194,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     assert overlay is not None
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
-    chains = [s.chain or compiled(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
+    chains = [s.chain or compiled(s.work(overlay, shapes, views)) for s in steps]
     layers = placed(net, chains)
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
@@ -202,7 +202,7 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
         alone = 0  # a file's instructions are for its batch
     elif net.batch != 1:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
-        alone = sum(compiled(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
+        alone = sum(compiled(s.work(overlay, one, views)).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]

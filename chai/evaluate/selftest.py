@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from .. import tasks
 from ..blob import codes_of
 from ..codegen.chain import compiled
-from ..devices.base import Device, Program, Ran, Work
+from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net
 from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
+from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
@@ -141,7 +142,7 @@ def segment_ms(device: Device, overlay: Overlay) -> tuple[float, float]:
             net.forward(images)
             passes.append(sum(step.ms for step in net.perf.steps if step.engine == "fpga"))
         shapes, views, segments = net.offload.plan.device_shapes, net.schedule.views, net.schedule.segments
-        made = (compiled(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in segments if s.tasks)
+        made = (compiled(Work(overlay, s.tasks, shapes, views, s.inputs, s.outputs)) for s in segments if s.tasks)
         return median(passes), sum(each.cycles for each in made) / (overlay.clock_mhz * 1000)
 
 

@@ -55,6 +55,8 @@ class Layer:
     skipped: ClassVar[bool] = False  # never computed, in whatever phase: writers, and losses of forks
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
+    new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
+    overwrites: ClassVar[bool] = False  # ``overwrite`` can replace ``forward``
     dynamic: bool = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
@@ -133,6 +135,10 @@ class Layer:
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         """Compute the float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
+        raise NotImplementedError(self.type)
+
+    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
+        """Compute the top in the memory of the only bottom, which nothing reads afterwards. Needs ``overwrites``."""
         raise NotImplementedError(self.type)
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:

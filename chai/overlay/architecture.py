@@ -6,7 +6,7 @@ How to add one: a folder ``chai/NAME`` whose ``architecture.py`` has the functio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -108,16 +108,8 @@ class Architecture(Protocol):
     def speed(self, overlay: Any, segments: Any) -> str:
         """Return the modelled time of a pass as text."""
 
-    def segment(
-        self,
-        overlay: Any,
-        tasks: Any,
-        shapes: Mapping[str, tuple[int, ...]],
-        views: Mapping[str, Any],
-        reads: Collection[str],
-        writes: Collection[str],
-    ) -> Sized:
-        """Return what the Tasks of a segment become."""
+    def segment(self, work: Any) -> Sized:
+        """Return what the Tasks of a segment (a Work) become."""
 
     def saved(self, made: Any) -> tuple[Sequence[int], dict[str, Any]]:
         """Return a segment for a file: the instructions of each Task, and all of them and the constants as sections.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,11 @@ from .isa import BLOCK, LEFT, RIGHT, Memory
 from .program import restored as _restored, saved as saved
 
 if TYPE_CHECKING:
-    from ..blob import Shape, View
+    from ..blob import Shape
     from ..codegen.memory_map import Regions
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.work import Work
     from .drive import Blocks
     from .program import Segment
 
@@ -138,19 +139,12 @@ def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
     return f"{total / overlay.clock_mhz / 1000:.2f} ms a pass on VTA alone, {share}, {clock}; the host's layers are not measured"
 
 
-def segment(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    reads: Collection[str],
-    writes: Collection[str],
-) -> Segment:
+def segment(work: Work) -> Segment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
-    for task in tasks:
+    for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    made: Segment = _lowering().segment(overlay, overlay.machine.machine, tasks, shapes, views, reads, writes)
+    made: Segment = _lowering().segment(work)
     return made
 
 

@@ -122,7 +122,7 @@ class Blocks:
 def _known(overlay: Overlay) -> Proof:
     """Return a convolution of 16 channels and 16 positions, in hand-made instructions."""
     machine, shapes = overlay.machine.machine, {"x": (1, BLOCK, 2, 8), "y": (1, BLOCK, 2, 8)}
-    only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0))
+    only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0), overlay.simulator)
     laid = regions(overlay.layout, shapes, {}, [(["x"], "y")], ["x"], ["y"])
     codes = (np.arange(BLOCK * BLOCK) * 37 % 251 - 125).astype(np.int8).reshape(shapes["x"])
     weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK)

@@ -113,6 +113,7 @@ def test_help_groups_its_options(chai_command) -> None:  # type: ignore[no-untyp
         (["run", "digits", "-i", "bad.png", "--device", "emulatr"], 69, "there is no device 'emulatr'"),
         (["run", "digits", "-i", "bad.png", "--custom", "nowhere"], 65, "nowhere does not exist"),
         (["show", "lenet", "--shape", "data=0x1"], 2, "--shape data=0x1"),
+        (["show", "lenet", "--shape", "data=" + "1" * 4301], 2, "--shape data=111"),  # more digits than int() takes
         (["run", "googlenet", "-i", "bad.png"], 2, "no weights"),
     ],
 )

@@ -27,6 +27,7 @@ from chai.overlay.weights import joined
 from chai.tasks.conv import Conv
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from tests.artifact.common import data, load, made
 from tests.conftest import examples, report
 
@@ -39,9 +40,7 @@ def step_of(net: chai.Net) -> DeviceStep:
 
 
 def chain_of(net: chai.Net, step: DeviceStep) -> Chain:
-    return step.chain or chain(
-        Z2, step.tasks, net.offload.plan.device_shapes, net.schedule.views, step.inputs, step.outputs
-    )
+    return step.chain or chain(step.work(Z2, net.offload.plan.device_shapes, net.schedule.views))
 
 
 # -- the goals
@@ -215,12 +214,14 @@ def test_a_network_is_cut_and_its_constants_are_not_repeated(tmp_path: Path) -> 
     found = chain_of(net, step)
     assert len(found.tasks) == 2 * len(step.tasks)
     whole = chain(
-        Z2,
-        step.tasks,
-        {b: (1, *s[1:]) for b, s in net.offload.plan.device_shapes.items()},
-        {},
-        step.inputs,
-        step.outputs,
+        Work(
+            Z2,
+            step.tasks,
+            {b: (1, *s[1:]) for b, s in net.offload.plan.device_shapes.items()},
+            {},
+            step.inputs,
+            step.outputs,
+        )
     )
     assert found.sizes[FIXED] - whole.sizes[FIXED] == len(step.tasks) * Z2.descriptor.bytes  # a multiple of 64
     again = load(path, device="emulator")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,12 +67,14 @@ def test_a_variant_is_chosen_by_name(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv("CHAI_KERNELS", "plain")
     assert library.library() == library.variant("plain")
     assert devices.open("emulator").status() == (True, "this host, kernels in C (plain)")
+    assert devices.open("float").status()[1].endswith(", kernels in C (plain)")
 
 
 def test_none_is_chosen_by_name(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv("CHAI_KERNELS", "sgemm")
     assert library.library() is None
     assert devices.open("emulator").status() == (True, "this host, kernels in numpy: CHAI_KERNELS is sgemm")
+    assert "kernels" not in devices.open("float").status()[1]
 
 
 def test_an_unknown_variant_is_an_error(fresh: pytest.MonkeyPatch) -> None:
@@ -110,6 +113,21 @@ def compiler(folder: Path, script: str) -> list[str]:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return [str(path)]
+
+
+@needs_compiler
+@pytest.mark.skipif(build.machine() != "x86_64", reason="its instruction sets are those of x86-64")
+def test_every_instruction_set_that_the_compiler_knows_is_compiled(tmp_path: Path) -> None:
+    """An error in a variant's source looks as if the compiler did not know its instructions."""
+    (tmp_path / "empty.c").write_text("#include <immintrin.h>\n")
+    known = [
+        name
+        for name, flags in build.VARIANTS["x86_64"].items()
+        if not subprocess.run(
+            ["cc", *flags, "-c", "empty.c"], cwd=tmp_path, check=False, stderr=subprocess.DEVNULL
+        ).returncode
+    ]
+    assert build.build(tmp_path / "here.so", ["cc", "-O0"]) == known
 
 
 @needs_compiler

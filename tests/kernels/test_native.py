@@ -54,6 +54,28 @@ def test_python_and_c_agree_on_the_table() -> None:
         assert f"enum {{ {name} = {getattr(table, name)} }}" in header
 
 
+# -- moving codes
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pictures_are_loaded_in_whole_vectors(variant: str) -> None:
+    """Channels of three, of fewer and of more; rows around a vector of 16 and around those that are loaded together."""
+    rng = np.random.default_rng(0)
+    widths = (1, 15, 16, 17, 31, 33, 227, 600)
+    with used(variant):
+        for channels, height, width in [(3, h, w) for h in (1, 3) for w in widths] + [
+            (2, 3, 35),
+            (4, 3, 35),
+            (1, 2, 16),
+        ]:
+            x = codes(rng, 2, channels, height, width)
+            for window, out in ((POINT, x.shape), (Window((3, 3), (1, 1), (1, 1)), x.shape)):
+                task = Pool(("x",), "y", ("p",), window, (height, width), None)
+                blobs = {"x": x}
+                program([task], blobs, {"y": out}, None, ("y",)).run(blobs)
+                assert np.array_equal(blobs["y"], task.define(x))
+
+
 # -- convolutions
 
 
@@ -326,6 +348,20 @@ def test_pools_sums_and_copies(
     same(variant, Eltwise(("x0", "x1"), "y", ("e",), pair, below if leaky else None, one, zeros[:2]), x, y)
     same(variant, Copy(("x",), "y", ("r",), 0, requantization(rng, (), shift, zeros[2], leaky), zeros[0]), x)
     same(variant, Copy(("x",), "y", ("r",), 0, None), x)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("average", [False, True])
+def test_large_windows_are_several_pieces_of_work(variant: str, average: bool) -> None:
+    """Of one row: 5 windows by 2 bands of channels, so that a run can stop between them."""
+    x = codes(np.random.default_rng(1), 1, 300, 128, 130)
+    r = Requantization(np.full((2, 5), 5), 16, -128, 127) if average else None
+    task = Pool(("x",), "y", ("p",), Window((127, 126), (1, 1), (0, 0)), (2, 5), r)
+    same(variant, task, x)
+    with used(variant):
+        (part,) = program([task], {"x": x}, {"y": (1, 300, 2, 5)}).parts
+    assert isinstance(part, Native)
+    assert [op.items for op in part._table if op.kind in (table.Kind.MAXIMUM, table.Kind.AVERAGE)] == [2 * 5 * 2]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

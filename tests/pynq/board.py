@@ -29,12 +29,12 @@ from pynqmetadata.frontends import Metadata
 
 from chai import devices
 from chai.codegen.encoding import decode
-from chai.devices.base import Work
 from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
 from chai.tasks import Task
+from chai.tasks.work import Work
 from tests.reference import engines
 
 from .clock import Clock

@@ -129,7 +129,7 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     views = net.schedule.views
-    made = chain(board.overlay, step.tasks, net.offload.plan.device_shapes, views, step.inputs, step.outputs)
+    made = chain(step.work(board.overlay, net.offload.plan.device_shapes, views))
     counted = sum(
         task.cycles(board.overlay, net.offload.plan.device_shapes) for task in made.tasks
     )  # one after the other here

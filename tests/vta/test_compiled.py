@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -129,6 +130,29 @@ def test_only_whole_segments_run(small: tuple[Path, np.ndarray], monkeypatch: py
     env.cache_clear()
     with pytest.raises(DeviceError, match="layer 'c1' is compiled to instructions"):
         ran(small[0])
+
+
+@pytest.mark.parametrize("device", ["emulator", "float", "rtlsim", "pynq"])
+def test_the_hint_names_the_one_device_that_runs_the_file(small: tuple[Path, np.ndarray], device: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        chai.Net(small[0], device=device).forward(images())
+    assert caught.value.hint is not None
+    assert re.findall(r"--device (\w+)|or (emulator)", caught.value.hint) == [("vtasim", "")]
+
+
+def test_vtasim_names_the_device_of_a_file_for_the_array(tmp_path: Path) -> None:
+    net = network(tmp_path, SMALL, device="emulator", overlay="pynq-z2")
+    net.calibrate(images())
+    save(net, tmp_path / "array.chai")
+    with pytest.raises(DeviceError, match="overlay pynq-z2 is no VTA") as caught:
+        chai.Net(tmp_path / "array.chai", device="vtasim").forward(images())
+    assert caught.value.hint == "--device emulator, or compile it again with --overlay vta-z7020"
+    with pytest.raises(DeviceError) as caught:
+        network(tmp_path, SMALL, device="vtasim", overlay="pynq-z2").forward(images())
+    assert caught.value.hint == "--overlay vta-z7020"
+    with pytest.raises(DeviceError) as caught:
+        network(tmp_path, SMALL, device="rtlsim", overlay="vta-z7020").forward(images())
+    assert caught.value.hint == "--device vtasim or emulator; boards are not supported yet"
 
 
 # -- damaged files

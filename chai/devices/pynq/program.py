@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...codegen.chain import compiled
 from ...driver.memory import place, run
 from ...errors import DeviceError
-from ..base import Device, Program, Ran, Work
+from ...tasks.work import Work
+from ..base import Device, Program, Ran
 from .about import about
 from .array import ArrayBoard
 from .board import Board
@@ -116,7 +117,7 @@ class Pynq(Device):
 
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        made = work.chain or compiled(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        made = work.chain or compiled(work)
         program = PynqProgram(self, made, work.views)
         self.board(work.overlay, program)
         return program

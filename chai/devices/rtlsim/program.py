@@ -14,10 +14,11 @@ from ...driver.memory import place, run
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
+from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.log import meter
 from ...util.rounding import round_up
-from ..base import Device, Program, Ran, Work
+from ..base import Device, Program, Ran
 from .accelerator import Accelerator
 from .building import fastest, rtlil
 from .simulation import Simulation
@@ -125,7 +126,7 @@ class RtlSim(Device):
         return reason is None, reason or "simulated: some 100,000 clock cycles per second"
 
     def compile(self, work: Work) -> Program:
-        check_descriptors(work.overlay)
+        check_descriptors(work)
         if work.overlay.array.lanes > 1:
             raise DeviceError(
                 f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}"
@@ -133,7 +134,7 @@ class RtlSim(Device):
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
-        segment: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        segment: Chain = work.chain or chain(work)
         return RtlProgram(segment, work.views)
 
 

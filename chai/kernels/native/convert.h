@@ -1,12 +1,12 @@
 /* Conversions between arrays of the host, one pixel after the other along a row, and codes, one channel after the other. */
 
 #if defined __clang__ || __GNUC__ >= 12
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define LOW(a, b) __builtin_shuffle(a, b, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23})
-#define HIGH(a, b) __builtin_shuffle(a, b, (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31})
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (bytes){__VA_ARGS__})
 #endif
+#define LOW(a, b) PICK(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH(a, b) PICK(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 
 enum { TILE = 16 }; /* pixels and channels that are transposed together */
 
@@ -29,8 +29,31 @@ static inline void transposed(const uint8_t *in, int64_t row_in, uint8_t *out, i
     }
 }
 
+/* Interleave three rows, 16 bytes of each: the channels of a picture. */
+static inline void side_by_side(const uint8_t *in, int64_t row_in, uint8_t *out) {
+    bytes a, b, c, all[3];
+    memcpy(&a, in, TILE), memcpy(&b, in + row_in, TILE), memcpy(&c, in + 2 * row_in, TILE);
+    all[0] = PICK(a, b, 0, 16, 0, 1, 17, 0, 2, 18, 0, 3, 19, 0, 4, 20, 0, 5);
+    all[1] = PICK(a, b, 21, 0, 6, 22, 0, 7, 23, 0, 8, 24, 0, 9, 25, 0, 10, 26);
+    all[2] = PICK(a, b, 0, 11, 27, 0, 12, 28, 0, 13, 29, 0, 14, 30, 0, 15, 31, 0);
+    all[0] = PICK(all[0], c, 0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15);
+    all[1] = PICK(all[1], c, 0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15);
+    all[2] = PICK(all[2], c, 26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31);
+    for (int i = 0; i < 3; i++) {
+        all[i] ^= AT;
+        memcpy(out + i * TILE, &all[i], TILE);
+    }
+}
+
 /* Write out[j * row_out + i] = in[i * row_in + j] ^ AT: whole tiles, the last ones shifted back. */
 static void transpose(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out, int64_t rows, int64_t columns) {
+    if (rows == 3 && row_out == 3 && columns >= TILE) {
+        for (int64_t j = 0; j < columns; j += TILE) {
+            int64_t column = least(j, columns - TILE);
+            side_by_side(in + column, row_in, out + column * 3);
+        }
+        return;
+    }
     if (rows < TILE || columns < TILE) {
         for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < columns; j++) out[j * row_out + i] = in[i * row_in + j] ^ AT;

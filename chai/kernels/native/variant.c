@@ -46,8 +46,8 @@ typedef struct {
 static const kernel kernels[] = {
     [CONVOLUTION] = {sums_items, sums_run},
     [DEPTHWISE] = {depthwise_items, depthwise_run},
-    [MAXIMUM] = {rows, maximum_run},
-    [AVERAGE] = {rows, average_run},
+    [MAXIMUM] = {pool_items, maximum_run},
+    [AVERAGE] = {pool_items, average_run},
     [SUM] = {rows, sum_run},
     [COPY] = {rows, copy_run},
     [BORDER] = {images, border_run},
