@@ -152,7 +152,7 @@ def test_vtasim_names_the_device_of_a_file_for_the_array(tmp_path: Path) -> None
     assert caught.value.hint == "--overlay vta-z7020"
     with pytest.raises(DeviceError) as caught:
         network(tmp_path, SMALL, device="rtlsim", overlay="vta-z7020").forward(images())
-    assert caught.value.hint == "--device vtasim or emulator; boards are not supported yet"
+    assert caught.value.hint == "--device vtasim or emulator, or pynq on a board"
 
 
 # -- damaged files
