@@ -85,7 +85,7 @@ def segment(net: chai.Net) -> Segment:
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     own, shapes = net.overlay.own, net.offload.plan.device_shapes
     assert own is not None
-    made = own.segment(net.overlay, step.tasks, shapes, net.schedule.views, step.inputs, step.outputs)
+    made = own.segment(step.work(net.overlay, shapes, net.schedule.views))
     assert isinstance(made, Segment)
     return made
 
