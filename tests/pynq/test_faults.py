@@ -21,7 +21,6 @@ from chai.errors import ChaiError, DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
-from chai.tasks.work import Work
 from tests.leftovers import Leftovers
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
@@ -57,7 +56,7 @@ def layer(net: chai.Net, tag: int) -> str:
     step, overlay = segment(net), net.overlay
     assert overlay is not None
     shapes, views = net.offload.plan.device_shapes, net.schedule.views
-    return chain(Work(overlay, step.tasks, shapes, views, step.inputs, step.outputs)).tasks[tag].origin[0]
+    return chain(step.work(overlay, shapes, views)).tasks[tag].origin[0]
 
 
 @contextmanager
