@@ -39,19 +39,15 @@ class Env:
 @lru_cache(maxsize=1)
 def env() -> Env:
     """Read the environment variables of ``Env``; paths in CHAI_CUSTOM are separated by os.pathsep. Raises UsageError."""
-    debug = os.environ.get("CHAI_DEBUG", "0") or "0"
-    if not debug.isdecimal():
-        raise UsageError(f"CHAI_DEBUG is {debug!r}; expected a number from 0 to 3")
+    debug = _number("CHAI_DEBUG", "a number from 0 to 3")
     wait = os.environ.get("CHAI_PYNQ_WAIT") or "poll"
     if wait not in ("poll", "interrupt"):
         raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt")
-    threads = os.environ.get("CHAI_THREADS", "0") or "0"
-    if not threads.isdecimal():
-        raise UsageError(f"CHAI_THREADS is {threads!r}; expected a number, at least 1")
+    threads = _number("CHAI_THREADS", "a number, at least 1")
     places = [p for p in os.environ.get("CHAI_CUSTOM", "").split(os.pathsep) if p]
     return Env(
         device=os.environ.get("CHAI_DEVICE", ""),
-        debug=int(debug),
+        debug=debug,
         custom=tuple(Path(p) for p in places),
         limits=os.environ.get("CHAI_LIMITS", ""),
         check=os.environ.get("CHAI_CHECK", "0") not in ("", "0"),
@@ -61,8 +57,17 @@ def env() -> Env:
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
         rtl_vcd=Path(os.environ["CHAI_RTL_VCD"]) if os.environ.get("CHAI_RTL_VCD") else None,
-        threads=min(int(threads), 256),
+        threads=min(threads, 256),
     )
+
+
+def _number(name: str, expected: str) -> int:
+    """Return the value of a variable, 0 if it is not set. int() takes no more than 4,300 digits."""
+    text = os.environ.get(name) or "0"
+    if not text.isdecimal() or len(text) > 9:
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise UsageError(f"{name} is {shown!r}; expected {expected}")
+    return int(text)
 
 
 def _cache() -> Path:

@@ -61,9 +61,9 @@ def limits() -> Limits:
     changes: dict[str, int] = {}
     for item in filter(None, env().limits.split(",")):
         name, _, value = item.partition("=")
-        if name.strip() not in known or not value.strip().isdecimal():
+        if name.strip() not in known or not value.strip().isdecimal() or len(value) > 20:
             raise UsageError(
-                f"CHAI_LIMITS: cannot follow {item!r}", hint="name=number, names: " + ", ".join(sorted(known))
+                f"CHAI_LIMITS: cannot follow {item[:60]!r}", hint="name=number, names: " + ", ".join(sorted(known))
             )
         changes[name.strip()] = int(value)
     return replace(Limits(), **changes)

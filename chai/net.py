@@ -18,7 +18,6 @@ from .fixed import SCHEMES, Format
 from .graph import Graph
 from .overlay import default, load as load_overlay
 from .passes.cut import cut_sized
-from .plugins import CustomLayer
 from .plugins.loading import registry_of
 from .runtime import host
 from .runtime.batches import run_batches, stream_batches
@@ -144,9 +143,7 @@ class Net(Shared):
             form = SCHEMES[0] if target is None else target.scheme(scheme)
             self._source = runtime.PrototxtSource(graph, weights, on, target, engine or {}, bits, form, self._partial)
         for layer in self.graph.layers:
-            if isinstance(layer, CustomLayer):
-                layer.autotune, layer.jit = autotune, jit
-                layer.end_with(self)
+            layer.enter(self, autotune, jit)
         self._losses = Losses(self.graph)
         self._keep = kept_blobs(self.graph, keep) | self._losses.reads
         sizes = dict(self.graph.inputs)

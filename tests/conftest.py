@@ -84,6 +84,11 @@ def report(line: str) -> None:
     _reports.append(line)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Have ``caplog`` see chai's own log alone: asyncio's may tell of another test's garbage."""
+    session.config.pluginmanager.getplugin("logging-plugin").caplog_handler.addFilter(logging.Filter("chai"))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand the lines of a worker process to the process that prints the summary."""
     output = getattr(session.config, "workeroutput", None)  # of pytest-xdist, in its workers only
@@ -123,6 +128,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Hide the user's CHAI_ variables and fetched weights from tests; keep CHAI_TEST_ variables."""
     from chai.env import env
     from chai.limits import limits
+    from chai.util import log
 
     for name in list(os.environ):
         if name.startswith("CHAI_") and not name.startswith("CHAI_TEST_"):
@@ -130,10 +136,11 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("CHAI_CACHE", os.devnull)
     env.cache_clear()
     limits.cache_clear()
+    monkeypatch.setattr(log, "_meter", None)  # commands run in this process install their own, and handlers
     logger = logging.getLogger("chai")
     before = list(logger.handlers), logger.level, logger.propagate
     yield
-    logger.handlers[:] = before[0]  # commands run in this process install their own
+    logger.handlers[:] = before[0]
     logger.setLevel(before[1])
     logger.propagate = before[2]
 

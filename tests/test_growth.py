@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import gc
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,12 @@ def test_calls_per_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         counts.append({})
         for name, action in actions(path):
             profile = cProfile.Profile()
-            profile.runcall(action)
+            gc.collect()
+            gc.disable()  # calls of finalizers are nobody's work here
+            try:
+                profile.runcall(action)
+            finally:
+                gc.enable()
             counts[-1][name] = sum(row.callcount for row in profile.getstats()) / layers
     capsys.readouterr()
     growth = {name: round(calls / counts[1][name], 2) for name, calls in counts[2].items()}

@@ -19,11 +19,12 @@ import chai
 import chai.net
 from chai import devices
 from chai.artifact.save import save
-from chai.devices.base import Program, Ran, Work
+from chai.devices.base import Program, Ran
 from chai.devices.null import NullDevice
 from chai.env import env
 from chai.plugins.definition import CustomType, Options
 from chai.runtime import dump
+from chai.tasks.work import Work
 from tests.conftest import HANG
 from tests.leftovers import Leftovers
 from tests.passes.common import CONV, network

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 import chai
-from chai.devices.base import Ran, Work
+from chai.devices.base import Ran
 from chai.devices.null import NullDevice, NullProgram
 from chai.fixed import Format
 from chai.kernels.codes import pack, unpack, warm_up
+from chai.tasks.work import Work
 
 NET = """
 layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }

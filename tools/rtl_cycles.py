@@ -39,7 +39,7 @@ def main() -> None:
     for step in net.schedule.steps:
         if isinstance(step, DeviceStep) and step.tasks:
             shapes, views = net.offload.plan.device_shapes, net.schedule.views
-            made = chain(simulated.overlay, step.tasks, shapes, views, step.inputs, step.outputs)
+            made = chain(step.work(simulated.overlay, shapes, views))
             print(f"segment of {len(made.tasks)} Tasks: model {made.cycles:,} cycles")
             rows(made, done)
     print(f"cycles of the last segment in the RTL: {simulated.registers.cycles():,}")

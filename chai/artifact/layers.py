@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .. import layers as types
+from .. import layers as types, plugins
 from ..blob import Shape, show
 from ..errors import PluginError
 from ..graph import Layer
 from ..graph.params import Precision
 from ..limits import limits
-from ..plugins import CustomLayer, CustomParams
-from ..plugins.layer import make
 from .reader import Reader
-
-if TYPE_CHECKING:
-    from ..plugins import Registry
 
 
 class OnDevice(Layer):
@@ -25,7 +20,9 @@ class OnDevice(Layer):
     on_device = True
 
 
-def layers(reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: Registry) -> dict[str, Layer]:
+def layers(
+    reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custom: plugins.Registry
+) -> dict[str, Layer]:
     """Return the layers by name, in order. Only those that run on the host have weights and parameters."""
     entries = reader.get("layers", {str: {"type": str, "bottoms": [str], "tops": [str], "origin": [str]}})
     order = reader.get("order", [str])
@@ -51,7 +48,9 @@ def layers(reader: Reader, shapes: Mapping[str, Shape], inputs: list[str], custo
     return made
 
 
-def _layer(reader: Reader, name: str, entry: dict[str, Any], shapes: Mapping[str, Shape], custom: Registry) -> Layer:
+def _layer(
+    reader: Reader, name: str, entry: dict[str, Any], shapes: Mapping[str, Shape], custom: plugins.Registry
+) -> Layer:
     bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
     layer: Layer
     if "reason" not in entry:
@@ -80,12 +79,13 @@ def _layer(reader: Reader, name: str, entry: dict[str, Any], shapes: Mapping[str
     return layer
 
 
-def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: Registry) -> Layer:
+def _custom(reader: Reader, name: str, entry: dict[str, Any], custom: plugins.Registry) -> Layer:
     about = reader.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
-    params = reader.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
+    params = reader.restore(plugins.CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
-    layer = make(custom, name, entry["type"], params, True, lambda: values, reader.get("name", str), about["type"])
-    assert isinstance(layer, CustomLayer)
+    key, network = about["type"], reader.get("name", str)
+    layer = plugins.make(custom, name, entry["type"], params, True, lambda: values, network, key)
+    assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))
         raise PluginError(

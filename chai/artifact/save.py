@@ -138,12 +138,13 @@ class _Chains:
         """Add the two sections of a segment; return what the header says of its Tasks and of its memory."""
         overlay, views = self.execution.overlay, self.execution.schedule.views
         shapes, index = self.execution.plan.device_shapes, len(self.sections) // 2
+        work = step.work(overlay, shapes, views)
         entries = [
             {"inputs": list(t.inputs), "output": t.output, **{name: plain(getattr(t, name)) for name in NOTES}}
             for t in step.tasks
         ]
         if overlay.own is not None:
-            program = overlay.own.segment(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
+            program = overlay.own.segment(work)
             counts, sections = overlay.own.saved(program)
             for entry, task, instructions in zip(entries, step.tasks, counts):
                 entry["channels"] = list(task.channels(shapes))
@@ -152,7 +153,7 @@ class _Chains:
                 entry["instructions"] = instructions
             self.sections |= {f"{name}.{index}": data for name, data in sections.items()}
             return {"tasks": entries, "at": program.regions.offsets}
-        made = chain(overlay, step.tasks, shapes, views, step.inputs, step.outputs)
+        made = chain(work)
         self.sections[f"descriptors.{index}"] = b"".join(made.descriptors)
         fixed = np.empty(made.sizes[FIXED], np.uint8)
         made.fill(fixed)

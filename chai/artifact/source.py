@@ -37,13 +37,13 @@ class CompiledSource:
     def __init__(
         self, path: str | Path, device: Device, overlay: str | Path | None, custom: Registry, chosen: Mapping[str, str]
     ) -> None:
+        artifact = read(path)
+        target = load_overlay(overlay if overlay is not None else overlay_of(artifact))
         if not device.fixed:
             raise DeviceError(
                 f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32",
-                hint="--device emulator, or load the prototxt and caffemodel",
+                hint=f"--device {target.simulator}, or load the prototxt and caffemodel",
             )
-        artifact = read(path)
-        target = load_overlay(overlay if overlay is not None else overlay_of(artifact))
         made = load(artifact, target, custom)
         self.graph, self.card = made.graph, made.card
         self.weights: Weights | None = None

@@ -20,7 +20,6 @@ from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step,
 from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
 from ..overlay.weights import Packed
-from ..plugins import CustomLayer
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
@@ -128,9 +127,7 @@ class Steps:
                 if layer is None or isinstance(layer, OnDevice):
                     raise self.reader.error(f"header: the host shall run {step['host']!r}")
                 codes = step.get("codes") is True
-                if codes and not (
-                    isinstance(layer, CustomLayer) and {*layer.bottoms, *layer.tops} <= set(self.formats)
-                ):
+                if codes and not (layer.engine == "custom" and {*layer.bottoms, *layer.tops} <= set(self.formats)):
                     raise self.reader.error(f"header: layer {layer.name!r} cannot work on codes")
                 yield HostStep(layer, str(self.reader.header["layers"][layer.name]["reason"]), codes)
             else:
@@ -215,8 +212,9 @@ class Steps:
             if min(numbers) < 0 or max(numbers) >= 1 << 48:
                 raise self.reader.error(f"task {tag}: expected sizes from 0 to 2^48, found {numbers}")
             zeros, macs, cycles, count = numbers
-            origin = tuple(entry["origin"])
-            tasks.append(CompiledTask(ins, out, origin, (part[0], part[1]), (macs, cycles, count), zero_weights=zeros))
+            origin, work = tuple(entry["origin"]), (macs, cycles, count)
+            made = CompiledTask(ins, out, origin, (part[0], part[1]), work, self.overlay.simulator, zero_weights=zeros)
+            tasks.append(made)
         sections = {name: self.reader.section(f"{name}.{index}").mapped for name in ("instructions", "constants")}
         assert self.overlay.own is not None
         counts = [task.work[2] for task in tasks]

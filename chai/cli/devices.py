@@ -7,19 +7,23 @@ import importlib.util
 import sys
 from typing import TYPE_CHECKING
 
-from .. import devices, overlay
+from .. import __version__, devices, overlay
 from ..env import env
-from ..errors import UsageError
+from ..errors import ChaiError, UsageError
 from . import options, output, schemas
 from .parsing import section
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..devices.base import Device
+    from ..overlay import Overlay
     from . import schema_parts
 
 EPILOG = """examples:
   chai devices
   chai devices --test                                  test the board if there is one, else the emulator
-  chai devices --test --device pynq --overlay pynq-z2
+  chai devices --test --device pynq --overlay vta-z7020
 
 exit code 1: a result of the device differs from its definition"""
 
@@ -80,12 +84,17 @@ def _test(args: argparse.Namespace) -> int:
     device, on = devices.open(name), overlay.load(args.overlay or overlay.default)
     results = []
     quiet = args.quiet or (sys.stdout.isatty() and not args.json)  # a line for each test is progress enough
-    for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
-        results.append(result)
+    try:
+        for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
+            results.append(result)
+            if not args.json:
+                verdict = "PASS" if result.ok else "FAIL"
+                output.result(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else ""))
+                sys.stdout.flush()
+    except ChaiError as error:
         if not args.json:
-            verdict = "PASS" if result.ok else "FAIL"
-            output.result(f"{verdict}  {result.name}" + (f": {result.reason}" if result.reason else ""))
-            sys.stdout.flush()
+            _report(device, on, [("stopped", str(error))])
+        raise
     failed = sum(not result.ok for result in results)
     if args.json:
         output.as_json(
@@ -100,4 +109,15 @@ def _test(args: argparse.Namespace) -> int:
         )
     else:
         output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
+        _report(device, on, selftest.outcome(device, on, results))
     return 1 if failed else 0
+
+
+def _report(device: Device, on: Overlay, outcome: Iterable[tuple[str, str]]) -> None:
+    """Print one block that tells others of a board; nothing for a device that is the same anywhere."""
+    facts = device.about(on)
+    if not facts:
+        return
+    output.result("", "To report this board, paste into an issue:", "")
+    output.result("```", f"chai {__version__} devices --test --device {device.name} --overlay {on.name}")
+    output.result(*(f"{name:9}  {value}" for name, value in (*facts, *outcome)), "```")

@@ -195,7 +195,7 @@ def scheme(args: argparse.Namespace) -> str:
 
 def simulator(overlay: Overlay | None) -> str:
     """Return the option for a device that runs files compiled for an overlay, if the default one does not."""
-    return "" if overlay is None or overlay.own is None else f" --device {overlay.architecture}sim"
+    return "" if overlay is None or overlay.own is None else f" --device {overlay.simulator}"
 
 
 def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> None:
@@ -217,8 +217,8 @@ def shapes(texts: list[str]) -> dict[str, Shape]:
     for text in texts:
         blob, _, sizes = text.rpartition("=")
         numbers = sizes.replace(",", "x").split("x")
-        if not blob or not all(n.isdecimal() and 0 < int(n) < 2**31 for n in numbers):
-            raise UsageError(f"--shape {text}: expected BLOB=NxCxHxW, e.g. data=1x3x224x224")
+        if not blob or not all(n.isdecimal() and len(n) <= 10 and 0 < int(n) < 2**31 for n in numbers):
+            raise UsageError(f"--shape {text[:60]}: expected BLOB=NxCxHxW, e.g. data=1x3x224x224")
         sizes_of[blob] = tuple(map(int, numbers))
     return sizes_of
 
@@ -245,8 +245,8 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
 
 def _size(text: str) -> tuple[int, int]:
     parts = text.lower().replace(",", "x").split("x")
-    if len(parts) not in (1, 2) or not all(p.isdecimal() and 0 < int(p) < 65_536 for p in parts):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected HEIGHTxWIDTH, e.g. 256x256")
+    if len(parts) not in (1, 2) or not all(p.isdecimal() and len(p) <= 5 and 0 < int(p) < 65_536 for p in parts):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected HEIGHTxWIDTH, e.g. 256x256")
     return int(parts[0]), int(parts[-1])
 
 

@@ -12,7 +12,6 @@ from ..errors import UsageError
 from ..graph import Graph
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
-from ..plugins import CustomLayer
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
@@ -153,11 +152,10 @@ def _source(args: argparse.Namespace) -> str:
     layer = graph.layer(args.source)
     if any(bottom not in shapes for bottom in layer.bottoms):
         raise UsageError(f"--source: the sizes of layer {layer.name!r} are not known", hint="--shape BLOB=NxCxHxW")
-    source = layer.opencl_source(*(shapes[b] for b in layer.bottoms)) if isinstance(layer, CustomLayer) else None
+    source = layer.opencl_source(*(shapes[b] for b in layer.bottoms))
     if source is None:
         what = f"layer {layer.name!r} ({layer.type}) is not computed by OpenCL"
-        place = layer.custom.place if isinstance(layer, CustomLayer) else None
-        raise UsageError(f"--source: {what}", hint=place and f"its code is at {place}")
+        raise UsageError(f"--source: {what}", hint=layer.defined and f"its code is at {layer.defined}")
     return source
 
 
@@ -197,14 +195,14 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
     layers = placed(net)
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
-    chains = [s.chain or compiled(overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
+    chains = [s.chain or compiled(s.work(overlay, shapes, views)) for s in steps]
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
     if net.batch != 1 and overlay.own is not None and formats is None:
         alone = 0  # a file's instructions are for its batch
     elif net.batch != 1:
         one = {blob: (1, *shape[1:]) for blob, shape in shapes.items()}
-        alone = sum(compiled(overlay, s.tasks, one, views, s.inputs, s.outputs).cycles for s in steps)
+        alone = sum(compiled(s.work(overlay, one, views)).cycles for s in steps)
     per_second = overlay.clock_mhz * 1e6
     conversions = net.schedule.conversions
     first = net.shapes[net.inputs[0]]

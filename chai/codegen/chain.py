@@ -5,9 +5,10 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
@@ -24,10 +25,11 @@ from .host_blobs import HostBlobs
 from .memory_map import FIXED, REGION, Regions, regions, split
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape, View
+    from ..blob import Array, Shape
     from ..overlay import Overlay
     from ..overlay.architecture import Sized
     from ..tasks import Task
+    from ..tasks.work import Work
 
 
 APART = 0, 1, 2, 4, 8  # Tasks between the last reader of a blob and the next use of its bytes, least memory first
@@ -107,62 +109,47 @@ class Chain(HostBlobs):
         out[end:] = 0
 
 
-def chain(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    reads: Collection[str],
-    writes: Collection[str],
-) -> Chain:
-    """Return the Chain of a segment with inputs ``reads`` and outputs ``writes``; ``views`` as in ``regions``.
+def chain(work: Work) -> Chain:
+    """Return the Chain of a segment.
 
     Of the orders of ``arrangements`` and of layouts that share more or less memory it has that with the fewest cycles.
     Raises DeviceError for an overlay without descriptors, and for a Task that they cannot express.
     """
-    check_descriptors(overlay)
+    overlay, shapes = work.overlay, work.shapes
+    check_descriptors(work)
 
     def laid_out(pieces: Sequence[Piece], apart: int) -> Chain:
-        work = arranged(tasks, pieces)
-        moves = [(task.inputs, task.output) for task in work]
-        laid = regions(overlay.layout, shapes, views, moves, reads, writes, apart=apart)
-        outputs = wanted(laid, work, shapes)
-        after = dependencies(overlay, work, shapes, laid, outputs)
-        return Chain(overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, [], [])
+        tasks = arranged(work.tasks, pieces)
+        moves = [(task.inputs, task.output) for task in tasks]
+        laid = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes, apart=apart)
+        outputs = wanted(laid, tasks, shapes)
+        after = dependencies(overlay, tasks, shapes, laid, outputs)
+        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, laid, outputs, after, [], [])
 
     # which order is best is seen where no Task waits for shared bytes; then blobs share what costs nothing
-    ideal = min((laid_out(pieces, len(pieces)) for pieces in arrangements(overlay, tasks, shapes, views)), key=_cycles)
-    shared = (laid_out(ideal.pieces, apart) for apart in APART)
+    pieces = min(arrangements(overlay, work.tasks, shapes, work.views), key=attrgetter("cycles")).pieces
+    shared = (laid_out(pieces, apart) for apart in APART)
     fitting = [made for made in shared if sum(made.regions.sizes.values()) <= ROOM]
-    best = min(fitting, key=_cycles, default=laid_out(ideal.pieces, 0))
+    best = min(fitting, key=attrgetter("cycles"), default=laid_out(pieces, 0))
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 
 
-def check_descriptors(overlay: Overlay) -> None:
+def check_descriptors(work: Work) -> None:
     """Raise DeviceError for an overlay that takes no descriptors: only its own architecture can compile for it."""
+    overlay = work.overlay
     if overlay.own is not None:
+        other = " or emulator" if work.chain is None else ""  # which runs Tasks, not a file's instructions
         raise DeviceError(
             f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"chai run with --device {overlay.architecture}sim or emulator; boards are not supported yet",
+            hint=f"--device {overlay.simulator}{other}, or pynq on a board",
         )
 
 
-def compiled(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    reads: Collection[str],
-    writes: Collection[str],
-) -> Sized:
+def compiled(work: Work) -> Sized:
     """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
-    make: Callable[..., Sized] = chain if overlay.own is None else overlay.own.segment
-    return make(overlay, tasks, shapes, views, reads, writes)
-
-
-def _cycles(made: Chain) -> int:
-    return made.cycles
+    own = work.overlay.own
+    return chain(work) if own is None else own.segment(work)
 
 
 def head_bytes(overlay: Overlay, count: int) -> int:

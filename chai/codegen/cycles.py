@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .dependencies import NONE, Finished
 
@@ -16,40 +17,71 @@ if TYPE_CHECKING:
 INSTANT = 1e-6  # cycles, less than which is a rounding error
 
 
-class _Running:
-    """A Task on its engine: the cycles it still takes while alone, and the share of the memory's rate it uses then."""
+class Effort(NamedTuple):
+    """The cycles of a Task that runs alone on its ``engine``, and the share of the memory's rate that it uses then."""
 
-    def __init__(self, task: Task, overlay: Overlay, shapes: Mapping[str, Shape]) -> None:
-        self.left = float(task.cycles(overlay, shapes))
-        self.load = task.moving_cycles(overlay, shapes) / self.left
+    engine: str
+    cycles: int
+    load: float
 
-    def speed(self, others: float) -> float:
-        """Return its speed, 1 while alone, next to a Task with the load ``others``: each may have half of the memory."""
-        return min(1.0, max(0.5, 1 - others) / self.load) if self.load else 1.0
+
+def effort(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> Effort:
+    """Return the effort of a Task; it moves its bytes evenly over its time."""
+    cycles = task.cycles(overlay, shapes)
+    return Effort(task.engine, cycles, task.moving_cycles(overlay, shapes) / cycles)
+
+
+class Engines:
+    """The engines at the cycle ``now``, each with a Task (numbered as the ``efforts``) or free.
+
+    Two Tasks that run at once have half of the memory's rate each, or more where the other one needs less.
+    """
+
+    def __init__(self, efforts: Sequence[Effort]) -> None:
+        self.now = 0.0
+        self._efforts = efforts
+        self._running: dict[str, int] = {}
+        self._left = [float(one.cycles) for one in efforts]
+
+    def free(self, engine: str) -> bool:
+        """Return whether an engine has no Task."""
+        return engine not in self._running
+
+    def start(self, number: int) -> None:
+        """Start a Task on its engine, which is free."""
+        self._running[self._efforts[number].engine] = number
+
+    def advance(self) -> list[int]:
+        """Run until a Task ends; return those that do, which leave their engines free."""
+        total = sum(self._efforts[i].load for i in self._running.values())
+        speeds = {i: _speed(self._efforts[i].load, total) for i in self._running.values()}
+        passed = min(self._left[i] / speed for i, speed in speeds.items())
+        self.now += passed
+        for i, speed in speeds.items():
+            self._left[i] -= passed * speed
+        ended = [i for i in speeds if self._left[i] < INSTANT]
+        for i in ended:
+            del self._running[self._efforts[i].engine]
+        return ended
+
+
+def _speed(load: float, total: float) -> float:
+    """Return the speed of a Task, 1 while alone, where all that run use ``total`` of the memory's rate if they can."""
+    return min(1.0, max(0.5, 1 - (total - load)) / load) if load else 1.0
 
 
 def chain_cycles(
     overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], after: Sequence[Finished]
 ) -> int:
-    """Return the clock cycle in which the last Task ends; ``after`` is what each waits for.
-
-    A Task moves its bytes evenly over its time. Two that run at once have half of the memory's rate each, or more where
-    the other one needs less.
-    """
-    waiting = {engine: [i for i, task in enumerate(tasks) if task.engine == engine] for engine in Finished._fields}
-    running: dict[str, _Running] = {}
-    done, now = NONE, 0.0
-    while any(waiting.values()) or running:
-        for engine, queue in waiting.items():
-            if engine not in running and queue and after[queue[0]] | done == done:
-                running[engine] = _Running(tasks[queue.pop(0)], overlay, shapes)
-        load = sum(task.load for task in running.values())
-        speeds = {engine: task.speed(load - task.load) for engine, task in running.items()}
-        passed = min(task.left / speeds[engine] for engine, task in running.items())
-        now += passed
-        for engine, task in list(running.items()):
-            task.left -= passed * speeds[engine]
-            if task.left < INSTANT:
-                del running[engine]
-                done = done._replace(**{engine: getattr(done, engine) + 1})
-    return ceil(now - INSTANT)
+    """Return the clock cycle in which the last Task ends; ``after`` is what each waits for."""
+    efforts = [effort(overlay, task, shapes) for task in tasks]
+    waiting = {name: deque(i for i, one in enumerate(efforts) if one.engine == name) for name in Finished._fields}
+    engines, done = Engines(efforts), NONE
+    while sum(done) < len(tasks):
+        for name, queue in waiting.items():
+            if queue and engines.free(name) and after[queue[0]] | done == done:
+                engines.start(queue.popleft())
+        for i in engines.advance():
+            name = efforts[i].engine
+            done = done._replace(**{name: getattr(done, name) + 1})
+    return ceil(engines.now - INSTANT)

@@ -48,7 +48,7 @@ def encode(
     """
     try:
         memory = Memory(overlay, address, shapes, images=task.images)
-        values = {field.name: 0 for field in overlay.descriptor.fields if field.name != "version"}
+        values = dict.fromkeys(overlay.descriptor.values, 0)
         values |= {"opcode": _opcode(overlay, task), "tag": tag, **waiting(after)}
         own, constants = task.fields(memory, where)
         limits, reason = task.limits(overlay), task.excluded(overlay, shapes)

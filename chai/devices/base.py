@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ..util.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from ..blob import Array, Shape, View
+    from ..blob import Array
     from ..overlay import Overlay
-    from ..tasks import Task
-
-
-@dataclass(frozen=True)
-class Work:
-    """The input of a device: Tasks in order, and the blobs they use.
-
-    ``tasks``   for all images of their blobs; only a Chain cuts them
-    ``shapes``  of every blob of the Tasks, and of the parents of views
-    ``views``   blobs that are views of another
-    ``reads``   the inputs, which exist before a run
-    ``writes``  the outputs; a device that works in the host's memory needs neither reads nor writes
-    ``chain``   the same Tasks as a Chain, or what the overlay's architecture has instead, if they were read from a file
-    """
-
-    overlay: Overlay
-    tasks: Sequence[Task]
-    shapes: Mapping[str, Shape]
-    views: Mapping[str, View] = field(default_factory=dict)
-    reads: Collection[str] = ()
-    writes: Collection[str] = ()
-    chain: Any = None
+    from ..tasks.unfold import Unfold
+    from ..tasks.work import Work
 
 
 class Ran(NamedTuple):
@@ -65,8 +43,8 @@ class Device:
     ``device = Mine("mine", "one line about it")``. It needs no registration and is imported on first use.
 
     1. ``status`` returns whether it can be used here, without starting it.
-    2. ``compile`` takes a Work (the Tasks of one segment with shapes, views, inputs and outputs) and returns a Program.
-       ``codegen.chain.chain(...)`` turns the same into descriptors and a memory map for real hardware.
+    2. ``compile`` takes the Work of one segment and returns a Program.
+       ``codegen.chain.chain`` turns it into descriptors and a memory map for real hardware.
     3. ``Program.run`` reads the inputs' codes (int8, NCHW) and adds the outputs' codes, bit for bit as ``Task.define``;
        ``close`` releases its resources.
     4. ``chai devices --test --device mine`` compares it with the definitions.
@@ -85,9 +63,18 @@ class Device:
         """Return whether it can be used here, and on which hardware or why not."""
         raise NotImplementedError
 
+    def reads_plain(self, unfold: Unfold, channels: int) -> bool:
+        """Return whether it is faster on a network input of so many channels as it is, not unfolded as the schedule says."""
+        return False
+
     def compile(self, work: Work) -> Program:
         """Return a Program for these Tasks. Raises DeviceError if the device cannot be used."""
         raise NotImplementedError(self.name)
+
+    def about(self, overlay: Overlay) -> list[tuple[str, str]]:
+        """Return names and values of what runs an overlay here, for reports to others; most devices are the same anywhere."""
+        del overlay
+        return []
 
     def leave(self) -> None:
         """Release it for other processes, unless a Program on it is still open. Most devices have nothing to release."""

@@ -17,14 +17,21 @@ from ..kernels.fast import form, kernel
 from ..kernels.native.library import library, state
 from ..kernels.native.program import Native, Part
 from ..kernels.scratch import Scratch
-from .base import Device, Program, Ran, Work
+from ..tasks.work import Work
+from ..util.rounding import ceil_div
+from .base import Device, Program, Ran
 
 if TYPE_CHECKING:
     from ..blob import Array
     from ..kernels.native.table import Form
     from ..tasks import Task
+    from ..tasks.unfold import Unfold
 
     Forms = Sequence[tuple[Task, Form]]
+
+
+# how many times the products of the unfolded input a plain one may take: where they are fast, moving codes costs more
+MORE = {"avx512vnni": 1.3}
 
 
 class InNumpy:
@@ -152,6 +159,15 @@ class Emulator(Device):
     def status(self) -> tuple[bool, str]:
         _, reason, used = state()
         return True, f"this host, kernels in C ({used.name})" if used else f"this host, kernels in numpy: {reason}"
+
+    def reads_plain(self, unfold: Unfold, channels: int) -> bool:
+        used = library()
+        if used is None:  # numpy would copy each pixel for every tap
+            return False
+        plain, unfolded = unfold.window.kernel, unfold.kernel.kernel
+        products = plain[0] * ceil_div(plain[1] * channels, 4)  # of four codes each, for an output
+        wide = unfolded[0] * ceil_div(unfold.channels(channels), 4)
+        return products <= MORE.get(used.name, 1) * wide
 
     def compile(self, work: Work) -> Program:
         return EmulatedProgram(work)

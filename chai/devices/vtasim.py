@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..driver.memory import place, run
 from ..errors import DeviceError
 from ..overlay import names
+from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ..vta.architecture import segment
 from ..vta.simulator import Chip
-from .base import Device, Program, Ran, Work
+from .base import Device, Program, Ran
 
 if TYPE_CHECKING:
     from ..blob import Array
@@ -45,8 +47,7 @@ class SimulatedProgram(Program):
     """One program and its buffers; it is checked once, since neither its bytes nor its addresses change between runs."""
 
     def __init__(self, work: Work) -> None:
-        reads, writes = work.reads, work.writes or work.shapes
-        self.made: Segment = work.chain or segment(work.overlay, work.tasks, work.shapes, work.views, reads, writes)
+        self.made: Segment = work.chain or segment(replace(work, writes=work.writes or work.shapes))
         self.views, self.memory = work.views, Buffers(self.made)
         place(self.made, self.memory)
         self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)
@@ -55,7 +56,7 @@ class SimulatedProgram(Program):
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         with self._busy:
-            run(self.made, self.memory, blobs, self.views, lambda _: self.chip.run(self.steps))
+            run(self.made, self.memory, blobs, self.views, lambda: self.chip.run(self.steps))
         return Ran()
 
 
@@ -70,9 +71,12 @@ class VtaSimulator(Device):
 
     def compile(self, work: Work) -> Program:
         if work.overlay.architecture != ARCHITECTURE:
+            other = f"--overlay {' or '.join(names(ARCHITECTURE))}"
             raise DeviceError(
                 f"device vtasim simulates VTA, and overlay {work.overlay.name} is no VTA",
-                hint="--overlay " + " or ".join(names(ARCHITECTURE)),
+                hint=other
+                if work.chain is None
+                else f"--device {work.overlay.simulator}, or compile it again with {other}",
             )
         return SimulatedProgram(work)
 

@@ -70,9 +70,9 @@ def run(
     memory: Memory,
     blobs: dict[str, Array],
     views: Mapping[str, View],
-    start: Callable[[int], Result],
+    start: Callable[[], Result],
 ) -> Result | None:
-    """Store the inputs, ``start`` the chain at its address and wait for its end, and load the outputs.
+    """Store the inputs, ``start`` the chain and wait for its end, and load the outputs.
 
     Returns what ``start`` returns, None without Tasks.
     """
@@ -81,7 +81,7 @@ def run(
         made.store(blob, codes_of(blob, blobs, made.shapes, views), memory.bytes)
     memory.flush(made.written)
     if made.tasks:
-        result = start(memory.addresses[FIXED])
+        result = start()
     memory.invalidate(made.read)
     for blob, first, channels in made.wanted:
         out = codes_of(blob, blobs, made.shapes, views)[:, first : first + channels]

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..codegen.dependencies import Finished
 from ..errors import DeviceError
+from ..overlay.architecture import Bus
 
 if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
-
-
-class Bus(Protocol):
-    """Reaches registers by their offset in bytes."""
-
-    def read(self, offset: int) -> int:
-        """Return the value of a register."""
-
-    def write(self, offset: int, value: int) -> None:
-        """Write a register."""
 
 
 class Registers:

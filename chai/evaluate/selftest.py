@@ -5,18 +5,21 @@ It runs Tasks of every kind of the overlay (``probes`` of the kind) in each of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from .. import tasks
 from ..blob import codes_of
-from ..devices.base import Device, Program, Ran, Work
+from ..codegen.chain import compiled
+from ..devices.base import Device, Program, Ran
 from ..errors import ChaiError, UsageError
 from ..net import Net
 from ..runtime.execution import Execution
 from ..tasks import Task
 from ..tasks.probe import Maker, Probe
+from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
 
 NETWORK = "digits"
+PASSES = 5
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,32 @@ def run(device: Device, overlay: Overlay) -> Iterator[Result]:
         except ChaiError as error:
             reason = str(error)
         yield Result(probe.name, reason, (perf_counter() - begin) * 1000)
+
+
+def outcome(device: Device, overlay: Overlay, results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Yield names and values for a report: which programs were right, and the time of one segment."""
+    wrong = [result.name for result in results if not result.ok]
+    yield "right", f"{len(results) - len(wrong)} of {len(results)} programs"
+    if wrong:
+        yield "wrong", "; ".join(wrong)
+    try:
+        found, modelled = segment_ms(device, overlay)
+        yield "segment", f"network {NETWORK}: {found:.3f} ms by the host's clock, {modelled:.3f} ms modelled"
+    except ChaiError as error:
+        yield "segment", str(error)
+
+
+def segment_ms(device: Device, overlay: Overlay) -> tuple[float, float]:
+    """Return the milliseconds of the shipped network's segment on a device, the median of some passes, and modelled."""
+    images = np.zeros((1, 1, 8, 8), np.float32)
+    with Net(NETWORK, device=device, overlay=overlay.path, calibrate=images + 1) as net:
+        passes = []
+        for _ in range(PASSES):
+            net.forward(images)
+            passes.append(sum(step.ms for step in net.perf.steps if step.engine == "fpga"))
+        shapes, views, segments = net.offload.plan.device_shapes, net.schedule.views, net.schedule.segments
+        made = (compiled(Work(overlay, s.tasks, shapes, views, s.inputs, s.outputs)) for s in segments if s.tasks)
+        return median(passes), sum(each.cycles for each in made) / (overlay.clock_mhz * 1000)
 
 
 def difference(found: Array, wanted: Array) -> str:

@@ -55,6 +55,8 @@ class Layer:
     skipped: ClassVar[bool] = False  # never computed, in whatever phase: writers, and losses of forks
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
+    new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
+    overwrites: ClassVar[bool] = False  # ``overwrite`` can replace ``forward``
     dynamic: bool = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
@@ -102,12 +104,28 @@ class Layer:
         """Return the fillers of the trained parameters (``Filler`` or None), for networks without a caffemodel."""
         return ()
 
+    @property
+    def defined(self) -> str | None:
+        """Return path:line of the code that computes it; None if that is chai's own."""
+        return None
+
+    def implementation(self, bottoms: tuple[Shape, ...]) -> str | None:
+        """Return which of several implementations runs for bottoms of these shapes, and why; None if it has only one."""
+        return None
+
+    def opencl_source(self, *bottoms: Shape) -> str | None:
+        """Return the source that is compiled for bottoms of these shapes, if a compiler for OpenCL gets any."""
+        return None
+
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         """Return the multiply-accumulates of one forward pass; 0 for types without matrix products."""
         return 0
 
     def prepare(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> None:
         """Do work ahead of the first image, once shapes and trained parameters are known."""
+
+    def enter(self, net: object, autotune: bool, jit: bool) -> None:
+        """Take the options that a network has for custom layers; release what the layer holds once ``net`` is dropped."""
 
     def close(self) -> None:
         """Release what it holds besides arrays, when its network is closed."""
@@ -117,6 +135,10 @@ class Layer:
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         """Compute the float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
+        raise NotImplementedError(self.type)
+
+    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
+        """Compute the top in the memory of the only bottom, which nothing reads afterwards. Needs ``overwrites``."""
         raise NotImplementedError(self.type)
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:

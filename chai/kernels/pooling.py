@@ -1,11 +1,13 @@
-"""Pooling windows, one axis after the other."""
+"""Pooling windows, one axis after the other; float32 in C."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
+from .compiled import compiled
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
@@ -16,12 +18,16 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
     An empty window gives the least value of the type (-FLT_MAX).
     """
+    if x.dtype == np.float32 and (used := compiled(x.shape, out)) is not None:
+        return used.largest(x, window, out)
     least = float(np.finfo(np.float32).min) if x.dtype == np.float32 else int(np.iinfo(x.dtype).min)
     return _reduce(x, window, out, np.maximum, least)
 
 
 def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     """Sum each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
+    if x.dtype == np.float32 and (used := compiled(x.shape, out)) is not None:
+        return used.total(x, window, out)
     return _reduce(x, window, out, np.add, 0.0)
 
 
@@ -43,6 +49,7 @@ def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Arr
     return best, place
 
 
+@lru_cache(maxsize=1024)
 def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
     """Return the area of each window clipped to rows and columns from ``first`` up to, not including, ``last``.
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import TypeGuard
 
 from ..graph import Layer
 
@@ -22,7 +24,11 @@ def _files() -> dict[str, str]:
 def find(name: str) -> type[Layer] | None:
     """Return the class of a layer type (case-sensitive), or None if there is none."""
     stem = _files().get(name.lower())
-    return _defined(stem).get(name) if stem else None
+    if stem is None:
+        return None
+    module = import_module(f".{stem}", __name__)
+    cls = vars(module).get(name)
+    return cls if _defines(module, cls) else None
 
 
 def spelled(text: str) -> str | None:
@@ -40,8 +46,9 @@ def types() -> list[str]:
 
 def _defined(stem: str) -> dict[str, type[Layer]]:
     module = import_module(f".{stem}", __name__)
-    return {
-        n: c
-        for n, c in vars(module).items()
-        if isinstance(c, type) and issubclass(c, Layer) and c.__module__ == module.__name__
-    }
+    return {name: value for name, value in vars(module).items() if _defines(module, value)}
+
+
+def _defines(module: ModuleType, value: object) -> TypeGuard[type[Layer]]:
+    """Return whether a value is a layer type that this module defines, and does not import."""
+    return isinstance(value, type) and issubclass(value, Layer) and value.__module__ == module.__name__

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..graph import Layer
@@ -72,16 +72,26 @@ class WindowLayer(Layer):
     bottoms_allowed: tuple[int, int | None] = (1, None)
     tops_allowed: tuple[int, int | None] = (1, None)
 
+    _measured: tuple[Any, Window, tuple[Pair, Pair]] | None = None  # window and zeros of these parameters
+
     @property
     def window(self) -> Window:
         """Return the window of this layer. Raises ShapeError if a size is given twice, only in part or not at all."""
-        (h, w), (rows, columns), (before, after) = self.kernel, self._zeros, self._sides
-        return Window(
-            (h + sum(rows), w + sum(columns)),
-            self._stride,
-            (max(before[0], after[0]), max(before[1], after[1])),
-            self._dilation,
-        )
+        return self._geometry[0]
+
+    @property
+    def _geometry(self) -> tuple[Window, tuple[Pair, Pair]]:
+        """Return the window, and the zeros (before, after) to add to the trained kernel's rows, and to its columns."""
+        if self._measured is None or self._measured[0] is not self.params:
+            (h, w), zeros, (before, after) = self.kernel, self._zeros(), self._sides
+            window = Window(
+                (h + sum(zeros[0]), w + sum(zeros[1])),
+                self._stride,
+                (max(before[0], after[0]), max(before[1], after[1])),
+                self._dilation,
+            )
+            self._measured = self.params, window, zeros
+        return self._measured[1:]
 
     @property
     def kernel(self) -> Pair:
@@ -103,9 +113,7 @@ class WindowLayer(Layer):
         p = self.params
         return sides(self, self._pair("pad", p.pad, p.pad_h, p.pad_w, 0))
 
-    @property
     def _zeros(self) -> tuple[Pair, Pair]:
-        """Return the zeros (before, after) to add to the trained kernel's rows, and to its columns."""
         before, after = self._sides
         found = []
         for i, dilation in enumerate(self._dilation):
@@ -123,7 +131,7 @@ class WindowLayer(Layer):
 
     def evened(self, weights: Array) -> Array:
         """Return trained weights with zeros added, as the kernel of ``window``."""
-        zeros = self._zeros
+        zeros = self._geometry[1]
         return weights if zeros == ((0, 0), (0, 0)) else np.pad(weights, ((0, 0), (0, 0), *zeros))
 
     def _pair(

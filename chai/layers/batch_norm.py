@@ -34,6 +34,7 @@ class BatchNorm(AffineLayer):
 
     message = "batch_norm_param"
     Params = BatchNormParams
+    new_tops = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not bottoms[0]:
@@ -88,4 +89,6 @@ class BatchNorm(AffineLayer):
         else:
             mean, variance = self.statistics()
         factor = 1 / self._deviation(variance, np.float32(self.params.eps))
-        return ((x - mean.reshape(lead)) * factor.reshape(lead),)
+        y = x - mean.reshape(lead)
+        y *= factor.reshape(lead)
+        return (y,)

@@ -31,6 +31,7 @@ class Concat(Layer):
 
     message = "concat_param"
     Params = ConcatParams
+    new_tops = True
     bottoms_allowed = (1, None)
     merges_formats = True
 

@@ -26,6 +26,7 @@ class Convolution(WindowLayer):
 
     can_clamp = True
     weighted = True
+    new_tops = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)

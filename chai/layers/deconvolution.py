@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class Deconvolution(WindowLayer):
     """Output size: stride * (size - 1) + dilation * (kernel - 1) + 1 - 2 * pad."""
 
+    new_tops = True
+
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)
         window = self.window

@@ -34,6 +34,7 @@ class Eltwise(Layer):
     Params = EltwiseParams
     bottoms_allowed = (2, None)
     can_clamp = True
+    new_tops = True
     precision_expected = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

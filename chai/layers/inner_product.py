@@ -42,6 +42,7 @@ class InnerProduct(Layer):
     Params = InnerProductParams
     can_clamp = True
     weighted = True
+    new_tops = True
     own_format = True
     computes_scores = True
 

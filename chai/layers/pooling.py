@@ -59,6 +59,7 @@ class Pooling(Layer):
 
     message = "pooling_param"
     Params = PoolingParams
+    new_tops = True
     tops_allowed = (1, 2)
     precision_expected = True
 

@@ -27,6 +27,7 @@ class ReLU(Layer):
 
     message = "relu_param"
     Params: ClassVar[type] = ReLUParams
+    new_tops = overwrites = True
 
     @property
     def most(self) -> float | None:
@@ -40,8 +41,15 @@ class ReLU(Layer):
         return not self.params.negative_slope or all(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        x = bottoms[0]
-        y = np.maximum(x, 0)
-        if self.params.negative_slope:
-            y += np.float32(self.params.negative_slope) * np.minimum(x, 0)
-        return (y if self.most is None else np.minimum(y, np.float32(self.most)),)
+        return self._clamped(bottoms[0], None)
+
+    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
+        return self._clamped(bottom, bottom)
+
+    def _clamped(self, x: Array, out: Array | None) -> tuple[Array, ...]:
+        below = np.minimum(x, 0) if self.params.negative_slope else None
+        y = np.asarray(np.maximum(x, 0, out=out))  # a blob without axes is an array, too
+        if below is not None:
+            below *= np.float32(self.params.negative_slope)
+            y += below
+        return (y if self.most is None else np.minimum(y, np.float32(self.most), out=y),)

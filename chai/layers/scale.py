@@ -31,6 +31,7 @@ class Scale(BroadcastLayer, AffineLayer):
 
     message = "scale_param"
     Params = ScaleParams
+    new_tops = True
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         own = () if len(bottoms) == 2 else (self.operand(*bottoms),)

@@ -14,6 +14,7 @@ from ..blob import View
 from ..errors import ModelError
 from ..fixed import Format
 from ..tasks.target import Target, Unsupported
+from ..tasks.work import Work
 from ..util import html
 from ..util.lazy_dataclass import dataclass
 from ..util.table import Table
@@ -24,6 +25,7 @@ from .unfold_inputs import unfold_inputs, unfolded_name
 if TYPE_CHECKING:
     from ..blob import Shape
     from ..graph import Graph, Layer
+    from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.unfold import Unfold
     from .partition import Partition
@@ -115,6 +117,10 @@ class DeviceStep:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     chain: Any = None
+
+    def work(self, overlay: Overlay, shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Work:
+        """Return the Tasks with what compiling them for blobs of these shapes needs."""
+        return Work(overlay, self.tasks, shapes, views, self.inputs, self.outputs, self.chain)
 
     @property
     def reads(self) -> Blobs:
@@ -261,6 +267,29 @@ def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target)
     for i, step in segments.items():
         names = tuple(unfolded_name(blob) if blob in unfolding.unfolds else blob for blob in step.inputs)
         scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
+
+
+def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack | Unpack]) -> Schedule:
+    """Return a Schedule of the same codes in which these ``packs`` unfold nothing, if that can be."""
+    steps = list(scheduled.steps)
+    for at, pack in enumerate(scheduled.steps):
+        if not isinstance(pack, Pack) or pack.unfold is None or pack not in packs:
+            continue
+        name = unfolded_name(pack.blob)
+        plain = {
+            task: task.from_plain(pack.unfold, pack.blob)
+            for step in scheduled.segments
+            for task in step.tasks
+            if name in task.inputs
+        }
+        if None in plain.values() or name in {view.base for view in scheduled.views.values()}:
+            continue
+        steps[at] = replace(pack, unfold=None)
+        for i, step in enumerate(steps):
+            if isinstance(step, DeviceStep) and name in step.inputs:
+                inputs = tuple(pack.blob if blob == name else blob for blob in step.inputs)
+                steps[i] = replace(step, tasks=tuple(plain.get(t) or t for t in step.tasks), inputs=inputs, chain=None)
+    return replace(scheduled, steps=steps)
 
 
 def insert_pack_unpack(

@@ -277,6 +277,16 @@ class Record:
     fields: tuple[Field, ...]
 
     @cached_property
+    def values(self) -> dict[str, Field]:
+        """Return the fields that have a value in each record, by name: all but ``version``, which is the record's own."""
+        return {field.name: field for field in self.fields if field.name != "version"}
+
+    @cached_property
+    def version_bits(self) -> int:
+        """Return the version at its place in a record."""
+        return next((self.version << field.position for field in self.fields if field.name == "version"), 0)
+
+    @cached_property
     def unused(self) -> int:
         """Return a mask of the bits that belong to no field."""
         return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)
@@ -326,6 +336,11 @@ class Overlay:
     def own(self) -> Architecture | None:
         """Return what its architecture does in its own way; None for chai's array."""
         return named(self.architecture)
+
+    @property
+    def simulator(self) -> str:
+        """Return the device that runs on any host what is compiled for this overlay."""
+        return "emulator" if self.own is None else f"{self.architecture}sim"
 
     @property
     def build(self) -> int:

@@ -24,9 +24,9 @@ _VERSION = "version"
 def pack(record: Record, values: Mapping[str, int]) -> bytes:
     """Return the bytes of a record; every field needs a value. Raises DeviceError."""
     _check_names(record, values)
-    total = 0
-    for field in record.fields:
-        value = record.version if field.name == _VERSION else index(values[field.name])
+    total = record.version_bits
+    for name, field in record.values.items():
+        value = index(values[name])
         low, high = field.range
         if not low <= value <= high or value % field.multiple:
             _check_value(record, field, value)
@@ -63,7 +63,7 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
 
 def value(record: Record, data: bytes, name: str) -> int:
     """Return one unsigned field of a record that has been checked."""
-    field = next(f for f in record.fields if f.name == name)
+    field = record.values[name]
     return int.from_bytes(data, "little") >> field.position & field.mask
 
 
@@ -138,14 +138,13 @@ def _check_column(record: Record, field: Field, column: Array) -> None:
 
 
 def _check_names(record: Record, values: Collection[str]) -> None:
-    known = [f.name for f in record.fields if f.name != _VERSION]
+    known = record.values
     for name in values:
         if name not in known:
             hint = did_you_mean(name, known, listed="fields")
             raise DeviceError(f"{record.name}: there is no field {name!r}", hint=hint)
-    missing = [n for n in known if n not in values]
-    if missing:
-        raise DeviceError(f"{record.name}: no value for {', '.join(missing)}")
+    if len(values) < len(known):
+        raise DeviceError(f"{record.name}: no value for {', '.join(n for n in known if n not in values)}")
 
 
 def _check_value(record: Record, field: Field, value: int) -> None:

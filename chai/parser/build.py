@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import layers
+from .. import layers, plugins
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import LossParams, Precision
 from ..graph.source import Source
 from ..graph.transform import Transform
 from ..limits import limits
-from ..plugins.layer import make
 from ..plugins.loading import chosen
 from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean, nearest
@@ -157,14 +156,12 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
     layer: Layer | None
     with _located(message):
         if cls is None:
-            from ..plugins.fields import CustomParams
-
-            params = fill(CustomParams, message.get("xcustom_param"))
+            params = fill(plugins.CustomParams, message.get("xcustom_param"))
             code = None if flagged else message.get("python_param")
             key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
             phase_number = PHASES.index(message.get("phase", phase))
             fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
-            layer = make(custom, name, type, params, flagged, fields, network, key)
+            layer = plugins.make(custom, name, type, params, flagged, fields, network, key)
             if layer is None:
                 hint = _near(type) if code is None else _NAMED
                 raise UnknownLayer(

@@ -1,106 +1,131 @@
-"""The schema of Caffe's files, from ``proto/caffe.desc``, in a private descriptor pool.
+"""The schema of Caffe's files, from ``proto/caffe.desc``.
 
-The pool is private so that another ``caffe.proto`` in the same process never collides with ours, and a descriptor
-set, unlike generated code, is read by every protobuf from 3.20 on.
+Reading a prototxt needs the fields of messages only, which are read here: importing protobuf for them would take a
+quarter of the time of ``chai show``. Messages to write are protobuf's own, from a private pool, so that another
+``caffe.proto`` in the same process never collides with ours. A descriptor set, unlike generated code, is read by every
+protobuf from 3.20 on.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from ..util.paths import resource
-from .wire import Walk
+from .wire import Walk, WireField
 
-_INTEGERS = {
-    1: False,
-    3: False,
-    5: False,
-    15: False,
-    16: False,
-    17: False,
-    18: False,
-    4: True,
-    6: True,
-    7: True,
-    13: True,
-}  # FieldDescriptor types
-_SMALL = {5, 7, 13, 15, 17}
+_PACKAGE = ".caffe."
+# FieldDescriptorProto.Type of google/protobuf/descriptor.proto; all others are integers
+_KINDS = {1: "float", 2: "float", 8: "bool", 9: "string", 11: "message", 12: "bytes", 14: "enum"}
+_UNSIGNED = {4, 6, 7, 13}
+_SMALL = {5, 7, 13, 15, 17}  # 32 bits
+_REPEATED = 3  # FieldDescriptorProto.Label
 
 
 class FieldType(NamedTuple):
-    """One field: ``kind`` is int, float, bool, string, bytes, enum or message."""
+    """One field: ``kind`` is int, float, bool, string, bytes, enum or message; ``low`` and ``high`` bound an int."""
 
     name: str
-    number: int
     kind: str
     repeated: bool
     low: int
     high: int
     enum: dict[str, int]
     message: str
-    default: Any
-
-
-@lru_cache(maxsize=1)
-def pool() -> Any:
-    """Return the private DescriptorPool holding caffe.proto."""
-    from google.protobuf import descriptor_pool
-
-    own = descriptor_pool.DescriptorPool()
-    data = resource("proto", "caffe.desc").read_bytes()
-    for file in Walk(data, "caffe.desc").fields(0, len(data)):  # a FileDescriptorSet, field 1 repeated
-        own.AddSerializedFile(data[file.start : file.end])  # avoids importing descriptor_pb2, a third of the start
-    return own
 
 
 @cache
 def message_class(name: str) -> Any:
-    """Return the protobuf class of a message, e.g. ``NetParameter``."""
+    """Return the protobuf class of a message, e.g. ``NetParameter``. Raises KeyError if there is none."""
     from google.protobuf import message_factory
 
-    descriptor = pool().FindMessageTypeByName(f"caffe.{name}")
+    descriptor = _pool().FindMessageTypeByName(f"{_PACKAGE[1:]}{name}")
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)
-    return message_factory.MessageFactory(pool()).GetPrototype(descriptor)  # protobuf 3
+    return message_factory.MessageFactory(_pool()).GetPrototype(descriptor)  # protobuf 3
+
+
+@lru_cache(maxsize=1)
+def _pool() -> Any:
+    """Return the private DescriptorPool holding caffe.proto."""
+    from google.protobuf import descriptor_pool
+
+    own, schema = descriptor_pool.DescriptorPool(), _schema()
+    own.AddSerializedFile(schema.data[schema.file.start : schema.file.end])  # avoids importing descriptor_pb2
+    return own
 
 
 @lru_cache(maxsize=1)
 def enum_values() -> dict[str, int]:
     """Return the values of top-level enums by name: TRAIN and TEST."""
-    file = pool().FindFileContainingSymbol("caffe.NetParameter")
-    return {v.name: v.number for enum in file.enum_types_by_name.values() for v in enum.values}
+    schema = _schema()
+    return {name: number for enum in schema.parts(schema.file)[5] for name, number in schema.values(enum).items()}
 
 
 @cache
 def fields(message: str) -> dict[str, FieldType]:
-    """Return the fields of a message by name."""
-    return {f.name: _field(f) for f in pool().FindMessageTypeByName(f"caffe.{message}").fields}
+    """Return the fields of a message by name. Raises KeyError if there is no such message."""
+    schema = _schema()
+    types = (schema.field(part) for part in schema.parts(schema.messages[message])[2])
+    return {each.name: each for each in types}
 
 
-def _field(f: Any) -> FieldType:
-    repeated = f.is_repeated if hasattr(f, "is_repeated") else f.label == f.LABEL_REPEATED
-    low = high = 0
-    if f.type in (1, 2):
-        kind = "float"
-    elif f.type == f.TYPE_BOOL:
-        kind = "bool"
-    elif f.type == f.TYPE_STRING:
-        kind = "string"
-    elif f.type == f.TYPE_BYTES:
-        kind = "bytes"
-    elif f.type == f.TYPE_ENUM:
-        kind = "enum"
-    elif f.message_type is not None:
-        kind = "message"
-    else:
-        kind = "int"
-        bits = 32 if f.type in _SMALL else 64
-        low, high = (0, 2**bits - 1) if _INTEGERS[f.type] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    enum = {v.name: v.number for v in f.enum_type.values} if kind == "enum" else {}
-    default: Any = () if repeated else None if kind == "message" else f.default_value
-    if kind == "enum" and not repeated:
-        default = next(name for name, number in enum.items() if number == f.default_value)
-    return FieldType(
-        f.name, f.number, kind, repeated, low, high, enum, f.message_type.name if kind == "message" else "", default
-    )
+@lru_cache(maxsize=1)
+def _schema() -> _Schema:
+    return _Schema(resource("proto", "caffe.desc").read_bytes())
+
+
+class _Schema:
+    """The one file of a FileDescriptorSet. Numbers are those of descriptor.proto: 1 is the name of everything."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.walk = Walk(data, "caffe.desc")
+        self.walk.budget = len(data)  # the limits are for files from strangers
+        self.file = next(self.walk.fields(0, len(data)))
+        self.messages = {self._name(message): message for message in self.parts(self.file)[4]}
+
+    def parts(self, whole: WireField) -> dict[int, list[WireField]]:
+        """Return the fields of a record by number."""
+        found = defaultdict(list)
+        for part in self.walk.fields(whole.start, whole.end):
+            found[part.number].append(part)
+        return found
+
+    def text(self, field: WireField) -> str:
+        return self.data[field.start : field.end].decode()
+
+    def values(self, enum: WireField) -> dict[str, int]:
+        """Return the numbers of an EnumDescriptorProto by name."""
+        parts = map(self.parts, self.parts(enum)[2])
+        return {self.text(part[1][0]): self.walk.integers(part[2][0])[0] for part in parts}
+
+    def field(self, description: WireField) -> FieldType:
+        """Return the type of a field from its FieldDescriptorProto."""
+        parts = self.parts(description)
+        number = parts[5][0].value
+        kind = _KINDS.get(number, "int")
+        low = high = 0
+        if kind == "int":
+            bits = 32 if number in _SMALL else 64
+            low, high = (0, 2**bits - 1) if number in _UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        type = self.text(parts[6][0]).removeprefix(_PACKAGE) if kind in ("enum", "message") else ""
+        return FieldType(
+            self.text(parts[1][0]),
+            kind,
+            parts[4][0].value == _REPEATED,
+            low,
+            high,
+            self.values(self._enum(type)) if kind == "enum" else {},
+            type if kind == "message" else "",
+        )
+
+    def _enum(self, name: str) -> WireField:
+        """Return the enum of a name: Phase, or PoolingParameter.PoolMethod inside its message."""
+        message, _, own = name.rpartition(".")
+        enums = self.parts(self.messages[message])[4] if message else self.parts(self.file)[5]
+        return next(enum for enum in enums if self._name(enum) == own)
+
+    def _name(self, record: WireField) -> str:
+        return self.text(next(part for part in self.walk.fields(record.start, record.end) if part.number == 1))

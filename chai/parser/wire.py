@@ -47,8 +47,10 @@ class Walk:
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
         """Return the unsigned number at ``at`` and the offset after it."""
-        value = shift = 0
         buffer = self.buffer
+        if at < end and buffer[at] < 128:  # most are
+            return buffer[at], at + 1
+        value = shift = 0
         start = at
         while True:
             if at >= end:

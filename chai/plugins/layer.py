@@ -80,8 +80,11 @@ class CustomLayer(Layer):
         built_in = layers.find(self.type) is not None
         return f"a custom layer in place of the built-in {self.type}" if built_in else "a custom layer"
 
+    @property
+    def defined(self) -> str:
+        return self.custom.place
+
     def opencl_source(self, *bottoms: Shape) -> str | None:
-        """Return the source that is compiled for inputs of these shapes, if OpenCL computes this layer."""
         write: Callable[[], str] | None = getattr(self.frame(bottoms).python, "opencl_source", None)
         return None if write is None else write()
 
@@ -216,16 +219,17 @@ class CustomLayer(Layer):
         frame = self.frame(tuple(shapes[b] for b in self.bottoms), (bottoms, tops))
         return lambda *codes: frame.run(codes)
 
-    def choice(self, bottoms: tuple[Shape, ...]) -> str:
-        """Return the implementation for float32 inputs of these shapes, with the reason, as text."""
+    def implementation(self, bottoms: tuple[Shape, ...]) -> str | None:
+        if len(self.custom.implementations) == 1:
+            return None
         from .frame import candidates
         from .selection import reason
 
         return reason(self.custom, candidates(self, bottoms, self.shapes(*bottoms)))
 
-    def end_with(self, owner: object) -> None:
-        """Release the resources as soon as the owner is dropped; ``close`` does so before."""
-        weakref.finalize(owner, self.resources.close)
+    def enter(self, net: object, autotune: bool, jit: bool) -> None:
+        self.autotune, self.jit = autotune, jit
+        weakref.finalize(net, self.resources.close)  # ``close`` does so before
 
     def close(self) -> None:
         self.resources.close()

@@ -21,7 +21,7 @@ from . import bias, equalise, weights
 from .groups import Bits, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
 from .ranges import best, candidates, fit
-from .recipe import Recipe
+from .recipe import AFTER, Recipe
 from .walk import Emulation, State, shapes_of
 from .writeback import bias_owner, folded_in
 
@@ -112,7 +112,7 @@ class Builder:
         self.whole: Builder | None = None  # the builder that this is a fold of
         self.shapes = shapes_of(graph, observed.batches[0])
         self._equalised: dict[float, tuple[Graph, Observed, dict[str, Array]]] = {0.0: (graph, observed, {})}
-        self._behind_fits: dict[tuple[int, str], Format] = {}
+        self._after_fits: dict[tuple[int, str], Format] = {}
         self._thresholds: dict[tuple[float, str, str], Format | Array] = {}
         self._fitted: dict[tuple[float, str], tuple[dict[str, Format], dict[str, str]]] = {}
         self.folded = {
@@ -258,16 +258,14 @@ class Builder:
         blobs = self.groups.read.get(group, members)
         own = {layer.name: layer for layer in graph.layers}
         readers = [own[layer.name] for layer in self._readers(group)]
-        looks = method == "behind" or (method != "max" and any(reader.error_sensitive for reader in readers))
+        looks = method == AFTER or (method != "max" and any(reader.error_sensitive for reader in readers))
         if looks and readers and all(x.name in observed.in_front for x in readers):
             key = id(observed), group  # observed values do not depend on the recipe
-            if key not in self._behind_fits:
+            if key not in self._after_fits:
                 largest = max(map(observed.greatest, blobs))
-                self._behind_fits[key] = self._behind(
-                    readers, observed, candidates(largest, bits, self.scheme, unsigned)
-                )
-            return self._behind_fits[key], f"error behind {readers[0].type}"
-        method = "mse" if method == "behind" else method
+                self._after_fits[key] = self._after(readers, observed, candidates(largest, bits, self.scheme, unsigned))
+            return self._after_fits[key], f"error after {readers[0].type}"
+        method = "mse" if method == AFTER else method
         return fit(observed.histogram(blobs), method, bits, self.scheme, unsigned), method
 
     def _readers(self, group: str) -> list[Layer]:
@@ -277,7 +275,7 @@ class Builder:
             return []
         return [x for x in self.graph.layers if not x.same_values and not set(blobs).isdisjoint(x.bottoms)]
 
-    def _behind(self, layers: list[Layer], observed: Observed, formats: list[Format]) -> Format:
+    def _after(self, layers: list[Layer], observed: Observed, formats: list[Format]) -> Format:
         """Return the format of a blob with the least squared error at the outputs of ``layers``.
 
         The errors are relative to the energy of each output.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import chai
 
-from ..errors import ParseError
+from ..errors import ParseError, UsageError
+from ..util.data.dataclass_io import restore
 from ..util.data.journal import Journal
 from ..util.files import digest
 from ..util.lazy_numpy import np
@@ -31,7 +32,8 @@ class Known:
     ``run``    identifies what they depend on, see ``run_of``
     ``images`` number of costs of each recipe
 
-    Raises UsageError for the journal of another run, unless ``restart`` is set, and ParseError for one with other numbers.
+    Raises UsageError for the journal of another run, or with recipes of another version, unless ``restart`` is set, and
+    ParseError for one with other numbers.
     """
 
     def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False, images: int = 0) -> None:
@@ -39,16 +41,20 @@ class Known:
         self._costs: dict[str, tuple[Array, Array]] = {}
         if self._journal is None:
             return
-        for name, record in self._journal.records.items():
-            costs, softened = (_numbers(record.get(part), images) for part in ("costs", "softened"))
-            if costs is None or softened is None:
-                self._journal.close()
-                raise ParseError(
-                    f"recipe {name}: expected {images} finite numbers in 'costs' and in 'softened'",
-                    path=str(path),
-                    hint="--restart starts it over",
-                )
-            self._costs[name] = costs, softened
+        try:
+            for name, record in self._journal.records.items():
+                _check(path, name)
+                costs, softened = (_numbers(record.get(part), images) for part in ("costs", "softened"))
+                if costs is None or softened is None:
+                    raise ParseError(
+                        f"recipe {name}: expected {images} finite numbers in 'costs' and in 'softened'",
+                        path=str(path),
+                        hint="--restart starts it over",
+                    )
+                self._costs[name] = costs, softened
+        except BaseException:
+            self._journal.close()
+            raise
 
     def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
         """Return the stored costs and softened costs of a recipe, float64 (N,) each, or None."""
@@ -81,6 +87,20 @@ def _numbers(values: Any, count: int) -> Array | None:
 
 def _name(recipe: Recipe) -> str:
     return json.dumps(recipe.to_json(), sort_keys=True)
+
+
+def _check(path: str | Path | None, name: Any) -> None:
+    """Raise UsageError unless this is the name of a recipe."""
+
+    def refuse(place: str, problem: str) -> UsageError:
+        what = f"journal {path}: it has a recipe of another version of chai{place}: {problem}"
+        return UsageError(what, hint="--restart empties the journal and starts over")
+
+    try:
+        values = json.loads(name)
+    except (TypeError, ValueError):
+        raise refuse("", f"{str(name)[:60]!r}") from None
+    restore(Recipe, values, refuse)
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:

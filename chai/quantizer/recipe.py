@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from ..util.lazy_dataclass import dataclass
+from .ranges import METHODS
+
+AFTER = "after"
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A choice of calibration methods.
 
-    ``ranges``      method for blob formats: one of ranges.METHODS, or "behind" for the least squared error in the
+    ``ranges``      method for blob formats: one of ranges.METHODS, or AFTER for the least squared error in the
                     outputs of the layers that read the blob
     ``weights``     method for thresholds of weights: "max" or "mse"
     ``equalise``    blob's share of the equalisation, see equalise.factors; 0 for none
@@ -21,8 +24,8 @@ class Recipe:
     ``bias``        "kept", or a correction method of bias.SHARES
     """
 
-    ranges: str = "mse"
-    weights: str = "mse"
+    ranges: str = field(default="mse", metadata={"choice": (*METHODS, AFTER)})
+    weights: str = field(default="mse", metadata={"choice": ("max", "mse")})
     equalise: float = 0.0
     rounding: str = "nearest"
     bias: str = "kept"
@@ -60,7 +63,7 @@ class Stage:
     evidence: float = 1.0
 
 
-START = Stage(({"ranges": "behind", "weights": "mse"},), evidence=-1.0)
+START = Stage(({"ranges": AFTER, "weights": "mse"},), evidence=-1.0)
 RANGES = Stage(({"ranges": "kl"},))
 MAXIMA = Stage(({"weights": "max"},))
 TOGETHER = Stage(({"rounding": "compensated"},), evidence=-1.0)
@@ -78,7 +81,7 @@ EFFORTS: dict[str, tuple[Stage, ...]] = {
         TOGETHER,
         Stage(({"bias": "tuned"}, {"bias": "mean"})),
         Stage(tuple({"equalise": share} for share in (0.3, 0.5, 0.7))),
-        Stage(tuple({"ranges": method} for method in ("behind", "kl", "mse"))),
+        Stage(tuple({"ranges": method} for method in (AFTER, "kl", "mse"))),
         Stage(({"weights": "max"}, {"weights": "mse"})),
         Stage(({"rounding": "learned"}, {"rounding": "nearest"})),
     ),

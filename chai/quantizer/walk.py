@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from .. import devices
 from ..blob import Shape, on_device
-from ..devices.base import Program, Work
+from ..devices.base import Program
 from ..fixed import Format
 from ..graph import Graph, Layer, last_readers
 from ..kernels.codes import pack
 from ..passes.infer_shapes import infer_shapes
 from ..runtime.host import run_layer
 from ..tasks.target import Target, Unsupported
+from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..blob import show
 from ..fixed import Format
 from ..graph import Graph
 from ..offload.formats import from_precision, given, unsigned_blobs
-from ..plugins import CustomLayer
 from ..util import html
 from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored, quantity
@@ -67,16 +65,17 @@ class LayerRow:
 
 def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
     """Return a row for every layer of a graph without a plan. ``shapes`` has the known shapes of blobs."""
-    return [_described(graph, layer, shapes) for layer in graph.layers]
+    return [LayerRow(**_described(graph, layer, shapes)) for layer in graph.layers]
 
 
 def placed(net: Network) -> list[LayerRow]:
     """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer."""
-    rows = described(net.graph, _shapes(net))
+    graph, shapes = net.graph, _shapes(net)
+    rows = [_described(graph, layer, shapes) for layer in graph.layers]
     if net.overlay is None:
-        return [replace(row, format="float32") for row in rows]
+        return [LayerRow(**row, format="float32") for row in rows]
     if not net.shapes:
-        return [replace(row, engine="input" if row.engine == "input" else "-") for row in rows]
+        return [LayerRow(**row | {"engine": "input" if row["engine"] == "input" else "-"}) for row in rows]
     offload: Execution = net.offload
     times, products = _of_tasks(offload)
     engines, reasons = _engines(offload)
@@ -86,14 +85,15 @@ def placed(net: Network) -> list[LayerRow]:
     own = given(offload.graph)
     formats = known_formats(net)
     placements = []
-    for layer, row in zip(net.graph.layers, rows):
+    for layer, row in zip(graph.layers, rows):
         runs_as = carrier.get(layer.name, layer)
         where = "input" if layer.source else engines.get(runs_as, "-")
+        if layer.on_device:
+            row["macs"] = products[layer.name]
+        row["engine"] = layer.engine if where == "host" else where
         placements.append(
-            replace(
-                row,
-                macs=products[layer.name] if layer.on_device else row.macs,
-                engine=layer.engine if where == "host" else where,
+            LayerRow(
+                **row,
                 cycles=times[layer.name],
                 format=_format(formats, runs_as, where, packed),
                 layer_in=_not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
@@ -161,31 +161,26 @@ def total(values: Iterable[int | None]) -> str:
     return "?" if None in parts else quantity(sum(filter(None, parts)))
 
 
-def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> LayerRow:
+def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Return the fields of a LayerRow that need no plan."""
     tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # an unused label is no top
     complete = shapes.keys() >= {*layer.bottoms, *tops}
     reads, writes = (tuple(shapes[b] for b in blobs) if complete else () for blobs in (layer.bottoms, tops))
     parameters = None
     if complete and not layer.on_device:  # a compiled layer exists only as Tasks
         parameters = 0 if layer.source else sum(map(prod, layer.weight_shapes(*reads)))
-    return LayerRow(
-        layer.name,
-        layer.type,
-        tuple(map(graph.caffe_name, layer.bottoms)),
-        tuple(map(graph.caffe_name, layer.tops)),
-        tuple(shapes.get(t) for t in tops),
-        layer.macs(reads, writes) if complete and not layer.on_device else None,
-        parameters,
-        "input" if layer.source else layer.engine,
-        defined=layer.custom.place if isinstance(layer, CustomLayer) else None,
-        implementation=_implementation(layer, reads) if complete else None,
-    )
-
-
-def _implementation(layer: Layer, bottoms: tuple[Shape, ...]) -> str | None:
-    if not isinstance(layer, CustomLayer) or len(layer.custom.implementations) == 1:
-        return None
-    return layer.choice(bottoms)
+    return {
+        "name": layer.name,
+        "type": layer.type,
+        "bottoms": tuple(map(graph.caffe_name, layer.bottoms)),
+        "tops": tuple(map(graph.caffe_name, layer.tops)),
+        "shapes": tuple(shapes.get(t) for t in tops),
+        "macs": layer.macs(reads, writes) if complete and not layer.on_device else None,
+        "parameters": parameters,
+        "engine": "input" if layer.source else layer.engine,
+        "defined": layer.defined,
+        "implementation": layer.implementation(reads) if complete else None,
+    }
 
 
 def _shapes(net: Network) -> dict[str, Shape]:

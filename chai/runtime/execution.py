@@ -13,13 +13,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import bases, codes_of, on_device
-from ..devices.base import Device, Program, Work
+from ..devices.base import Device, Program
 from ..env import env
 from ..errors import DeviceError, ModelError
 from ..kernels.codes import pack, unpack
 from ..kernels.unfold import unfolded
 from ..offload.plan import Plan
-from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Unpack
+from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Unpack, with_plain_inputs
+from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, entered
@@ -131,15 +132,23 @@ class Execution:
         self.graph, self.shapes, self.overlay = plan.graph, plan.shapes, plan.overlay
         self._device_shapes = plan.device_shapes
         self.formats, self.partition, self.schedule = plan.formats, plan.partition, plan.schedule
+        self._executed = with_plain_inputs(plan.schedule, [*self._plain()])
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
         self._kept: dict[frozenset[str], Kept] = {}
         self._compiling = threading.Lock()
         self._lifetime = Lifetime(self._release)
-        for i, step in enumerate(self.schedule.steps):
+        for i, step in enumerate(self._executed.steps):
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, frozenset())
             elif isinstance(step, HostStep) and step.codes:
                 step.layer.on_codes(self.shapes, self.formats)  # compiled now, not at the first image
+
+    def _plain(self) -> Iterator[Pack | Unpack]:
+        """Yield the Packs that do not unfold on this device; who looks at Tasks sees those of the overlay."""
+        for step in () if env().check or env().dump else self.schedule.conversions:
+            unfold = step.unfold if isinstance(step, Pack) else None
+            if unfold is not None and self.device.reads_plain(unfold, self.shapes[step.blob][1]):
+                yield step
 
     def close(self) -> None:
         """Release the Programs' resources on the device as soon as no batch is running."""
@@ -170,8 +179,8 @@ class Execution:
 
     def _parts(self, step: DeviceStep, kept: tuple[str, ...]) -> list[Work]:
         """Return the Work to compile for a step: all Tasks together, or one each if every blob is checked or dumped."""
-        shapes, views = self._device_shapes, self.schedule.views
-        work = Work(self.overlay, step.tasks, shapes, views, step.inputs, step.outputs, step.chain)
+        shapes, views = self._device_shapes, self._executed.views
+        work = step.work(self.overlay, shapes, views)
         if env().check or env().dump:
             return [
                 replace(work, tasks=(task,), reads=task.inputs, writes=(task.output,), chain=None)
@@ -194,7 +203,7 @@ class Execution:
                 for _ in Pipeline(self._stages, 1).stream([slot]):
                     pass
             else:
-                for i in range(len(self.schedule.steps)):
+                for i in range(len(self._executed.steps)):
                     self.step(i, slot)
             return self.result(slot)
 
@@ -205,7 +214,7 @@ class Execution:
 
     def _keeping(self, blobs: frozenset[str]) -> Kept:
         """Return what all passes that keep these blobs have in common."""
-        steps = self.schedule.steps
+        steps = self._executed.steps
         left = Counter(read for step in steps for read in step.reads)
         return Kept(blobs, left, tuple(map(partial(self._use, blobs), steps)))
 
@@ -227,7 +236,7 @@ class Execution:
         """Run many batches like ``run`` and yield the results in order; host and device work in parallel."""
         started = perf_counter()
         slots = (self._slot(feed, keep, started) for feed in feeds)
-        depth = 1 + sum(isinstance(step, DeviceStep) for step in self.schedule.steps) * 2
+        depth = 1 + sum(isinstance(step, DeviceStep) for step in self._executed.steps) * 2
         images = 0
         with self._lifetime.used(), closing(Pipeline(self._stages, depth).stream(slots)) as finished:
             for slot in finished:
@@ -242,7 +251,8 @@ class Execution:
     @cached_property
     def _branches(self) -> bool:
         """Return whether a layer on the host and a segment are independent of each other."""
-        steps, before = self.schedule.steps, list[frozenset[int]]()  # all direct and indirect dependencies of each step
+        steps = self._executed.steps
+        before = list[frozenset[int]]()  # all direct and indirect dependencies of each step
         for stage in self._stages:
             before.append(stage.needs.union(*(before[need] for need in stage.needs)))
         host = [i for i, step in enumerate(steps) if isinstance(step, HostStep)]
@@ -252,7 +262,7 @@ class Execution:
     def _dependencies(self) -> Iterator[tuple[str, frozenset[int]]]:
         """Yield the lane of every step, and the steps it depends on: the writers of its inputs on its side."""
         writers: dict[tuple[Side, str], int] = {}
-        for i, step in enumerate(self.schedule.steps):
+        for i, step in enumerate(self._executed.steps):
             lane = "fpga" if isinstance(step, DeviceStep) else "host"
             yield lane, frozenset(writers[blob] for blob in step.reads if blob in writers)
             writers.update(dict.fromkeys(step.writes, i))
@@ -260,7 +270,7 @@ class Execution:
     def step(self, i: int, slot: Slot) -> None:
         """Run one step on the blobs of a batch."""
         begin = perf_counter()
-        step = self.schedule.steps[i]
+        step = self._executed.steps[i]
         with entered(step), np.errstate(all="ignore"):
             if isinstance(step, DeviceStep):
                 row = self._device(i, step, slot)
@@ -345,19 +355,19 @@ class Execution:
     def _look(self, use: Use, codes: dict[str, Array]) -> None:
         """Dump the layers' tops; a part of a larger blob that is read outside gets a view of its own."""
         for top, layer in use.looked:
-            if any(view.base in codes for view in bases(top, self.schedule.views)):  # hidden memory has none
+            if any(view.base in codes for view in bases(top, self._executed.views)):  # hidden memory has none
                 dump(top, layer, self._as_layer(top, self._codes(top, codes)))
 
     @cached_property
     def _rows(self) -> list[Rows]:
         """Rows of each step, one per Task, without times."""
         rows = [
-            tuple(map(self._task, step.tasks if isinstance(step, DeviceStep) else ())) for step in self.schedule.steps
+            tuple(map(self._task, step.tasks if isinstance(step, DeviceStep) else ())) for step in self._executed.steps
         ]
         return [Rows(steps, sum(row.bytes for row in steps)) for steps in rows]
 
     def _codes(self, blob: str, codes: dict[str, Array]) -> Array:
-        return codes_of(blob, codes, self._device_shapes, self.schedule.views)
+        return codes_of(blob, codes, self._device_shapes, self._executed.views)
 
     def _as_layer(self, blob: str, codes: Array) -> Array:
         """Return codes in the shape that layers know."""
@@ -378,15 +388,15 @@ class Execution:
         """The layers that run as one Task, by the blob that it writes."""
         found: dict[str, list[Layer]] = {}
         for layer in self.graph.layers:
-            views = [self.schedule.views[top] for top in layer.tops if top in self.schedule.views]
-            for base in dict.fromkeys(view.base for view in views if view.base in self.schedule.shapes):
+            views = [self._executed.views[top] for top in layer.tops if top in self._executed.views]
+            for base in dict.fromkeys(view.base for view in views if view.base in self._executed.shapes):
                 found.setdefault(base, []).append(layer)
         return found
 
     @cached_property
     def _packed(self) -> dict[str, str]:
         """Network blobs by the names of their codes, which differ if they are unfolded."""
-        packs = (step for step in self.schedule.steps if isinstance(step, Pack))
+        packs = (step for step in self._executed.steps if isinstance(step, Pack))
         return {coded: step.blob for step in packs for _, coded in step.writes}
 
     def _check(self, task: Task, codes: dict[str, Array]) -> None:

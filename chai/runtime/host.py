@@ -31,7 +31,7 @@ def run_layer(
 ) -> tuple[tuple[Array, ...], StepTime]:
     """Return a layer's tops in float32, after its fused ReLU if it has one, and its time.
 
-    ``compute`` replaces the layer's forward if its blobs are codes; the tops are then codes, too. ``started`` is the
+    ``compute`` replaces the layer's forward: on codes, which the tops are then, too, or in place. ``started`` is the
     start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule, ModelError if memory
     runs out, and any error of the layer.
     """
@@ -112,6 +112,10 @@ class Alive:
         self.bytes += size - counted
         self.peak = max(self.peak, self.bytes)
 
+    def alone(self, name: Hashable) -> bool:
+        """Return whether no other name is for the same memory."""
+        return self._arrays[self._owners[name]][0] == 1
+
     def drop(self, name: Hashable) -> None:
         """Count the array of this name no longer, if there is one."""
         owner = self._owners.pop(name, None)
@@ -134,13 +138,14 @@ def run(
 ) -> tuple[dict[str, Array], PerfInfo]:
     """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-    Layers run one by one in prototxt order; blobs are dropped after their last reader. ``watch`` is called with each blob
-    that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
+    Layers run one by one in prototxt order; blobs are dropped after their last reader, which may overwrite them. ``watch``
+    is called with each blob that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
     """
     started = perf_counter() if started is None else started
     values: dict[str, Array] = dict(feeds)
     steps: list[StepTime] = []
     alive, between = Alive(), 0.0
+    new: set[str] = set()  # blobs whose memory is the pass's own
     for blob, feed in feeds.items():
         alive.add(blob, feed)
     last = perf_counter()
@@ -149,7 +154,12 @@ def run(
         for layer, finished in zip(graph.layers, graph.last_readers):
             ms = 0.0
             if not layer.source:
-                tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started)
+                only = layer.bottoms[0] if layer.overwrites else ""
+                spare = only in new and only in finished and only not in keep and alive.alone(only)
+                compute = layer.overwrite if spare else None
+                tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started, compute)
+                if layer.new_tops:
+                    new.update(layer.tops)
                 for blob, top in zip(layer.tops, tops):
                     values[blob] = top
                     alive.add(blob, top)

@@ -178,6 +178,10 @@ class Task:
         """Return the Task that computes the same from the unfolded input ``blob``."""
         raise NotImplementedError(self.kind)
 
+    def from_plain(self, unfold: Unfold, blob: str) -> Task | None:
+        """Return the Task that computes the same from ``blob``, which is not unfolded: the inverse of ``unfolded``, or None."""
+        return None
+
     def merge_key(self) -> Hashable | None:
         """Return a key that is equal for Tasks whose channels can be merged into one Task; None if this kind cannot."""
         return None
@@ -201,11 +205,13 @@ class CompiledTask(Task):
 
     ``part``    the first channel of its output that it writes, and the number of channels
     ``work``    its multiply-accumulates, cycles in the cycle model, and instructions
+    ``device``  the name of the device that runs its instructions
     """
 
     kind = "compiled"
     part: tuple[int, int]
     work: tuple[int, int, int]
+    device: str
 
     @property
     def unknown(self) -> DeviceError:
@@ -213,7 +219,8 @@ class CompiledTask(Task):
         return DeviceError(
             f"layer {self.origin[0]!r} is compiled to instructions, together with the others of its segment",
             layer=self.origin[0],
-            hint="run them as they are (chai devices), ask for outputs only, or load the prototxt",
+            hint=f"--device {self.device} runs them, for outputs only and without CHAI_CHECK and CHAI_DUMP; "
+            "or load the prototxt",
         )
 
     def define(self, *_: Array) -> Array:

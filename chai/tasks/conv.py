@@ -224,6 +224,16 @@ class Conv(Task):
         zeros = self.zero_weights + weights.size - self.weights.size
         return replace(self, inputs=(blob,), weights=weights, window=unfold.kernel, zero_weights=zeros)
 
+    def from_plain(self, unfold: Unfold, blob: str) -> Conv | None:
+        if self.group > 1:
+            return None
+        found = np.asarray(self.weights)
+        weights = unfold.plain_weights(found)
+        if not np.array_equal(unfold.weights(weights), found):  # of a file: rows beyond the kernel are not zeros
+            return None
+        zeros = self.zero_weights + weights.size - found.size
+        return replace(self, inputs=(blob,), weights=weights, window=unfold.window, zero_weights=zeros)
+
     def merge_key(self) -> Hashable | None:
         r = self.requantization
         alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None

@@ -51,8 +51,8 @@ def tiling(overlay: Overlay, window: Window, weights: Shape, group: int, source:
         return min(height, (2 * rows - 1) * window.stride[0] + window.extent(0)) * row
 
     rows = max(1, min(oh, pixels // ow))
-    while rows > 1 and held(rows) > room:
-        rows -= 1
+    if held(rows) > room:  # then the image does not fit either
+        rows = max(1, ((room // row - window.extent(0)) // window.stride[0] + 1) // 2)
     rows = ceil_div(oh, ceil_div(oh, rows))
     columns = ceil_div(ow, ceil_div(ow, pixels))
     if n * height * row <= room:

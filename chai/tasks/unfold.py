@@ -38,11 +38,15 @@ class Unfold:
         """Return the window of the convolution over the unfolded blob."""
         return Window((ceil_div(self.window.kernel[0], self.rows), 1), (1, 1), (0, 0))
 
+    def channels(self, source: int) -> int:
+        """Return the channels of the unfolded blob for a blob of so many."""
+        return self.rows * self.window.kernel[1] * source
+
     def shape(self, source: Shape) -> Shape:
         """Return the shape of the unfolded blob for a blob (N, C, H, W)."""
         n, c, *size = source
         height, width = self.window.sizes(tuple(size))
-        return n, self.rows * self.window.kernel[1] * c, height + self.kernel.kernel[0] - 1, width
+        return n, self.channels(c), height + self.kernel.kernel[0] - 1, width
 
     def weights(self, weights: Array) -> Array:
         """Return weights (M, C, kh, kw) for the unfolded blob; rows beyond the kernel are zeros."""
@@ -51,3 +55,10 @@ class Unfold:
         padded = np.pad(weights, ((0, 0), (0, 0), (0, taps * self.rows - height), (0, 0)))
         apart = padded.reshape(m, c, taps, self.rows, columns).transpose(0, 3, 4, 1, 2)
         return np.ascontiguousarray(apart).reshape(m, -1, taps, 1)
+
+    def plain_weights(self, weights: Array) -> Array:
+        """Return weights (M, C, kh, kw) for the blob as it was: the inverse of ``weights``."""
+        m, _, taps, _ = weights.shape
+        height, columns = self.window.kernel
+        together = weights.reshape(m, self.rows, columns, -1, taps).transpose(0, 3, 4, 1, 2)
+        return np.ascontiguousarray(together.reshape(m, -1, taps * self.rows, columns)[:, :, :height])

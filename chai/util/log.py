@@ -1,4 +1,4 @@
-"""What long work says of itself: loggers, and meters of how far it is.
+"""Loggers of chai, and meters that show how far long work is.
 
 Messages of these loggers are ``visible``: layer names and paths in them come from files.
 """

@@ -73,11 +73,11 @@ def filled(begin: str, words: Sequence[str], width: int, indent: str, commas: in
 
 def floored(value: float, digits: int = 1) -> str:
     """Return a measured value with a few decimals, rounded down, so that a value below a bound is never printed as it."""
-    from decimal import ROUND_FLOOR, Decimal  # few commands need it
-
     if not isfinite(value):
         return f"{value}"
-    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR))
+    rounded = f"{value:.{digits}f}"
+    units = int(rounded.replace(".", "")) - (float(rounded) > value)
+    return f"{units / 10**digits:.{digits}f}"
 
 
 def quantity(value: float) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..overlay.architecture import Bus, Design
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..util.lazy_dataclass import dataclass
@@ -14,10 +16,12 @@ from .isa import BLOCK, LEFT, RIGHT, Memory
 from .program import restored as _restored, saved as saved
 
 if TYPE_CHECKING:
-    from ..blob import Shape, View
+    from ..blob import Shape
     from ..codegen.memory_map import Regions
     from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.work import Work
+    from .drive import Blocks
     from .program import Segment
 
 
@@ -34,10 +38,11 @@ class Bitstream:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a manifest that are of VTA alone; ``registers`` as they are listed there."""
+    """Facts of a manifest that are of VTA alone; ``fclk`` drives the design, ``registers`` as they are listed there."""
 
     machine: Machine
     rates: Rates
+    fclk: int
     registers: Mapping[str, Any]
     bitstreams: tuple[Bitstream, ...]
 
@@ -51,6 +56,7 @@ def facts(value: Mapping[str, Any]) -> Facts:
     return Facts(
         Machine(machine["encoding"], depths, queues["instructions"], queues["tokens"]),
         Rates(**machine["cycles"], bytes=bytes_per_cycle),
+        value["fclk"],
         value["registers"],
         bitstreams,
     )
@@ -95,14 +101,28 @@ def bitstream(overlay: Overlay) -> Bitstream:
     return bitstream
 
 
+def design(overlay: Overlay) -> Design:
+    """Return how the bitstream is brought up: of the published files, those that understand the manifest's encoding."""
+    known: Facts = overlay.machine
+    files = [each for each in known.bitstreams if each.encoding == known.machine.encoding]
+    size, blocks = known.registers["window"], known.registers["blocks"]
+    return Design(files, known.fclk, {name: (at, size) for name, at in blocks.items()})
+
+
+def driver(overlay: Overlay, windows: Mapping[str, Bus]) -> Blocks:
+    """Return what runs programs through the four blocks' registers."""
+    from .drive import Blocks  # which holds a program of its own: a simulator needs none
+
+    return Blocks(overlay, windows)
+
+
 def refusal(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> str | None:
     """Return why VTA cannot run a Task, or should not; None if it can."""
-    from .segment import refusal as unfit  # what runs a compiled network lowers nothing
-
     del overlay
     if isinstance(task, Conv) and shapes[task.output][2:] == (1, 1):
         return "it has one position: fetching its weights takes longer than the host"
-    return unfit(task)
+    reason: str | None = _lowering().refusal(task)
+    return reason
 
 
 def cycles(overlay: Overlay, task: Task, shapes: Mapping[str, Shape]) -> int:
@@ -119,21 +139,19 @@ def speed(overlay: Overlay, segments: Sequence[Segment]) -> str:
     return f"{total / overlay.clock_mhz / 1000:.2f} ms a pass on VTA alone, {share}, {clock}; the host's layers are not measured"
 
 
-def segment(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    reads: Collection[str],
-    writes: Collection[str],
-) -> Segment:
+def segment(work: Work) -> Segment:
     """Return the program of a segment. Raises DeviceError, with the Task."""
-    from .segment import segment as lowered  # what runs a compiled network lowers nothing
-
-    for task in tasks:
+    for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    return lowered(overlay, overlay.machine.machine, tasks, shapes, views, reads, writes)
+    made: Segment = _lowering().segment(work)
+    return made
+
+
+def _lowering() -> ModuleType:
+    from . import segment  # what runs a compiled network lowers nothing
+
+    return segment
 
 
 def restored(

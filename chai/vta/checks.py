@@ -11,9 +11,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
+from ..limits import limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from .isa import BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
+from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
 from .loops import FORGET, Indices, indices, nest
 from .units import Step, Unit, steps
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     Entries = slice | Array
 
 
+_SIZES = [ENTRY_BYTES[memory] for memory in Memory]
+_OTHERS = [[other for other in Unit if other != unit] for unit in Unit]
 ROOM = 1 << 23  # micro-ops of different instructions that a checked program keeps, some 40 bytes each
 
 
@@ -47,9 +50,7 @@ class Area:
 
     def rows(self, start: int, rows: int, bytes: int, stride: int) -> Array:
         """Return a view (rows, bytes) of rows from an address on that lie in the area, ``stride`` bytes apart."""
-        offset = start - self.start
-        flat = self.data[offset:]
-        return np.lib.stride_tricks.as_strided(flat, (rows, bytes), (stride, 1))
+        return np.ndarray((rows, bytes), np.uint8, self.data, start - self.start, (stride, 1))
 
 
 class Checked(NamedTuple):
@@ -72,6 +73,10 @@ def checked(start: int, count: int, machine: Machine, areas: Sequence[Area], *, 
         raise DeviceError(f"{count} instructions at {start:#x} lie in no memory of the program")
     data = home.data[start - home.start :][: count * BYTES].tobytes()
     program = decode(data, machine.encoding)
+    loops = [i for i in program if isinstance(i, (Gemm, Alu))]
+    macs = BLOCK * BLOCK * sum(i.outer * i.inner * max(0, i.end - i.first) for i in loops)
+    if macs > limits().macs:
+        raise DeviceError(limits().exceeded("macs", macs))
     checker = _Checker(machine, areas, distance)
     return [checker.check(step) for step in steps(program, machine.instructions, machine.tokens)]
 
@@ -80,21 +85,27 @@ class _Order:
     """The last instructions of each unit that read and wrote each entry of a memory, by their sequence."""
 
     def __init__(self, entries: int) -> None:
-        self.read = np.zeros((len(Unit), entries), np.int32)
-        self.wrote = np.zeros((len(Unit), entries), np.int32)
+        self.read = [np.zeros(entries, np.int32) for _ in Unit]
+        self.wrote = [np.zeros(entries, np.int32) for _ in Unit]
+        self.last = [0] * len(Unit)  # access of each unit to any entry
 
-    def access(self, what: str, entries: Entries, step: Step, write: bool) -> None:
-        """Record an access. Raises DeviceError if tokens do not order it after those of other units."""
-        for other in Unit:
-            if other == step.unit:
+    def access(self, what: Memory | None, entries: Entries, step: Step, write: bool) -> None:
+        """Record an access to ``what``, None for DRAM.
+
+        Raises DeviceError if tokens do not order it after those of other units.
+        """
+        for other in _OTHERS[step.unit]:
+            if self.last[other] <= step.finished[other]:
                 continue
             last = int(self.wrote[other][entries].max(initial=0))
             if write:
                 last = max(last, int(self.read[other][entries].max(initial=0)))
             if last > step.finished[other]:
                 doing = "writes" if write else "reads"
-                raise DeviceError(f"it {doing} {what} without waiting for {other.name}, which uses the same entries")
+                where = "memory" if what is None else what.name
+                raise DeviceError(f"it {doing} {where} without waiting for {other.name}, which uses the same entries")
         (self.wrote if write else self.read)[step.unit][entries] = step.sequence
+        self.last[step.unit] = step.sequence
 
 
 @dataclass
@@ -110,7 +121,9 @@ class _Checker:
         self.micro_ops = np.zeros(depths[Memory.UOP], np.uint32)
         self.known = np.zeros(depths[Memory.UOP], bool)  # micro-ops that the program has loaded
         self.filled = np.zeros(depths[Memory.OUT], bool)  # entries of OUT that it has computed
-        self.orders = {memory: _Order(depths[memory]) for memory in (Memory.INP, Memory.WGT, Memory.OUT)}
+        self.orders = [_Order(depths[memory]) for memory in Memory]
+        self.readable = [[area for area in self.areas if memory in area.loads] for memory in Memory]
+        self.writable = [area for area in self.areas if area.writable]
         self.stored = {
             area.start: _Order(-(-len(area.data) // ENTRY_BYTES[Memory.OUT])) for area in self.areas if area.writable
         }
@@ -136,10 +149,9 @@ class _Checker:
         memory = load.memory
         height, width = load.top + load.rows + load.bottom, load.left + load.columns + load.right
         entries = self._entries(memory, load.entry, height * width)
-        areas = [area for area in self.areas if memory in area.loads]
-        data = self._dram(load, memory, step, areas, "may be loaded into " + memory.name)
-        if memory in self.orders:
-            self.orders[memory].access(memory.name, entries, step, write=True)
+        data = self._dram(load, memory, step, self.readable[memory])
+        if step.unit == Unit.LOAD:
+            self.orders[memory].access(memory, entries, step, write=True)
         if memory == Memory.UOP:
             self.micro_ops[entries] = np.ascontiguousarray(data).view("<u4").reshape(-1)
             self.known[entries] = True
@@ -149,9 +161,8 @@ class _Checker:
         entries = self._entries(Memory.OUT, store.entry, store.rows * store.columns)
         if not self.filled[entries].all():
             raise DeviceError("it stores entries of OUT that no GEMM or ALU has written")
-        self.orders[Memory.OUT].access("OUT", entries, step, write=False)
-        areas = [area for area in self.areas if area.writable]
-        return self._dram(store, Memory.OUT, step, areas, "may be stored to")
+        self.orders[Memory.OUT].access(Memory.OUT, entries, step, write=False)
+        return self._dram(store, Memory.OUT, step, self.writable)
 
     def _compute(self, instruction: Gemm | Alu, step: Step) -> Indices:
         first, end = instruction.first, instruction.end
@@ -177,9 +188,9 @@ class _Checker:
             )
         accumulators, inputs, weights = known.used
         if isinstance(instruction, Gemm):
-            self.orders[Memory.INP].access("INP", inputs, step, write=False)
-            self.orders[Memory.WGT].access("WGT", weights, step, write=False)
-        self.orders[Memory.OUT].access("OUT", accumulators, step, write=True)
+            self.orders[Memory.INP].access(Memory.INP, inputs, step, write=False)
+            self.orders[Memory.WGT].access(Memory.WGT, weights, step, write=False)
+        self.orders[Memory.OUT].access(Memory.OUT, accumulators, step, write=True)
         self.filled[accumulators] = True
         return known
 
@@ -189,9 +200,9 @@ class _Checker:
             raise DeviceError(f"{count} entries from {index} on are beyond the {depth} of {memory.name}")
         return slice(index, index + count)
 
-    def _dram(self, move: Load | Store, memory: Memory, step: Step, areas: Iterable[Area], what: str) -> Array:
+    def _dram(self, move: Load | Store, memory: Memory, step: Step, areas: Iterable[Area]) -> Array:
         """Return the rows in DRAM that an instruction moves, of one of these areas."""
-        size = ENTRY_BYTES[memory]
+        size = _SIZES[memory]
         if not move.rows:
             raise DeviceError(f"it has {move.columns} columns and no rows")
         begin, bytes, stride = move.dram * size, move.columns * size, move.stride * size
@@ -200,14 +211,18 @@ class _Checker:
             if area.start <= begin and end <= area.start + len(area.data):
                 break
         else:
+            what = "may be stored to" if isinstance(move, Store) else "may be loaded into " + memory.name
             raise DeviceError(f"bytes {begin:#x} to {end:#x} are not all of one buffer that {what}")
         if isinstance(move, Store) and move.rows > 1 and move.stride < move.columns:
             raise DeviceError(f"rows of {move.columns} entries that are {move.stride} apart overlap")
         if area.start in self.stored:
-            word = ENTRY_BYTES[Memory.OUT]
+            word = _SIZES[Memory.OUT]
             if memory == Memory.UOP:
                 raise DeviceError("it loads micro-ops from a buffer that the program writes")
-            first = np.arange(move.rows) * stride + begin - area.start
-            words = np.add.outer(first, np.arange(0, bytes, word)).reshape(-1) // word
-            self.stored[area.start].access("memory", words, step, write=isinstance(move, Store))
+            first, columns = (begin - area.start) // word, bytes // word
+            words: Entries = slice(first, first + columns)
+            if move.rows > 1:
+                rows = np.arange(move.rows) * (stride // word) + first
+                words = np.add.outer(rows, np.arange(columns)).reshape(-1)
+            self.stored[area.start].access(None, words, step, write=isinstance(move, Store))
         return area.rows(begin, move.rows, bytes, stride)

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DeviceError
+from ..util.lazy_numpy import np
+
+if TYPE_CHECKING:
+    from ..blob import Array
 
 BYTES = 16  # of an instruction
 UOP_BYTES = 4
@@ -253,56 +257,105 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
     """Return the instructions in these bytes. Raises DeviceError, with the instruction's number, for anything else."""
     if len(data) % BYTES:
         raise DeviceError(f"{len(data)} bytes are no whole number of instructions of {BYTES}")
-    return [*_decoded(data, encoding)]
+    words = np.frombuffer(data, "<u8").reshape(-1, BYTES * 8 // WORD)
+    opcodes = (words[:, 0] & np.uint64(7)).astype(np.int64)
+    program: list[Any] = [None] * len(words)
+    wrong = opcodes >= len(Opcode)
+    for opcode, cls in _CLASSES.items():
+        chosen = np.flatnonzero(opcodes == opcode)
+        values = _values(words[chosen], fields(encoding)[opcode])
+        wrong[chosen] = _wrong(opcode, words[chosen], values, encoding)
+        if not wrong[chosen].any():
+            for number, row in zip(chosen.tolist(), zip(*(_column(name, values) for name in cls._fields))):
+                program[number] = cls._make(row)
+    if wrong.any():
+        raise _error(int(np.flatnonzero(wrong)[0]), data, encoding)
+    return program
 
 
-def _decoded(data: bytes | bytearray | memoryview, encoding: str) -> Iterator[Instruction]:
-    for number in range(len(data) // BYTES):
-        total = int.from_bytes(data[number * BYTES : (number + 1) * BYTES], "little")
-        try:
-            yield _instruction(total, encoding)
-        except DeviceError as error:
-            raise DeviceError(f"instruction {number}: {error.message}") from error
+def _values(words: Array, known: Iterable[Field]) -> dict[str, Array]:
+    """Return the fields of instructions of one opcode, int64 (n,) each; ``words`` is uint64 (n, 2)."""
+    values = {}
+    for field in known:
+        shifted = words[:, field.position // WORD] >> np.uint64(field.position % WORD)
+        value = (shifted & np.uint64((1 << field.width) - 1)).astype(np.int64)
+        values[field.name] = value - (value >> field.width - 1 << field.width) if field.signed else value
+    return values
 
 
-def _instruction(total: int, encoding: str) -> Instruction:
+def _wrong(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: str) -> Array:
+    """Return which instructions of one opcode ``_check`` refuses, bool (n,)."""
+    used = sum((1 << field.width) - 1 << field.position for field in fields(encoding)[opcode])
+    unused = np.array([~used & (1 << WORD) - 1, ~(used >> WORD) & (1 << WORD) - 1], np.uint64)
+    wrong = [(words & unused).any(1)]
+    if opcode in (Opcode.LOAD, Opcode.STORE):
+        padded = np.any([values[side] != 0 for side in _PADS], 0)
+        memory = values["memory"]
+        elsewhere = memory != Memory.OUT & (1 << ENCODINGS[encoding]) - 1
+        unknown = (memory >= Memory.OUT) | padded & (memory != Memory.INP)
+        wrong.append(padded | elsewhere if opcode == Opcode.STORE else unknown)
+    if opcode == Opcode.ALU:
+        wrong += [values["reset"] != 0, values["operation"] >= len(Operation)]
+        wrong.append((values["is_immediate"] == 0) & (values["immediate"] != 0))
+    found: Array = np.any(wrong, 0)
+    return found
+
+
+def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
+    """Return what instructions of one opcode have in an attribute."""
+    if name == "tokens":
+        flags = sum(values[flag] << i for i, flag in enumerate(Tokens._fields))
+        return [_TOKENS[i] for i in np.asarray(flags).tolist()]
+    column: list[Any] = values[name].tolist()
+    if name == "memory":
+        return [_MEMORIES[i] for i in column]
+    if name == "operation":
+        return [_OPERATIONS[i] for i in column]
+    if name == "immediate":
+        return [value if has else None for value, has in zip(column, values["is_immediate"].tolist())]
+    return column
+
+
+_TOKENS = [Tokens(*(i >> bit & 1 for bit in range(4))) for i in range(16)]
+_MEMORIES, _OPERATIONS = [*Memory], [*Operation]
+
+
+def _error(number: int, data: bytes | bytearray | memoryview, encoding: str) -> DeviceError:
+    """Return the error of a wrong instruction, in words."""
+    try:
+        _check(int.from_bytes(data[number * BYTES : (number + 1) * BYTES], "little"), encoding)
+    except DeviceError as error:
+        return DeviceError(f"instruction {number}: {error.message}")
+    return DeviceError(f"instruction {number} is unknown")
+
+
+def _check(total: int, encoding: str) -> None:
+    """Raise DeviceError for the bits of an instruction that the hardware does not have."""
     if total & 7 not in _CLASSES:
         raise DeviceError(f"opcode {total & 7} is unknown")
     opcode = Opcode(total & 7)
-    values: dict[str, Any] = {}
+    values: dict[str, int] = {}
     for field in fields(encoding)[opcode]:
         mask = (1 << field.width) - 1
-        value = total >> field.position & mask
+        values[field.name] = total >> field.position & mask
         total &= ~(mask << field.position)
-        if field.signed and value >> field.width - 1:
-            value -= 1 << field.width
-        values[field.name] = value
     if total:
         raise DeviceError(f"{opcode.name}: bit {(total & -total).bit_length() - 1} is set, but belongs to no field")
-    del values["opcode"]
-    tokens = Tokens(*(values.pop(name) for name in Tokens._fields))
     if opcode == Opcode.STORE:
         _check_unused(opcode, values, _PADS)
-        if values.pop("memory") != Memory.OUT & (1 << ENCODINGS[encoding]) - 1:
+        if values["memory"] != Memory.OUT & (1 << ENCODINGS[encoding]) - 1:
             raise DeviceError("STORE: memory is not OUT")
-        for side in _PADS:
-            del values[side]
     if opcode == Opcode.LOAD:
         if values["memory"] not in range(Memory.OUT):
             raise DeviceError(f"LOAD: memory {values['memory']} cannot be loaded")
-        values["memory"] = Memory(values["memory"])
         if values["memory"] != Memory.INP:
             _check_unused(opcode, values, _PADS)
     if opcode == Opcode.ALU:
         _check_unused(opcode, values, ("reset",))
-        del values["reset"]
         if values["operation"] not in range(len(Operation)):
             raise DeviceError(f"ALU: operation {values['operation']} is not in the hardware")
-        values["operation"] = Operation(values["operation"])
-        if not values.pop("is_immediate"):
+        if not values["is_immediate"]:
             _check_unused(opcode, values, _SIGNED)
-            values["immediate"] = None
-    return _CLASSES[opcode](**values, tokens=tokens)
 
 
 def _check_unused(opcode: Opcode, values: Mapping[str, int], names: Iterable[str]) -> None:

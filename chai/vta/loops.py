@@ -13,6 +13,8 @@ from .isa import MICRO_OP, Alu, Gemm
 if TYPE_CHECKING:
     from ..blob import Array
 
+    Entries = slice | Array
+
 MOST = 1 << 20  # micro-ops that one instruction runs: more than any layer needs of memories this size
 FORGET = 16  # micro-ops after which a written accumulator is surely seen: the pipeline forwards nothing
 
@@ -86,9 +88,18 @@ class Indices:
         return slices
 
     @cached_property
-    def used(self) -> tuple[Array, Array, Array]:
-        """Return the distinct dst, src and wgt."""
-        return np.unique(self.dst), np.unique(self.src), np.unique(self.wgt)
+    def used(self) -> tuple[Entries, Entries, Entries]:
+        """Return the distinct dst, src and wgt: a slice, if there are no gaps, or indices."""
+        return _distinct(self.dst), _distinct(self.src), _distinct(self.wgt)
+
+
+def _distinct(indices: Array) -> Entries:
+    seen = np.zeros(int(indices.max(initial=-1)) + 1, bool)
+    seen[indices] = True
+    found = np.flatnonzero(seen)
+    if len(found) and int(found[-1]) - int(found[0]) + 1 == len(found):
+        return slice(int(found[0]), len(seen))
+    return found
 
 
 def indices(micro_ops: Array, nest: Nest, limits: tuple[int, int, int], reads_src: bool) -> Indices:

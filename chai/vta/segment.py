@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
@@ -27,9 +27,8 @@ from .sums import Sum
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..blob import Shape, View
-    from ..overlay import Overlay
     from ..tasks import Task
+    from ..tasks.work import Work
 
 
 def refusal(task: Task) -> str | None:
@@ -68,18 +67,12 @@ def _scaled(task: Copy | Eltwise, r: Requantization) -> tuple[list[int], Shift |
     return [factor // common for factor in factors], shift_of(right, BLOCK)
 
 
-def segment(
-    overlay: Overlay,
-    machine: Machine,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    views: Mapping[str, View],
-    reads: Collection[str],
-    writes: Collection[str],
-) -> Segment:
-    """Return the program of a segment with inputs ``reads`` and outputs ``writes``. Raises DeviceError, with the Task."""
+def segment(work: Work) -> Segment:
+    """Return the program of a segment. Raises DeviceError, with the Task."""
+    overlay, tasks, shapes = work.overlay, work.tasks, work.shapes
+    machine: Machine = overlay.machine.machine
     moves = [(each.inputs, each.output) for each in tasks]
-    laid = regions(overlay.layout, shapes, views, moves, reads, writes)
+    laid = regions(overlay.layout, shapes, work.views, moves, work.reads, work.writes)
     blobs, constants = Blobs(overlay, laid.blobs, shapes), Constants(FIXED << REGION)
     program: list[Instruction] = []
     ends = []

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ..errors import DeviceError
-from .isa import Finish, Instruction, Load, Memory, Store
+from .isa import Finish, Instruction, Load, Memory, Store, Tokens
 
 
 class Unit(IntEnum):
@@ -22,6 +22,7 @@ class Unit(IntEnum):
 
 
 Queue = tuple[Unit, Unit]  # of tokens, from one unit to another
+Tray = tuple[Queue, deque[int]]  # with the tokens in it
 
 
 class Step(NamedTuple):
@@ -108,21 +109,29 @@ class _Flow:
         self.tokens: dict[Queue, deque[int]] = {
             (source, target): deque() for source in Unit for target in Unit if abs(source - target) == 1
         }
+        self.known: dict[tuple[int, Tokens], tuple[list[Tray], list[Tray]]] = {}
         self.steps: list[Step] = []
         self.by_number: dict[int, Step] = {}
         self.counts = [0] * len(Unit)
         self.finished = [[0] * len(Unit) for _ in Unit]  # before the next instruction of each unit
 
-    def queues(self, number: int) -> tuple[list[Queue], list[Queue]]:
+    def queues(self, number: int) -> tuple[list[Tray], list[Tray]]:
         """Return the queues that an instruction takes tokens from, and those it gives tokens to."""
         unit, tokens = self.units[number], self.program[number].tokens
+        key = int(unit), tokens  # the hash of an enumeration's members is slow
+        if key not in self.known:
+            self.known[key] = self._queues(number, unit, tokens)
+        return self.known[key]
+
+    def _queues(self, number: int, unit: Unit, tokens: Tokens) -> tuple[list[Tray], list[Tray]]:
         pops = [(other, flag) for other, flag in ((unit - 1, tokens.pop_prev), (unit + 1, tokens.pop_next)) if flag]
         pushes = [(other, flag) for other, flag in ((unit - 1, tokens.push_prev), (unit + 1, tokens.push_next)) if flag]
         for other, _ in (*pops, *pushes):
             if other not in (*Unit,):
                 side = "before" if other < unit else "after"
                 raise DeviceError(f"instruction {number}: there is no unit {side} {unit.name} for its tokens")
-        return [(Unit(other), unit) for other, _ in pops], [(unit, Unit(other)) for other, _ in pushes]
+        taken, given = [(Unit(other), unit) for other, _ in pops], [(unit, Unit(other)) for other, _ in pushes]
+        return [(queue, self.tokens[queue]) for queue in taken], [(queue, self.tokens[queue]) for queue in given]
 
     def run(self, number: int) -> bool:
         """Run the next instruction of its unit, if its tokens are there and the ones it gives have room."""
@@ -130,7 +139,7 @@ class _Flow:
         if self._lacking(pops, pushes):
             return False
         unit = self.units[number]
-        after = tuple(self.tokens[queue].popleft() for queue in pops)
+        after = tuple([tokens.popleft() for _, tokens in pops])
         known = self.finished[unit]
         for giver in after:
             step = self.by_number[giver]
@@ -141,19 +150,19 @@ class _Flow:
         known[unit] = step.sequence
         self.steps.append(step)
         self.by_number[number] = step
-        for queue in pushes:
-            self.tokens[queue].append(number)
+        for _, tokens in pushes:
+            tokens.append(number)
         return True
 
     def lack(self, number: int) -> str:
         """Return why an instruction does not run, as words."""
         return self._lacking(*self.queues(number)) or "waits for those before it"
 
-    def _lacking(self, pops: list[Queue], pushes: list[Queue]) -> str:
-        for queue in pops:
-            if not self.tokens[queue]:
+    def _lacking(self, pops: list[Tray], pushes: list[Tray]) -> str:
+        for queue, tokens in pops:
+            if not tokens:
                 return f"waits for a token from {queue[0].name}"
-        for queue in pushes:
-            if len(self.tokens[queue]) >= self.room:
+        for queue, tokens in pushes:
+            if len(tokens) >= self.room:
                 return f"has no room for its token to {queue[1].name}"
         return ""

@@ -117,7 +117,7 @@ def test_a_mean_image_and_labels_come_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["googlenet", "squeezenet_v1.1", "cifar_resnet20"])
 def test_real_networks(tmp_path: Path, name: str) -> None:
     folder = need_models() / name
-    image = np.load(next((folder / "cases").glob("*")) / "input.npy")[:1]
+    image = np.load(min((folder / "cases").iterdir()) / "input.npy")[:1]
     net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=1)
     net.calibrate(image)
     save(net, tmp_path / "net.chai")

@@ -126,7 +126,7 @@ def test_a_chain_that_is_made_anew_is_the_one_of_the_file(wide: tuple[Path, dict
     net = chai.Net(wide[0])
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     with counted() as bytes:
-        made = chain(net.overlay, step.tasks, net.offload.shapes, net.schedule.views, step.inputs, step.outputs)
+        made = chain(step.work(net.overlay, net.offload.shapes, net.schedule.views))
     assert bytes[1] < WEIGHTS / 10
     assert step.chain is not None and made.descriptors == step.chain.descriptors
     assert (made.regions, made.wanted, made.sizes) == (step.chain.regions, step.chain.wanted, step.chain.sizes)

@@ -85,12 +85,25 @@ def interrupted(process: subprocess.Popen[str], what: str) -> str:
     return words
 
 
+SEARCHING = """
+import time
+from chai.util.data.journal import Journal
+add, left = Journal.add, [3]
+def slow(journal, records):
+    add(journal, records)
+    left[0] -= 1
+    if not left[0]:  # the search does not end before the test has looked
+        time.sleep(1800)
+Journal.add = slow
+"""
+
+
 def test_ctrl_c_in_quantize(tmp_path: Path) -> None:
     """While it searches: its journal stays, what it would have written is not there."""
     journal = tmp_path / "j.jsonl"
     args = [word if word != "fast" else "best" for word in QUANTIZE]
-    with started(tmp_path, "", *args, "--journal", str(journal)) as process:
-        until(lambda: journal.is_file() and journal.read_bytes().count(b"\n") > 1, "no recipe was tried")
+    with started(tmp_path, SEARCHING, *args, "--journal", str(journal)) as process:
+        until(lambda: journal.is_file() and journal.read_bytes().count(b"\n") > 3, "no recipe was tried")
         interrupted(process, "quantize")
     assert [file.name for file in tmp_path.iterdir()] == ["j.jsonl"]
 
@@ -100,7 +113,7 @@ import os, time
 replace = os.replace
 def slow(*names):
     open("writing", "w").close()
-    time.sleep(600)
+    time.sleep(1800)
 os.replace = slow
 """
 
@@ -234,7 +247,7 @@ def hold(part, url):
     found = begun(part, url)
     if found[0]:  # the second attempt
         Path("second").touch()
-        time.sleep(600)
+        time.sleep(1800)
     return found
 fetch._Part.begun = hold
 """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from PIL import Image
 
 import chai
@@ -99,6 +101,12 @@ def test_good_fixed_point_is_no_warning() -> None:
 def test_measured_values_are_rounded_down(value: float, text: str) -> None:
     assert floored(value) == floored(np.float64(value)) == text
     assert LayerCheck("a", "ReLU", "fpga", sqnr_db=value).decibels == text
+
+
+@given(st.floats(-1e9, 1e9), st.integers(1, 3))
+def test_measured_values_are_rounded_down_as_decimals_are(value: float, digits: int) -> None:
+    text = str(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR))
+    assert floored(value, digits) == (text.removeprefix("-") if Decimal(text) == 0 else text)
 
 
 def test_an_agreement_below_the_goal_is_not_printed_as_the_goal() -> None:

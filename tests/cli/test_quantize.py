@@ -75,7 +75,7 @@ def test_json_and_the_same_again(chai_command, tmp_path: Path) -> None:  # type:
 
 def test_an_image_that_cannot_be_read_is_left_out(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "bad.png").write_bytes(b"no image")
-    one = next(DIGITS.iterdir())
+    one = min(DIGITS.glob("*.png"))
     done = chai_command("quantize", "digits", "--calibration", "bad.png", one, "-o", "q.prototxt", "--effort", "fast")
     assert done.returncode == 65 and "this is no readable image" in done.stderr
     assert (tmp_path / "q.caffemodel").exists()

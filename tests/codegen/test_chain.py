@@ -21,6 +21,7 @@ from chai.overlay.records import unpack
 from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from tests.codegen.test_memory_map import network
 from tests.conftest import examples
 
@@ -83,7 +84,7 @@ def region(made: Chain, blob: str) -> int:
 
 def test_what_the_host_never_sees_lies_apart_and_shares_bytes() -> None:
     tasks = [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")]
-    made = chain(Z2, tasks, SHAPES, {}, ["a"], ["e"])
+    made = chain(Work(Z2, tasks, SHAPES, {}, ["a"], ["e"]))
     size = blob_bytes(SHAPES["a"], Z2.layout)
     assert [region(made, blob) for blob in "abcde"] == [INPUT, WORK, WORK, WORK, OUTPUT]
     assert {r: made.sizes[r] for r in (INPUT, WORK, OUTPUT)} == {INPUT: size, WORK: 2 * size, OUTPUT: size}
@@ -92,7 +93,7 @@ def test_what_the_host_never_sees_lies_apart_and_shares_bytes() -> None:
 
 
 def test_a_blob_that_is_kept_is_read() -> None:
-    made = chain(Z2, [pool("a", "b"), pool("b", "c")], SHAPES, {}, ["a"], ["c", "b"])
+    made = chain(Work(Z2, [pool("a", "b"), pool("b", "c")], SHAPES, {}, ["a"], ["c", "b"]))
     assert [region(made, blob) for blob in "abc"] == [INPUT, OUTPUT, OUTPUT]
     assert [w[0] for w in made.wanted] == ["c", "b"]
 
@@ -100,19 +101,19 @@ def test_a_blob_that_is_kept_is_read() -> None:
 def test_parts_lie_in_their_whole_where_somebody_has_a_use_for_it() -> None:
     views = {"b": View("whole", 0), "c": View("whole", 16), "d": View("whole", 32)}
     tasks = [pool("a", "b"), pool("a", "c"), pool("a", "d"), pool("whole", "f")]
-    made = chain(Z2, tasks, {**SHAPES, "f": (2, 48, 5, 7)}, views, ["a"], ["f"])
+    made = chain(Work(Z2, tasks, {**SHAPES, "f": (2, 48, 5, 7)}, views, ["a"], ["f"]))
     begin = made.regions.blobs["whole"].offset
     assert [made.regions.blobs[b] for b in "bcd"] == [
         Placed(begin, made.regions.blobs["b"].bytes, "whole", first) for first in (0, 16, 32)
     ]
-    alone = chain(Z2, [pool("a", "b")], SHAPES, views, ["a"], ["b"])
+    alone = chain(Work(Z2, [pool("a", "b")], SHAPES, views, ["a"], ["b"]))
     assert alone.regions.blobs["b"].parent is None and "whole" not in alone.regions.blobs
 
 
 def test_a_branch_that_was_made_elsewhere_is_given_into_its_whole() -> None:
     views = {"b": View("whole", 0), "c": View("whole", 16)}
     shapes = {**SHAPES, "whole": (2, 32, 5, 7)}
-    made = chain(Z2, [pool("a", "c")], shapes, views, ["b", "a"], ["whole"])
+    made = chain(Work(Z2, [pool("a", "c")], shapes, views, ["b", "a"], ["whole"]))
     assert made.regions.given == ["b", "a"] and region(made, "whole") == BOTH
     assert made.wanted == [("whole", 0, 32)]
     assert made.written == [INPUT, BOTH] or set(made.written) == {INPUT, BOTH}
@@ -122,13 +123,13 @@ def test_a_branch_that_was_made_elsewhere_is_given_into_its_whole() -> None:
 def test_only_what_was_written_is_read_back() -> None:
     """A Copy into a concat on its own: the other branches are not its."""
     task = Copy(("odd",), "whole", ("copy",), 16, None)
-    made = chain(Z2, [task], SHAPES, {}, ["odd"], ["whole"])
+    made = chain(Work(Z2, [task], SHAPES, {}, ["odd"], ["whole"]))
     assert made.wanted == [("whole", 16, 3)]
 
 
 def test_a_segment_without_tasks_moves_codes() -> None:
     views = {"b": View("whole", 0), "c": View("whole", 16), "d": View("whole", 32)}
-    made = chain(Z2, [], SHAPES, views, ["b", "c", "d"], ["whole"])
+    made = chain(Work(Z2, [], SHAPES, views, ["b", "c", "d"], ["whole"]))
     assert made.regions.given == ["b", "c", "d"] and made.wanted == [("whole", 0, 48)] and not made.descriptors
 
 
@@ -141,12 +142,12 @@ def test_descriptors_say_the_tasks_wherever_the_regions_lie(name: str) -> None:
     base = {r: 0x1000 * 7**r + (r << 33) & ~63 for r in range(1, 6)}  # beyond 32 bits too
     for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
         views = offload.schedule.views
-        made = chain(offload.overlay, step.tasks, offload.shapes, views, step.inputs, step.outputs)
+        made = chain(step.work(offload.overlay, offload.shapes, views))
         memory = np.full(made.sizes[FIXED], 0xA5, np.uint8)  # as it was left by somebody else
         made.fix(base, memory)
         fixed = memory.tobytes()
         size = offload.overlay.descriptor.bytes
-        for i, task in enumerate(step.tasks):
+        for i, task in enumerate(made.tasks):
             found = fixed[i * size : (i + 1) * size]
             assert unpack(offload.overlay.descriptor, found)["tag"] == i
             address = {b: made.regions.blobs[b] for b in (*task.inputs, task.output)}
@@ -164,7 +165,7 @@ def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
     """A memory of bytes that remembers whose they are."""
     offload = network(name)
     for step in (s for s in offload.schedule.steps if isinstance(s, DeviceStep)):
-        made = chain(offload.overlay, step.tasks, offload.shapes, offload.schedule.views, step.inputs, step.outputs)
+        made = chain(step.work(offload.overlay, offload.shapes, offload.schedule.views))
         owner = {r: np.zeros(size, np.int32) for r, size in made.sizes.items()}
         names = {b: i + 1 for i, b in enumerate(made.regions.blobs)}
 
@@ -177,7 +178,7 @@ def test_no_blob_is_written_over_before_its_last_reader(name: str) -> None:
         for blob in made.regions.given:
             bytes, whole = span(blob)
             bytes[:] = names[whole]
-        for task in step.tasks:
+        for task in made.tasks:
             for blob in task.inputs:
                 bytes, whole = span(blob)
                 assert (bytes == names[whole]).all(), f"{blob} is gone when {task.output} needs it"

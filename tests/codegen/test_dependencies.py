@@ -26,6 +26,7 @@ from chai.tasks.conv import Affine
 from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from chai.zoo import networks
 from tests.conftest import examples
 from tests.reference.engines import ENGINES, Choice, Move, Stuck, Traffic, delaying, run, shuffled
@@ -47,7 +48,7 @@ def chains(name: str, batch: int) -> list[Chain]:
     net.plan()
     steps = [step for step in net.schedule.steps if isinstance(step, DeviceStep)]
     views, shapes = net.schedule.views, net.offload.plan.device_shapes
-    return [chain(Z2, step.tasks, shapes, views, step.inputs, step.outputs) for step in steps]
+    return [chain(step.work(Z2, shapes, views)) for step in steps]
 
 
 def lowered(counts: Sequence[dict[str, int]], i: int, name: str, to: int) -> list[dict[str, int]]:
@@ -80,7 +81,7 @@ def test_no_interleaving_of_a_network_reads_other_bytes(name: str) -> None:
 
 def line() -> Chain:
     """Each Task reads what the one before it wrote; all of them are the window engine's."""
-    return chain(Z2, [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")], SHAPES, {}, ["a"], ["e"])
+    return chain(Work(Z2, [pool("a", "b"), pool("b", "c"), pool("c", "d"), pool("d", "e")], SHAPES, {}, ["a"], ["e"]))
 
 
 @pytest.mark.parametrize("name", ["digits", "squeezenet_v1.1", "line"])
@@ -207,7 +208,7 @@ def random_chains(draw: st.DrawFn) -> Chain:
         tasks.append(task(random, source, name, shapes))
         made.append(name)
     asked = draw(st.lists(st.sampled_from(made[1:] or made), min_size=1, max_size=2, unique=True))
-    return chain(Z2, tasks, shapes, views, ["x"], asked)
+    return chain(Work(Z2, tasks, shapes, views, ["x"], asked))
 
 
 def task(random: np.random.Generator, source: str, target: str, shapes: dict[str, Shape]) -> Task:
@@ -252,7 +253,9 @@ SHAPES: dict[str, Shape] = dict.fromkeys("abcdef", (2, 16, 5, 7)) | {"whole": (2
 
 
 def test_a_reader_waits_for_its_writers_and_a_writer_for_the_readers_of_what_it_overwrites() -> None:
-    made = chain(Z2, [pool("a", "b"), pool("a", "c"), pool("c", "d"), pool("b", "e")], SHAPES, {}, ["a"], ["e", "d"])
+    made = chain(
+        Work(Z2, [pool("a", "b"), pool("a", "c"), pool("c", "d"), pool("b", "e")], SHAPES, {}, ["a"], ["e", "d"])
+    )
     assert made.after == [Finished(), Finished(), Finished(0, 2), Finished(0, 1)]
     made = line()
     assert made.regions.offsets["d"] == made.regions.offsets["b"]
@@ -262,7 +265,7 @@ def test_a_reader_waits_for_its_writers_and_a_writer_for_the_readers_of_what_it_
 def test_the_branches_of_a_concat_do_not_wait_for_each_other() -> None:
     views = {"b": View("whole", 0), "c": View("whole", 16)}
     tasks = [pool("a", "b"), pool("a", "c"), Pool(("whole",), "f", ("f",), ONE, (5, 7), None)]
-    made = chain(Z2, tasks, {**SHAPES, "f": (2, 32, 5, 7)}, views, ["a"], ["f"])
+    made = chain(Work(Z2, tasks, {**SHAPES, "f": (2, 32, 5, 7)}, views, ["a"], ["f"]))
     assert made.after == [Finished(), Finished(), Finished(0, 2)]
 
 
@@ -270,14 +273,15 @@ def test_the_engines_are_counted_apart() -> None:
     weights, bias = np.ones((16, 1, 1, 1), np.int8), np.zeros(16, np.int64)
     r = chai.fixed.Requantization(np.ones((16, 1, 1), np.int64), 1, -128, 127)
     array = Affine(("b",), "c", ("c",), weights, bias, ONE, 16, r)
-    made = chain(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], SHAPES, {}, ["a"], ["d", "e"])
-    assert made.after == [Finished(), Finished(0, 1), Finished(), Finished(1, 0)]
+    made = chain(Work(Z2, [pool("a", "b"), array, pool("a", "d"), pool("c", "e")], SHAPES, {}, ["a"], ["d", "e"]))
+    assert [task.output for task in made.tasks] == ["b", "d", "c", "e"]  # "d" waits for the window engine only
+    assert made.after == [Finished(), Finished(), Finished(0, 1), Finished(1, 0)]
 
 
 def test_more_images_than_the_overlay_runs_are_refused() -> None:
     shapes = dict.fromkeys("ab", (257, 1, 5, 7))
     with pytest.raises(DeviceError, match="257 images: overlay pynq-z2 runs 256 at a time"):
-        chain(Z2, [pool("a", "b")], shapes, {}, ["a"], ["b"])
+        chain(Work(Z2, [pool("a", "b")], shapes, {}, ["a"], ["b"]))
 
 
 def test_work_without_end_is_refused() -> None:
@@ -297,5 +301,5 @@ def test_a_copy_waits_for_nobody_beside_it() -> None:
     """Into the second half of a blob, while a pool of its first half runs."""
     views = {"b": View("whole", 0)}
     tasks: list[Any] = [pool("a", "b"), Copy(("a",), "whole", ("copy",), 16, None), pool("b", "c")]
-    made = chain(Z2, tasks, SHAPES, views, ["a"], ["whole", "c"])
+    made = chain(Work(Z2, tasks, SHAPES, views, ["a"], ["whole", "c"]))
     assert made.after == [Finished(), Finished(), Finished(0, 1)]

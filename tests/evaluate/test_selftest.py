@@ -14,12 +14,13 @@ import pytest
 from chai import devices, overlay as overlays
 from chai.cli import main as chai_command
 from chai.codegen.encoding import encode
-from chai.devices.base import Device, Program, Ran, Work
+from chai.devices.base import Device, Program, Ran
 from chai.errors import DeviceError, UsageError
 from chai.evaluate import selftest
 from chai.overlay.layout import Placed
 from chai.tasks import Task
 from chai.tasks.conv import Conv
+from chai.tasks.work import Work
 from tests.tasks.common import defined, limited
 
 Z2 = overlays.load("pynq-z2")

@@ -14,10 +14,10 @@ import pytest
 
 from chai import overlay
 from chai.blob import View
-from chai.devices.base import Work
 from chai.devices.emulator import EmulatedProgram
 from chai.kernels.native import library
 from chai.tasks import Task
+from chai.tasks.work import Work
 
 LIBRARY = library.state()
 NAMES = [variant.name for variant in LIBRARY.variants]

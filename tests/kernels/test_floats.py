@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from chai.kernels import convolution as convolutions
+from chai.kernels import convolution as convolutions, pooling
 from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
@@ -17,7 +17,7 @@ from tests.conftest import examples
 
 from .common import LIBRARY, NAMES, VARIANTS, used
 
-EXAMPLES = settings(max_examples=examples(20), deadline=None, derandomize=True, database=None)
+EXAMPLES = settings(max_examples=examples(20))
 Array = np.ndarray
 FUSED = [name for name in NAMES if name != "plain"]  # they multiply and add with one rounding, but for ARMv7's
 
@@ -155,3 +155,97 @@ def test_infinite_numbers_meet_no_padding() -> None:
     x = np.full((1, 1, 5, 3), np.inf, np.float32)
     found = convolutions.conv2d(x, np.ones((2, 1, 1, 1), np.float32), None, Window((1, 1), (1, 1), (0, 0)), 1)
     assert np.isposinf(found).all()
+
+
+# -- pools
+
+
+def pooled(x: Array, window: Window, out: tuple[int, int], largest: bool) -> Array:
+    """The columns of each window first, then the row of their results: the order of the sums."""
+    wanted = np.full((*x.shape[:2], *out), np.finfo(np.float32).min if largest else 0, np.float32)
+    for y, column in np.ndindex(out):
+        (top, left), (bottom, right) = (
+            [min(max(at, 0), size) for at, size in zip(corner, x.shape[2:])]
+            for corner in zip(
+                *(
+                    (i * s - p, i * s - p + k)
+                    for i, s, p, k in zip((y, column), window.stride, window.pad, window.kernel)
+                )
+            )
+        )
+        if top >= bottom or left >= right:
+            continue
+        if largest:
+            wanted[:, :, y, column] = x[:, :, top:bottom, left:right].max((2, 3))
+            continue
+        total = np.zeros(x.shape[:2], np.float32)
+        for j in range(left, right):
+            rows = x[:, :, top, j].copy()
+            for i in range(top + 1, bottom):
+                rows += x[:, :, i, j]
+            total += rows
+        wanted[:, :, y, column] = total
+    return wanted
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    channels=st.integers(1, 3),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 5)),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 4)),
+    pad=st.tuples(st.integers(0, 3), st.integers(0, 4)),
+    size=st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 5, 16, 19, 40])),
+    more=st.integers(0, 2),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_pools(
+    variant: str,
+    channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    size: tuple[int, int],
+    more: int,
+    seed: int,
+) -> None:
+    """``more`` windows begin behind the image."""
+    window, out = Window(kernel, stride, pad), tuple((size[i] + pad[i]) // stride[i] + 1 + more for i in range(2))
+    x = numbers(np.random.default_rng(seed), 2, channels, *size)
+    for largest, pool in ((True, pooling.max_pool), (False, pooling.sum_pool)):
+        wanted = pooled(x, window, (out[0], out[1]), largest)
+        with used(variant), pytest.MonkeyPatch.context() as patch:
+            count = computed_in_c(patch)
+            found = pool(x, window, out)
+            assert count() == 1
+        assert np.array_equal(found, wanted)
+        with used("numpy"):
+            assert np.array_equal(pool(x, window, out), wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("kernel", "width", "stride"), [(4090, 4100, 1), (4096, 4111, 7), (5000, 5003, 1), (3, 9000, 2)]
+)
+def test_pools_of_wide_images(variant: str, kernel: int, width: int, stride: int) -> None:
+    """More columns than are stored at a time."""
+    x = numbers(np.random.default_rng(width), 1, 2, 3, width)
+    window, out = Window((2, kernel), (1, stride), (0, 1)), (2, (width + 1 - kernel) // stride + 1)
+    for pool in (pooling.max_pool, pooling.sum_pool):
+        with used("numpy"):
+            wanted = pool(x, window, out)
+        with used(variant):
+            assert np.array_equal(pool(x, window, out), wanted)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_maximum_shows_that_a_window_has_nan(variant: str) -> None:
+    x = numbers(np.random.default_rng(0), 1, 1, 7, 23)
+    x[0, 0, 3, [0, 11, 22]] = np.nan
+    x[0, 0, 5, 5] = np.inf
+    window = Window((3, 3), (1, 1), (1, 1))
+    with used("numpy"):
+        wanted = pooling.max_pool(x, window, (7, 23))
+    assert np.isnan(wanted).sum() == 3 * (2 + 3 + 2)
+    with used(variant):
+        assert np.array_equal(pooling.max_pool(x, window, (7, 23)), wanted, equal_nan=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 
 import numpy as np
@@ -51,6 +52,28 @@ def test_python_and_c_agree_on_the_table() -> None:
     assert [int(kind) for kind in table.Kind] == [*range(1, len(table.Kind) + 1)]
     for name in ("AT", "SPARE", "BLOCK_OUTPUTS"):
         assert f"enum {{ {name} = {getattr(table, name)} }}" in header
+
+
+# -- moving codes
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pictures_are_loaded_in_whole_vectors(variant: str) -> None:
+    """Channels of three, of fewer and of more; rows around a vector of 16 and around those that are loaded together."""
+    rng = np.random.default_rng(0)
+    widths = (1, 15, 16, 17, 31, 33, 227, 600)
+    with used(variant):
+        for channels, height, width in [(3, h, w) for h in (1, 3) for w in widths] + [
+            (2, 3, 35),
+            (4, 3, 35),
+            (1, 2, 16),
+        ]:
+            x = codes(rng, 2, channels, height, width)
+            for window, out in ((POINT, x.shape), (Window((3, 3), (1, 1), (1, 1)), x.shape)):
+                task = Pool(("x",), "y", ("p",), window, (height, width), None)
+                blobs = {"x": x}
+                program([task], blobs, {"y": out}, None, ("y",)).run(blobs)
+                assert np.array_equal(blobs["y"], task.define(x))
 
 
 # -- convolutions
@@ -111,6 +134,72 @@ def same(variant: str, task: Conv | Pool | Eltwise | Copy, *given: np.ndarray) -
             found = dict(blobs)
             made.run(found)
             assert np.array_equal(found["y"], wanted)
+
+
+def in_tiles(variant: str, channels: int, outputs: int, size: tuple[int, int], group: int = 1) -> bool:
+    """Whether a 3 x 3 convolution of two images is computed from tiles: its packed weights are larger then."""
+    found = library.variant(variant)
+    assert found is not None
+    values = table.Form(table.Kind.CONVOLUTION, window=Window((3, 3), (1, 1), (1, 1)), group=group).fields()
+    values |= table.sizes((2, group * channels, *size), (2, group * outputs, *size))
+    operation = table.Operation(**values, input_pixel=group * channels)
+    return bool(
+        found.calls.chai_packed(found.number, ctypes.byref(operation)) > 3 * group * (outputs + 16) * (channels + 4) * 9
+    )
+
+
+TILED = ("avx512vnni", "avxvnni", "avx2")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@settings(EXAMPLES, max_examples=examples(6))
+@given(
+    group=st.sampled_from([1, 2]),
+    inputs=st.sampled_from([24, 25, 33, 64, 66]),
+    outputs=st.sampled_from([32, 33, 57, 100]),
+    pad=st.sampled_from([(1, 1), (0, 2)]),
+    size=st.sampled_from([(15, 20), (16, 16), (23, 18), (14, 31)]),
+    shift=st.integers(12, 30),
+    zeros=st.tuples(st.sampled_from([0, -128]), st.sampled_from([0, -128])),
+    leaky=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_tiles_of_3x3(
+    variant: str,
+    group: int,
+    inputs: int,
+    outputs: int,
+    pad: tuple[int, int],
+    size: tuple[int, int],
+    shift: int,
+    zeros: tuple[int, int],
+    leaky: bool,
+    seed: int,
+) -> None:
+    """Sizes of the output that leave a part of the last tiles, and channels that leave a part of a vector."""
+    assert in_tiles(variant, inputs, outputs, size, group) == (variant in TILED)
+    rng = np.random.default_rng(seed)
+    m, (h, w) = group * outputs, (size[i] + 2 - 2 * pad[i] for i in range(2))
+    r = requantization(rng, (m, 1, 1), shift, zeros[1], leaky)
+    weights = codes(rng, m, inputs, 3, 3, low=-127)
+    window = Window((3, 3), (1, 1), pad)
+    task = Conv(("x",), "y", ("c",), weights, rng.integers(-(1 << 16), 1 << 16, m), window, group, r, zeros[0])
+    same(variant, task, codes(rng, 2, group * inputs, h, w))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("code", [-128, 127])
+def test_the_largest_sums_of_tiles(variant: str, code: int) -> None:
+    """Numbers of 16 bits at their limit, and sums of nearly 2^25, of which products modulo 2^32 leave 26 bits."""
+    channels, outputs, size = 227, 32, (15, 20)
+    assert in_tiles(variant, channels, outputs, size) == (variant in TILED)
+    assert not in_tiles(variant, channels + 1, outputs, size)
+    weights = np.full((outputs, channels, 3, 3), -127, np.int8)
+    weights[1::3], weights[2::3, :, ::2, 1::2] = 127, 127
+    x = np.full((2, channels, *size), code, np.int8)
+    x[1, :, 3::2, ::2] = -1 - code
+    r = Requantization(np.full((outputs, 1, 1), 1), 18, -128, 127)
+    same(variant, Conv(("x",), "y", ("c",), weights, np.arange(outputs), Window((3, 3), (1, 1), (1, 1)), 1, r), x)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -262,6 +351,20 @@ def test_pools_sums_and_copies(
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("average", [False, True])
+def test_large_windows_are_several_pieces_of_work(variant: str, average: bool) -> None:
+    """Of one row: 5 windows by 2 bands of channels, so that a run can stop between them."""
+    x = codes(np.random.default_rng(1), 1, 300, 128, 130)
+    r = Requantization(np.full((2, 5), 5), 16, -128, 127) if average else None
+    task = Pool(("x",), "y", ("p",), Window((127, 126), (1, 1), (0, 0)), (2, 5), r)
+    same(variant, task, x)
+    with used(variant):
+        (part,) = program([task], {"x": x}, {"y": (1, 300, 2, 5)}).parts
+    assert isinstance(part, Native)
+    assert [op.items for op in part._table if op.kind in (table.Kind.MAXIMUM, table.Kind.AVERAGE)] == [2 * 5 * 2]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_a_leaky_copy_looks_at_its_input(variant: str) -> None:
     """Not at the product, which is never negative with a multiplier of 0."""
     x = np.arange(-128, 128).astype(np.int8).reshape(1, 4, 1, 64)
@@ -316,6 +419,40 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
         assert len(times) == 4
         for blob in ("whole", "y"):
             assert np.array_equal(found[blob], wanted[blob])
+
+
+# -- conversions
+
+
+@pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division is approximate")
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("clamp", [(-128, 127, 0), (-127, 127, 0), (-128, 127, -128), (-128, -65, -128)])
+def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int]) -> None:
+    """A Pack multiplies where it can; the codes are those of a division for each of the nearest float32 numbers."""
+    used = library.variant(variant)
+    assert used is not None
+    low, high, zero = clamp
+    rng = np.random.default_rng(0)
+    halves = np.arange(-300, 301).repeat(9) + 0.5
+    around = np.tile(np.arange(-4, 5, dtype=np.int32), 601)
+    beyond = np.array([0, -0.0, np.inf, -np.inf, 3e38, -3e38, 1e-40, -1e-40], np.float32)
+    for exponent in (-149, -97, -7, -6, -5, -1, 0, 3, 98, 118):
+        step = np.float32(2.0**exponent * (1 if exponent == -6 else rng.uniform(1, 2)))
+        with np.errstate(all="ignore"):
+            beside = (halves * float(step)).astype(np.float32)
+        beside = (beside.view(np.int32) + around).view(np.float32)
+        x = np.concatenate([beside[np.isfinite(beside)], beyond])
+        x = np.append(rng.permutation(x), step)[1:]  # from no multiple of a vector on
+        with np.errstate(all="ignore"):
+            steps = np.clip((x / step).astype(np.float64), -1000, 1000)
+        wanted = np.clip(np.copysign(np.floor(np.abs(steps) + 0.5), steps) + zero, low, high)
+        found, back = np.empty(x.size, np.int8), np.empty(x.size + 1, np.float32)[1:]
+        assert used.floats_to_codes(x, float(step), low, high, zero, found)
+        assert np.array_equal(found, wanted)
+        used.codes_to_floats(found, float(step), zero, back)
+        assert np.array_equal(back, (found.astype(np.float32) - zero) * step)
+        x[rng.integers(x.size)] = np.nan
+        assert not used.floats_to_codes(x, float(step), low, high, zero, found)
 
 
 # -- float layers

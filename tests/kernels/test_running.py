@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,8 @@ def tables() -> list[Native]:
     with used(NAMES[0]), pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "LARGE", 1)
         parts = [program([task], {"x": x}, {"y": shape}, None, ("y",)).parts[0] for task, shape in tasks]
+        tiled = {"x": np.zeros((2, 25, 15, 16), np.int8)}
+        parts.append(program([conv(25, 33, 3)], tiled, {"y": (2, 33, 15, 16)}, None, ("y",)).parts[0])
     assert all(isinstance(part, Native) for part in parts)
     return [part for part in parts if isinstance(part, Native)]
 
@@ -102,6 +105,8 @@ SINGLES = [
         (2, 15, 5, 19),
         (15 * 2 * 6 * 4, 60),
     ),
+    (Form(Kind.LARGEST, window=Window((3, 2), (2, 1), (1, 1))), (2, 3, 9, 20), (2, 3, 5, 21), ()),
+    (Form(Kind.TOTAL, window=Window((2, 5), (1, 2), (0, 2))), (2, 3, 9, 20), (2, 3, 8, 10), ()),
     (Form(Kind.PRODUCT, window=Window((5, 7), (1, 1), (0, 0))), (3, 2, 5, 7), (3, 9, 1, 1), (9 * 2 * 35 * 4, 36)),
 ]
 
@@ -148,6 +153,29 @@ def changed(
         assert (memory[len(memory) - EDGE :] == 0x5A).all()
     for i, content in contents.items():
         assert np.array_equal(lent[i][EDGE:-EDGE], content.view(np.uint8))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_copies_at_the_end_of_a_batch_are_computed_once(variant: str) -> None:
+    """As a batch of 2 images is filled up to 5; their number does not change the order of packed weights."""
+    rng = np.random.default_rng(0)
+    first, second = conv(25, 33, 3), conv(33, 7, 3)
+    second = replace(second, inputs=("y",), output="z")
+    blobs = {"x": rng.integers(-128, 128, (5, 25, 16, 15)).astype(np.int8)}
+    shapes = {"y": (5, 33, 16, 15), "z": (5, 7, 16, 15)}
+    with used(variant):
+        made = program([first, second], blobs, shapes, None, ("y", "z"))
+        (native,) = made.parts
+        assert isinstance(native, Native)
+        for images in (5, 2, 1, 5):
+            given = blobs["x"].copy()
+            given[images:] = given[images - 1]
+            found = {"x": given}
+            made.run(found)
+            y = first.define(given)
+            assert np.array_equal(found["y"], y)
+            assert np.array_equal(found["z"], second.define(y))
+        assert {*native._partial} == {1, 2}
 
 
 def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,6 +314,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         ({"OMP_NUM_THREADS": "99"}, 6),
         ({"OMP_NUM_THREADS": "1", "CHAI_THREADS": "5"}, 5),
         ({"CHAI_THREADS": "0"}, 6),
+        ({"OMP_NUM_THREADS": "1" * 4301}, 6),  # more digits than int() takes
     ],
 )
 def test_threads_are_those_that_the_environment_allows(
@@ -328,6 +329,12 @@ def test_threads_are_those_that_the_environment_allows(
 def test_a_wrong_number_of_threads_is_an_error(fresh: pytest.MonkeyPatch, value: str) -> None:
     fresh.setenv("CHAI_THREADS", value)
     with pytest.raises(UsageError, match=f"CHAI_THREADS is '{value}'; expected a number"):
+        threads.threads()
+
+
+def test_an_endless_number_of_threads_is_an_error_that_names_the_variable(fresh: pytest.MonkeyPatch) -> None:
+    fresh.setenv("CHAI_THREADS", "1" * 4301)
+    with pytest.raises(UsageError, match=r"CHAI_THREADS is '1{37}\.\.\.'; expected a number"):
         threads.threads()
 
 

@@ -13,7 +13,6 @@ import pytest
 import chai
 from chai import devices
 from chai.codegen.chain import chain, footprint
-from chai.devices.base import Work
 from chai.graph import Graph, Layer
 from chai.layers.batch_norm import BatchNorm
 from chai.offload.plan import Plan
@@ -21,6 +20,7 @@ from chai.offload.planning import plan
 from chai.offload.schedule import DeviceStep
 from chai.quantizer.walk import State, in_float
 from chai.tasks.target import Target
+from chai.tasks.work import Work
 from chai.util.paths import resource
 from tests.conftest import report
 
@@ -184,7 +184,7 @@ def test_vgg16_is_small() -> None:
     with planned("vgg16", "Xilinx") as (made, _):
         steps = [s for s in made.schedule.steps if isinstance(s, DeviceStep)]
         views, shapes = made.schedule.views, made.device_shapes
-        chains = [chain(made.overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in steps]
+        chains = [chain(s.work(made.overlay, shapes, views)) for s in steps]
         (scores,) = (x for x in made.graph.layers if x.name == "fc8")
         assert {made.partition.engine(name) for name in ("fc6", "fc7")} == {"fpga"}
         assert made.partition.engine("fc8") == "host"

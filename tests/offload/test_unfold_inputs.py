@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from hypothesis import given, strategies as st
 import chai
 from chai import overlay
 from chai.artifact.save import save
-from chai.blob import Shape
+from chai.blob import Shape, View
 from chai.codegen.encoding import decode, equal
+from chai.env import env
 from chai.errors import ParseError
 from chai.fixed import Requantization
 from chai.kernels.unfold import unfolded
-from chai.offload.schedule import DeviceStep, HostStep, Pack
+from chai.offload.schedule import DeviceStep, HostStep, Pack, with_plain_inputs
 from chai.tasks.conv import Conv
 from chai.tasks.unfold import Unfold
 from chai.tasks.window import Window
@@ -89,6 +91,8 @@ def test_unfolded_and_plain_are_equal(
     assert (
         other.macs(blob.shape) == task.macs(x.shape) == 2 * 5 * channels * prod(window.kernel) * prod(wanted.shape[2:])
     )
+    back = other.from_plain(unfold, "x")
+    assert back is not None and equal(back, task) and back.zero_weights == task.zero_weights
     address = Segment(shapes, {}, [(other.inputs, "y")], ["x unfolded"], ["y"]).lay().blobs
     descriptor, constants = encoded(other, Z2, address, shapes, 0)
     assert equal(decode(descriptor, constants, Z2, address, shapes, 0), other)
@@ -206,6 +210,47 @@ def test_parallel_convolutions_of_an_input_unfold_together(tmp_path: Path) -> No
     assert pack.unfold is not None and segment.inputs == ("data unfolded",)
     assert segment.tasks[0].origin == ("c1", "r1", "c2", "r2")
     assert segment.tasks[0].macs(net.offload.shapes["data unfolded"]) == 2 * 10 * 147 * 13 * 19
+
+
+@pytest.mark.parametrize("kernels", [*NAMES[:1], "sgemm"])
+def test_the_emulator_reads_the_input_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str) -> None:
+    """Its C takes no fewer products for the unfolded one; numpy does, and whoever checks Tasks checks the overlay's."""
+    net = opened(tmp_path, FIRST)
+    wanted, size = net.forward(DATA)["p1"], prod(net.offload.shapes["data unfolded"])
+    packed = {}
+    for check in ("", "1"):
+        monkeypatch.setenv("CHAI_CHECK", check)
+        env.cache_clear()
+        with used(kernels):
+            again = opened(tmp_path, FIRST)
+            found = again.forward(DATA)["p1"]  # equal by definition, too, if Tasks are checked
+        assert np.array_equal(found, wanted)
+        assert steps(again)[1][0].inputs == ("data unfolded",)  # what is planned stays the same
+        packed[check] = [step.bytes for step in again.perf.steps if step.type == "Pack"]
+    assert packed == {"": [size if kernels == "sgemm" else prod(LARGE)], "1": [size]}
+
+
+def test_an_input_stays_unfolded_where_its_reader_needs_that(tmp_path: Path) -> None:
+    """A Task of groups, weights in a row that the kernel does not have, and a blob that is seen in parts."""
+    net = opened(tmp_path, FIRST)
+    (pack,), (segment,) = steps(net)
+    task = segment.tasks[0]
+    assert isinstance(task, Conv) and pack.unfold is not None
+    weights = np.array(task.weights)
+    weights[0, 21, 3, 0] = 1  # the second row of the last pair: row 8 of 7
+    assert replace(task, weights=weights).from_plain(pack.unfold, "data") is None
+    assert replace(task, group=2).from_plain(pack.unfold, "data") is None
+    assert segment.tasks[1].from_plain(pack.unfold, "data") is None
+    other = with_plain_inputs(net.schedule, [pack])
+    assert [s.unfold for s in other.steps if isinstance(s, Pack)] == [None]
+    assert other.segments[0].inputs == other.segments[0].tasks[0].inputs == ("data",)
+    assert with_plain_inputs(net.schedule, []).steps == net.schedule.steps
+    spoilt = replace(segment, tasks=(replace(task, weights=weights), *segment.tasks[1:]))
+    for kept in (
+        replace(net.schedule, steps=[pack, spoilt]),
+        replace(net.schedule, views={"part": View("data unfolded", 8)}),
+    ):
+        assert with_plain_inputs(kept, [pack]).steps == kept.steps
 
 
 def test_a_compiled_network_unfolds_too(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from chai.plugins.opencl.worker.process import Process, runner
 from chai.plugins.opencl.worker.processor import SYMPTOM
 from chai.util.interpreter import ending
 from tests.conftest import HANG
+from tests.kernels.common import fork
 from tests.leftovers import Leftovers
 
 from .common import KERNEL, XML, network, noise, runs, write
@@ -256,7 +257,7 @@ def test_a_forked_process_has_a_worker_and_memory_of_its_own(tmp_path: Path) -> 
         (frame,) = net.graph.layer("l")._frames.values()  # type: ignore[attr-defined]
         memory = frame.python._memory
         before = [buffer.copy() for buffer in memory.buffers]
-        child = os.fork()
+        child = fork()
         if not child:
             try:
                 right = np.array_equal(net.forward(X + 1)["y"], 2 * (X + 1)) and process(net).pid not in (None, ours)

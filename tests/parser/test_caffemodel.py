@@ -17,7 +17,7 @@ import pytest
 from chai.errors import ChaiError, MissingWeights, ModelError, ParseError
 from chai.limits import limits
 from chai.parser.caffemodel import Weights, check_fit, read_blob_file, walk_file, write_caffemodel
-from chai.parser.schema import fields, message_class
+from chai.parser.schema import message_class
 from chai.parser.wire import varint
 from chai.passes.infer_shapes import infer_shapes
 
@@ -542,4 +542,5 @@ def test_blob_fields_are_what_the_walk_believes() -> None:
         ("V0LayerParameter", {"name": 1, "type": 2, "blobs": 50}),
         ("NetParameter", {"layer": 100, "layers": 2}),
     ):
-        assert {n: fields(type)[n].number for n in expected} == expected
+        known = message_class(type).DESCRIPTOR.fields_by_name
+        assert {n: known[n].number for n in expected} == expected

@@ -65,7 +65,7 @@ def check(error: ChaiError, path: Path) -> None:
 def test_every_file_gives_a_network_or_a_reason(
     corpus: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "start_logging", lambda verbose: None)  # warnings are counted here
+    monkeypatch.setattr(output, "start_logging", lambda *_: None)  # warnings are counted here
     listed = {entry["file"]: entry["status"] for entry in json.loads((corpus / "MANIFEST.json").read_text())}
     found = {name: outcome(corpus / name) for name in listed}
     assert len(found) == 156

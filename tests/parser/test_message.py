@@ -12,7 +12,7 @@ from google.protobuf import text_format
 
 from chai.errors import ParseError
 from chai.parser import load_graph
-from chai.parser.schema import fields, message_class
+from chai.parser.schema import enum_values, fields, message_class
 from chai.plugins import Registry
 
 from .common import DATA, PATH, differences, layer, message, protobuf_reads
@@ -22,6 +22,29 @@ def refused(text: str, type: str = "NetParameter") -> ParseError:
     with pytest.raises(ParseError) as caught:
         message(text, type)
     return caught.value
+
+
+# -- the schema
+
+
+def test_every_message_has_the_fields_that_protobuf_reads_from_the_same_file() -> None:
+    file = message_class("NetParameter").DESCRIPTOR.file
+    bits = {1: (-(2**31), 2**31 - 1), 2: (-(2**63), 2**63 - 1), 3: (0, 2**32 - 1), 4: (0, 2**64 - 1)}  # by CPPTYPE_
+    kinds = {**dict.fromkeys(bits, "int"), 5: "float", 6: "float", 7: "bool", 8: "enum", 9: "string", 10: "message"}
+    assert len(file.message_types_by_name) > 100
+    for name, description in file.message_types_by_name.items():
+        own = fields(name)
+        assert [*own] == [f.name for f in description.fields], name
+        for f in description.fields:
+            field = own[f.name]
+            assert field.kind == ("bytes" if f.type == f.TYPE_BYTES else kinds[f.cpp_type]), f.full_name
+            assert (field.low, field.high) == bits.get(f.cpp_type, (0, 0)), f.full_name
+            assert field.repeated == (f.is_repeated if hasattr(f, "is_repeated") else f.label == f.LABEL_REPEATED)
+            assert field.enum == ({v.name: v.number for v in f.enum_type.values} if f.enum_type else {}), f.full_name
+            assert field.message == (f.message_type.name if f.message_type else ""), f.full_name
+    assert enum_values() == {v.name: v.number for e in file.enum_types_by_name.values() for v in e.values}
+    with pytest.raises(KeyError):
+        fields("NoParameter")
 
 
 # -- values
@@ -248,15 +271,6 @@ def test_a_long_list_of_unknown_fields_is_cut(tmp_path: Path, caplog: pytest.Log
 
 
 # -- the schema
-
-
-def test_defaults_and_kinds_come_from_the_schema() -> None:
-    pooling = fields("PoolingParameter")
-    assert (pooling["pool"].kind, pooling["pool"].default) == ("enum", "MAX")
-    assert (pooling["stride"].low, pooling["stride"].high, pooling["stride"].default) == (0, 2**32 - 1, 1)
-    assert fields("LayerParameter")["blobs"].message == "BlobProto"
-    assert fields("NetParameter")["layer"].repeated
-    assert fields("ConvolutionParameter")["bias_term"].default is True
 
 
 def test_the_pool_is_private() -> None:

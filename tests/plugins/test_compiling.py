@@ -255,7 +255,7 @@ lines = "a loops data -> a : " + flagged() + "\\nb both a -> b : " + flagged() +
 for device in ("float", "emulator"):
     net = network(Path({folder!r}), lines, SHAPE, device=device)
     print(np.array_equal(net.forward(DATA)["y"], 8 * DATA))
-print(net.graph.layer("b").choice((SHAPE,)))
+print(net.graph.layer("b").implementation((SHAPE,)))
 """
 
 

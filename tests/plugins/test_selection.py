@@ -68,8 +68,8 @@ def test_priority_and_condition(tmp_path: Path) -> None:
     assert answer(net, ONE) == 3  # asked again for every set of sizes
     assert answer(net) == 2
     layer = net.graph.layer("mine")
-    assert layer.choice((SHAPE,)) == "better (priority 10; others: ref, single, never, worse)"
-    assert layer.choice((ONE.shape,)) == "single (priority 20; others: ref, better, never, worse)"
+    assert layer.implementation((SHAPE,)) == "better (priority 10; others: ref, single, never, worse)"
+    assert layer.implementation((ONE.shape,)) == "single (priority 20; others: ref, better, never, worse)"
     assert answer(one(tmp_path, flagged(floats=[7]))) == 4
     assert set(several.calls) == {"better", "single", "never"}
 

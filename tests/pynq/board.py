@@ -29,12 +29,12 @@ from pynqmetadata.frontends import Metadata
 
 from chai import devices
 from chai.codegen.encoding import decode
-from chai.devices.base import Work
 from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, image_bytes
 from chai.overlay.records import unpack
 from chai.tasks import Task
+from chai.tasks.work import Work
 from tests.reference import engines
 
 from .clock import Clock
@@ -65,6 +65,7 @@ class Ddr:
         self.begin, self.size = begin, size
         self.held: dict[int, Buffer] = {}
         self.fail_at = 0
+        self.on_release: Callable[[], None] = lambda: None
 
     def allocate(self, size: int) -> Buffer:
         self.fail_at -= 1
@@ -81,6 +82,7 @@ class Ddr:
         return made
 
     def release(self, address: int) -> None:
+        self.on_release()
         del self.held[address]
 
     def at(self, address: int, size: int) -> np.ndarray:
@@ -409,7 +411,7 @@ class Board(pynq.Device):
         self.overlay = overlay
         # buffers above 4 GB need both words of an address
         self.memory = Ddr(0x1000_0000 if self.arch == "armv7l" else 0x8_0000_0000, memory)
-        self.accelerator = Accelerator(overlay, self.memory, exact, clock)
+        self.accelerator = self.made(exact, clock)
         self.controller = Controller(lambda: self.accelerator.line, interrupt == "edge") if interrupt else None
         self.busy = threading.RLock()  # the thread that serves interrupts comes here too
         self.on_use: Callable[[], None] = lambda: None
@@ -419,7 +421,16 @@ class Board(pynq.Device):
         self.halves = False  # a flush reaches the first half of its buffer only
         self.processor: dict[int, int] = _clocks(self.arch)
 
+    def made(self, exact: bool, clock: Clock) -> Any:
+        """The accelerator."""
+        return Accelerator(self.overlay, self.memory, exact, clock)
+
     # -- registers
+
+    def offset(self, address: int) -> int | None:
+        """Where an address is in the accelerator's registers; None if it is outside of them."""
+        offset = address - base(self.overlay)
+        return offset if 0 <= offset < self.overlay.registers.window else None
 
     def read_registers(self, address: int, length: int) -> bytes:
         return b"".join(struct.pack("<I", self._read(a)) for a in range(address, address + length, 4))
@@ -449,10 +460,10 @@ class Board(pynq.Device):
         offset = address - controller(self.overlay)
         if self.controller and 0 <= offset < 0x1000:
             return self.controller.read(offset)
-        offset = address - base(self.overlay)
-        if 0 <= offset < self.overlay.registers.window:
-            self.counts.reads[self.accelerator.offsets[offset]] += 1
-            return self.accelerator.read(offset) & 0xFFFFFFFF
+        inside = self.offset(address)
+        if inside is not None:
+            self.counts.reads[self.accelerator.offsets[inside]] += 1
+            return int(self.accelerator.read(inside)) & 0xFFFFFFFF
         if address in self.processor or address >> 24 in (0xF8, 0xFF, 0xFD):
             return self.processor.get(address, 0)
         raise BusError(f"the host reads {address:#x}")
@@ -468,10 +479,10 @@ class Board(pynq.Device):
         if self.controller and 0 <= offset < 0x1000:
             self.controller.write(offset, value)
             return
-        offset = address - base(self.overlay)
-        if 0 <= offset < self.overlay.registers.window:
-            self.counts.writes[self.accelerator.offsets[offset]] += 1
-            self.accelerator.write(offset, value)
+        inside = self.offset(address)
+        if inside is not None:
+            self.counts.writes[self.accelerator.offsets[inside]] += 1
+            self.accelerator.write(inside, value)
         elif address >> 24 in (0xF8, 0xFF, 0xFD):
             self.processor[address] = value
         else:

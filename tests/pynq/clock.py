@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import wait
 from math import inf
 from time import monotonic
 from typing import Any
 
+from chai.devices.pynq import program
 from tests.conftest import HANG
+
+TURNS = 10  # from the acknowledgement to the end of a wait pynq needs fewer
 
 
 class Clock:
@@ -37,10 +41,17 @@ class Clock:
         while True:
             board.tick()
             if not board.controller.coming:
-                # the host may be about to tell; pynq can lose an edge that comes before it has acknowledged the last one
-                wait((future,), 0.02 if board.accelerator.line else 0)
+                # pynq may be about to tell; it can lose an edge that comes before it has acknowledged the last one
+                self._settle()
                 return bool(future.done())
             if future.done():
                 return True
             assert monotonic() < patience, "an interrupt is there, and nobody hears it"
             wait((future,), 0.001)
+
+    @staticmethod
+    def _settle() -> None:
+        """Let the thread that serves interrupts finish what it has begun: each turn of its loop calls what is ready."""
+        for opened in program._boards.values():
+            for _ in range(TURNS):
+                asyncio.run_coroutine_threadsafe(asyncio.sleep(0), opened._waiting._loop).result(HANG)

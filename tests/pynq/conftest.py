@@ -43,17 +43,22 @@ def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> I
     An overlay's name, or the path of its manifest.
     """
     from .board import Board
-    from .hardware_files import bitstream, handoff
+    from .hardware_files import bitstream, handoff, name_digest
+    from .vta_board import VtaBoard
 
     def make(given: str | Path = "pynq-z2" if VERSION < 4 else "ultra96", **options: Any) -> Any:
         name = overlays.load(given).name
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         shutil.copy(overlays.load(given).path, folder)
-        overlay = overlays.load(folder)
-        (folder / f"{name}.hwh").write_bytes(handoff(overlay, interrupt=bool(options.get("interrupt"))))
-        (folder / f"{name}.bit").write_bytes(bitstream(overlay))
-        board = Board(overlay, clock, **options)
+        (folder / f"{name}.bit").write_bytes(bitstream(overlays.load(folder)))
+        if overlays.load(given).own is None:
+            overlay = overlays.load(folder)
+            (folder / f"{name}.hwh").write_bytes(handoff(overlay, interrupt=bool(options.get("interrupt"))))
+            board = Board(overlay, clock, **options)
+        else:
+            name_digest(folder / "overlay.json", folder / f"{name}.bit")
+            board = VtaBoard(overlays.load(folder), clock, **options)
         clock.boards.append(board)
         pynq.Device.active_device = board
         if pynq.__version__ < "3.1":  # which takes the processor that Python runs on for the board's
@@ -61,6 +66,7 @@ def board_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> I
         monkeypatch.setattr(pynq.interrupt, "get_uio_irq", lambda _: board.controller and board.controller.path)
         # what pynq keeps for the process: clocks of the board it has seen first
         "_real_instance" in pynq.Clocks.__dict__ and delattr(pynq.Clocks, "_real_instance")
+        pynq.Clocks.device = None
         return board
 
     monkeypatch.setattr(finding, "LOCKS", tmp_path)

@@ -341,7 +341,7 @@ def test_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert device.status() == (False, "registers can be mapped by root alone")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert device.status() == (False, "no bitstream is published yet")
+    assert device.status() == (False, "no bitstream is here")
     monkeypatch.setattr(program, "bitstream", lambda o: o.path if o.name == "kv260" else None)
     assert device.status() == (True, "bitstreams of kv260")
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen.chain import Chain
+from chai.codegen.chain import Chain, chain
 from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import program
 from chai.env import env
@@ -21,6 +21,7 @@ from chai.errors import ChaiError, DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
+from chai.tasks.work import Work
 from tests.leftovers import Leftovers
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
@@ -47,9 +48,16 @@ def right(net: chai.Net, wanted: list[dict[str, np.ndarray]]) -> None:
         assert all(np.array_equal(found[b], values[b]) for b in values)
 
 
-def layer(net: chai.Net, index: int) -> str:
-    step = next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    return step.tasks[index].origin[0]
+def segment(net: chai.Net) -> DeviceStep:
+    return next(s for s in net.schedule.steps if isinstance(s, DeviceStep))
+
+
+def layer(net: chai.Net, tag: int) -> str:
+    """Return the layer of a descriptor: a chain has an order of its own."""
+    step, overlay = segment(net), net.overlay
+    assert overlay is not None
+    shapes, views = net.offload.plan.device_shapes, net.schedule.views
+    return chain(Work(overlay, step.tasks, shapes, views, step.inputs, step.outputs)).tasks[tag].origin[0]
 
 
 @contextmanager
@@ -277,7 +285,7 @@ def test_a_wrong_code_is_found_by_a_check(board: Any, wanted: Any, monkeypatch: 
     board.accelerator.corrupt = flip
     with pytest.raises(DeviceError, match=r"the device's code at \(0, 5, 3, 2\)") as caught:
         net.forward(IMAGES[1])
-    assert caught.value.layer == layer(net, 3)
+    assert caught.value.layer == segment(net).tasks[3].origin[0]  # each Task in a chain of its own
     board.accelerator.corrupt = None
     right(net, wanted)
 

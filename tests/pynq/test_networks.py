@@ -129,7 +129,7 @@ def test_a_segment_is_timed_as_a_whole(board: Any, tmp_path: Path) -> None:
     (segment,) = (s for s in net.perf.steps if s.engine == "fpga")
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
     views = net.schedule.views
-    made = chain(board.overlay, step.tasks, net.offload.plan.device_shapes, views, step.inputs, step.outputs)
+    made = chain(step.work(board.overlay, net.offload.plan.device_shapes, views))
     counted = sum(
         task.cycles(board.overlay, net.offload.plan.device_shapes) for task in made.tasks
     )  # one after the other here
@@ -150,7 +150,7 @@ def test_real_networks(board_of: Callable[..., Any], tmp_path: Path, name: str, 
     """From a compiled file. The accelerator uses the emulator's kernels here, which equal the definitions (tests/tasks)."""
     folder = need_models() / name.removesuffix("_nolrn")  # the same weights: LRN has none
     board = board_of(memory=128 << 20, exact=False)
-    image = np.load(next((folder / "cases").glob("*")) / "input.npy")
+    image = np.load(min((folder / "cases").iterdir()) / "input.npy")
     image = np.concatenate([image, image[::-1] * 0.5, image + 1])[:images]
     prototxt = folder / "deploy.prototxt" if name == folder.name else name
     net = chai.Net(prototxt, folder / "weights.caffemodel", batch=images, overlay=board.overlay.path)

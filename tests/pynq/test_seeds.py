@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.devices.base import Program, Work
+from chai.devices.base import Program
 from chai.devices.pynq import program
 from chai.env import env
 from chai.errors import DeviceError
@@ -24,6 +24,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from tests.conftest import HANG
 from tests.leftovers import Leftovers
 

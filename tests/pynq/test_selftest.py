@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import chai
 from chai.cli import main as chai_command
-from chai.devices.pynq import program
+from chai.devices.pynq import about, program
 from chai.evaluate import selftest
 from chai.tasks import Task
 
-pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
+pynq = pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
 
 
 def failures(board: Any) -> dict[str, str]:
@@ -53,7 +57,7 @@ def test_a_board_that_does_nothing(board: Any, clock: Any, capsys: pytest.Captur
     board.accelerator.hangs_at = 0
     assert chai_command(["devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"0 of 100 passed: device pynq, overlay {board.overlay.name}"
+    assert lines[100] == f"0 of 100 passed: device pynq, overlay {board.overlay.name}"
     assert lines[0].startswith("FAIL  conv, 8 bit Xilinx: layer 'conv' (conv): not done after 1.0 s, 0 of 1 Tasks")
     assert clock.now > 56
 
@@ -69,3 +73,62 @@ def test_addresses_of_more_than_32_bits(board_of: Callable[..., Any]) -> None:
     board = board_of("ultra96")
     assert failures(board) == {}
     assert board.accelerator.values["CHAIN_HI"] == 8
+
+
+ZYNQ_7000 = pytest.mark.skipif(pynq.__version__ >= "4", reason="pynq 4 has no Zynq-7000")
+
+
+def command(board: Any, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    code = chai_command(["devices", "--test", "--device", "pynq", "--overlay", str(board.overlay.path)])
+    return code, capsys.readouterr().out.splitlines()
+
+
+@ZYNQ_7000
+def test_a_block_to_report_a_board_with_vta(
+    board_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board = board_of("vta-z7020")
+    for name, text in (("MODEL", "Digilent Pynq-Z2\0"), ("RELEASE", 'NAME="x"\nPRETTY_NAME="PYNQ Linux 3.1"\n')):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setattr(about, name, tmp_path / name)
+    monkeypatch.setenv("BOARD", "Pynq-Z2")
+    code, lines = command(board, capsys)
+    assert (code, lines[17]) == (0, "PASS  network digits, 6 bit DynamicFixed")
+    first = lines.index("```")
+    assert lines[first - 2 : first] == ["To report this board, paste into an issue:", ""]
+    assert lines[first + 1] == f"chai {chai.__version__} devices --test --device pynq --overlay vta-z7020"
+    found = dict(line.split(maxsplit=1) for line in lines[first + 2 : -1])
+    assert found.pop("board") == "Digilent Pynq-Z2, BOARD Pynq-Z2"
+    assert found["image"].startswith("PYNQ Linux 3.1, Linux ")
+    assert found.pop("image").endswith(f", pynq {pynq.__version__}")
+    bit = board.overlay.path.with_name("vta-z7020.bit").read_bytes()
+    assert found.pop("bitstream") == f"sha256 {hashlib.sha256(bit).hexdigest()}"
+    assert found.pop("overlay") == f"vta-z7020, build {board.overlay.build:08x}"
+    assert found.pop("right") == "18 of 18 programs"
+    assert re.fullmatch(
+        r"network digits: \d+\.\d{3} ms by the host's clock, \d+\.\d{3} ms modelled", found.pop("segment")
+    )
+    assert (found, lines[-1]) == ({}, "```")
+
+
+@ZYNQ_7000
+def test_the_block_says_what_went_wrong(board_of: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    board = board_of("vta-z7020")
+    board.accelerator.hangs_at = 12  # behind the first two programs' most
+    code, lines = command(board, capsys)
+    assert code == 69
+    assert lines[-2].startswith(
+        "stopped    the bitstream of overlay vta-z7020 does not run a known program: layer 'the known"
+    )
+    board.accelerator.hangs_at = 60
+    code, lines = command(board, capsys)
+    assert code == 1
+    (wrong,) = (line for line in lines if line.startswith("wrong "))
+    assert "network digits, 8 bit DynamicFixed" in wrong
+    assert any(line.startswith("segment    layer '") and "not done after 1.0 s" in line for line in lines)
+
+
+def test_a_block_for_an_array(board: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = command(board, capsys)
+    assert code == 0
+    assert "right      100 of 100 programs" in lines

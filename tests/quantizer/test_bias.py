@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chai.fixed import Format
-from chai.quantizer.bias import SHARES, tuned
+from chai.quantizer.bias import SHARES, TAKEN, tuned
 
 
 @pytest.mark.parametrize("slope", [None, 0.0, 0.1])
@@ -17,11 +17,12 @@ from chai.quantizer.bias import SHARES, tuned
         *(Format("Xilinx", 8, 3.0, True), Format("Xilinx", 6, 3.0, True)),
     ],
 )
-def test_each_channel_takes_the_share_with_the_least_error(slope: float | None, format: Format) -> None:
+def test_each_channel_takes_half_of_the_share_with_the_least_error(slope: float | None, format: Format) -> None:
     draw = np.random.default_rng(2)
     wanted = draw.standard_normal((60, 7)).astype(np.float32) * 3 - 1
     found = (wanted + draw.standard_normal((60, 7)) * 0.4 + np.linspace(-1, 1, 7)).astype(np.float32)
-    moved = tuned(wanted, found, format, slope)
+    assert TAKEN["tuned"] == 0.5
+    moved = 2 * tuned(wanted, found, format, slope)
     bend = (lambda v: v) if slope is None else (lambda v: v if v >= 0 else slope * v)
 
     def error(channel: int, shift: float) -> float:

@@ -80,7 +80,7 @@ def layers(result: Any) -> dict[str, Own]:
 
 
 def test_the_file_has_the_formats_of_their_weights(files: tuple[Path, Path]) -> None:
-    found = layers(quantised(files, Recipe("behind", "mse"), bits=6))
+    found = layers(quantised(files, Recipe("after", "mse"), bits=6))
     plain = layers(quantised(files, Recipe("max", "max"), bits=6))
     for name, outputs in (("fc6", 20), ("fc7", 12)):
         p, covering = found[name].precision, plain[name].precision

@@ -96,7 +96,7 @@ def copy_with(layer: Layer, bits: int, scheme: str) -> Layer:
 def test_the_dearest_products_get_8_bits(tmp_path: Path, scheme: str) -> None:
     """By the cost of each set alone, from a float network with rounded inputs and weights."""
     narrow, wide = builders(tmp_path, scheme)
-    formats = narrow.formatted(Recipe("behind", "mse"))[1]
+    formats = narrow.formatted(Recipe("after", "mse"))[1]
     feeds = np.concatenate(data())[: alone.COMPARED]
     exact = run(narrow.graph, feeds, (), formats, 6).astype(float)
     cost: dict[tuple[str, ...], float] = {}

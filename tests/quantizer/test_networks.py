@@ -186,7 +186,7 @@ def test_recipes_beat_plain_maxima(name: str, bits: int, tmp_path: Path) -> None
     photos = images.find([need_models() / "calibration_images"])[:48]
     items = np.stack([prepare(images.read(f), (1, 3, side, side)) for f in photos])
     data, test = [items[i : i + 8] for i in range(0, 16, 8)], items[16:]
-    better = Recipe("behind", "mse", 0.0, "compensated")
+    better = Recipe("after", "mse", 0.0, "compensated")
     kl = {}
     for recipe in (PLAIN, better):
         wanted, found, _ = both(files, tmp_path / "q.prototxt", data, test, bits=bits, recipe=recipe)

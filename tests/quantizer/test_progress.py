@@ -14,7 +14,7 @@ from chai.quantizer import quantize
 from chai.quantizer.build import Builder, Built
 from chai.quantizer.progress import Known
 from chai.quantizer.recipe import Recipe
-from chai.util.data.journal import _line
+from chai.util.data.journal import Journal, _line
 from chai.util.paths import resource
 
 DIGITS = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
@@ -67,6 +67,24 @@ def test_an_interrupted_search_ends_as_if_it_had_not_been(tmp_path: Path, built:
     built.clear()
     assert run(tmp_path, "again", journal=tmp_path / "j")[1:] == (prototxt, weights)
     assert built == []
+
+
+def test_a_journal_with_recipes_of_another_version_is_refused(tmp_path: Path, built: list[Any]) -> None:
+    """Their costs would never be found again."""
+    run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
+    lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
+    head, *records = [{k: v for k, v in line.items() if k not in ("crc", "schema")} for line in lines]
+    assert any('"after"' in record["recipe"] for record in records)
+    with Journal(tmp_path / "older", head, key="recipe") as older:
+        older.add([{**record, "recipe": record["recipe"].replace("after", "behind")} for record in records])
+    with pytest.raises(
+        UsageError, match=r"recipe of another version of chai\.ranges: behind is not implemented"
+    ) as caught:
+        run(tmp_path, "again", journal=tmp_path / "older", effort="fast")
+    assert "--restart" in str(caught.value.hint)
+    built.clear()
+    run(tmp_path, "again", journal=tmp_path / "older", effort="fast", restart=True)
+    assert built
 
 
 def test_the_costs_in_the_journal_are_exact(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_best_tries_every_method_there_is(tmp_path: Path) -> None:
     files = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"
     found = quantize(*files, batches(), tmp_path / "out.prototxt", effort="best", bits=6)
     recipes = [recipe for recipe, _ in found.tried]
-    assert {r.ranges for r in recipes} == {*METHODS, "behind"}
+    assert {r.ranges for r in recipes} == {*METHODS, "after"}
     assert {r.rounding for r in recipes} == {*weights.TOGETHER, "nearest"}
     assert {r.bias for r in recipes} == {*bias.SHARES, "kept"}
     assert len(set(recipes)) == len(recipes)  # nothing twice

@@ -156,7 +156,7 @@ NET = f"""
         Recipe("kl", "mse", 0.5),
         Recipe("mse", "mse", 0.7, "compensated", "tuned"),
         Recipe("percentile", "max", 0.0, "nearest", "tuned"),
-        Recipe("behind", "mse", 0.5, "learned", "mean"),
+        Recipe("after", "mse", 0.5, "learned", "mean"),
     ],
     ids=str,
 )

@@ -15,7 +15,6 @@ import chai
 from chai import devices
 from chai.codegen.chain import chain
 from chai.codegen.memory_map import FIXED
-from chai.devices.base import Work
 from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing
 from chai.driver.memory import place
@@ -25,6 +24,7 @@ from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.overlay import Overlay
 from chai.overlay.records import pack, unpack
+from chai.tasks.work import Work
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -66,7 +66,7 @@ def test_a_chain_that_fails_names_the_layer_and_the_next_one_runs(
 ) -> None:
     probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe))
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
-    made = chain(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+    made = chain(Work(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes))
     broken = program.RtlProgram(made, {})
     monkeypatch.setattr(program, "place", lambda *_: None)  # noise instead of descriptors
     with pytest.raises(DeviceError, match="the accelerator stopped: descriptor of another version"):
@@ -80,7 +80,7 @@ def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: 
     """A descriptor that no host makes: it waits for a Task that is not in its chain."""
     probe = next(p for p in selftest.probes(overlay) if isinstance(p, selftest.TaskProbe) and p.task.kind == kind)
     work = Work(overlay, [probe.task], probe.shapes, {}, probe.task.inputs, (probe.task.output,))
-    made = chain(overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+    made = chain(work)
     memory = program.HostMemory(made.sizes)
     place(made, memory)
     descriptor = memory.bytes[FIXED][: overlay.descriptor.bytes]
@@ -90,7 +90,7 @@ def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: 
     simulated = program.accelerator(overlay)
     monkeypatch.setattr(program, "PATIENCE", (20, 2000))
     with pytest.raises(DeviceError, match="0 of 1 Tasks completed"):
-        simulated.run(made, memory, memory.addresses[FIXED])
+        simulated.run(made, memory)
     registers = simulated.registers
     assert registers.bits("STATUS", "busy", registers.read("STATUS"))
     registers.write("CONTROL", registers.mask("CONTROL", "reset"))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def forward(name: str, batch: int, device: str) -> chai.Net:
     """Run a pass of a model, and keep all blobs."""
     folder = need_models() / name
-    image = np.load(next((folder / "cases").glob("*")) / "input.npy")
+    image = np.load(min((folder / "cases").iterdir()) / "input.npy")
     images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
     net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=batch, device=device, keep="all")
     net.calibrate(images)

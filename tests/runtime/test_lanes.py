@@ -13,9 +13,10 @@ import pytest
 
 import chai
 from chai import devices
-from chai.devices.base import Program, Ran, Work
+from chai.devices.base import Program, Ran
 from chai.devices.null import NullDevice
 from chai.runtime.lanes import Pipeline, Stage
+from chai.tasks.work import Work
 from tests.conftest import HANG
 from tests.leftovers import Leftovers
 

@@ -14,7 +14,6 @@ from hypothesis import settings, strategies as st
 
 from chai import devices, overlay
 from chai.blob import View
-from chai.devices.base import Work
 from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
 from chai.kernels import codes as kernels, fast
@@ -26,6 +25,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
+from chai.tasks.work import Work
 from tests.conftest import examples
 from tests.reference import fixed as reference
 

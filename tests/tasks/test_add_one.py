@@ -16,7 +16,6 @@ import pytest
 
 from chai import devices, overlay as overlays, tasks
 from chai.codegen.encoding import decode, encode, equal
-from chai.devices.base import Work
 from chai.errors import DeviceError, ParseError
 from chai.evaluate import selftest
 from chai.kernels import fast
@@ -25,6 +24,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.overlay.weights import joined
 from chai.tasks import Task
+from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
 

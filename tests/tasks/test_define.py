@@ -12,7 +12,6 @@ from hypothesis import example, given, strategies as st
 import chai.kernels
 from chai import devices, overlay
 from chai.blob import View
-from chai.devices.base import Work
 from chai.errors import ModelError
 from chai.fixed import Format, Requantization
 from chai.kernels import codes as kernels
@@ -21,6 +20,7 @@ from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from tests.reference import fixed as reference, window as geometry
 
 from .common import (

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import chai
-from chai.devices.base import Program, Ran, Work
+from chai.devices.base import Program, Ran
 from chai.devices.emulator import Emulator
 from chai.images.files import read
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
 from chai.tasks.copy import Copy
+from chai.tasks.work import Work
 from chai.util.paths import resource
 from chai.zoo.card import read_card
 from tests.conftest import need_models, report

@@ -15,6 +15,7 @@ from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from chai.vta.program import Segment
 from chai.vta.segment import segment
 from chai.vta.simulator import Chip
@@ -52,7 +53,7 @@ def run(task: Task, shapes: Shapes, codes: Codes, chip: Chip) -> np.ndarray:
 
 
 def alone(task: Task, shapes: Shapes) -> Segment:
-    return segment(VTA, MACHINE, [task], shapes, {}, task.inputs, [task.output])
+    return segment(Work(VTA, [task], shapes, {}, task.inputs, [task.output]))
 
 
 def buffers(made: Segment, begin: int = 0x10000) -> tuple[dict[int, int], dict[int, np.ndarray]]:

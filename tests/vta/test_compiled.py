@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from chai import cli
 from chai.artifact.save import save
 from chai.env import env
 from chai.errors import ChaiError, DeviceError, ParseError
+from chai.limits import Limits
 from chai.vta import checks
 from chai.vta.isa import BYTES, Gemm, Load, Memory, Store, decode, encode
 from tests.artifact.common import assembled, parts
@@ -128,6 +130,29 @@ def test_only_whole_segments_run(small: tuple[Path, np.ndarray], monkeypatch: py
     env.cache_clear()
     with pytest.raises(DeviceError, match="layer 'c1' is compiled to instructions"):
         ran(small[0])
+
+
+@pytest.mark.parametrize("device", ["emulator", "float", "rtlsim", "pynq"])
+def test_the_hint_names_the_one_device_that_runs_the_file(small: tuple[Path, np.ndarray], device: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        chai.Net(small[0], device=device).forward(images())
+    assert caught.value.hint is not None
+    assert re.findall(r"--device (\w+)|or (emulator)", caught.value.hint) == [("vtasim", "")]
+
+
+def test_vtasim_names_the_device_of_a_file_for_the_array(tmp_path: Path) -> None:
+    net = network(tmp_path, SMALL, device="emulator", overlay="pynq-z2")
+    net.calibrate(images())
+    save(net, tmp_path / "array.chai")
+    with pytest.raises(DeviceError, match="overlay pynq-z2 is no VTA") as caught:
+        chai.Net(tmp_path / "array.chai", device="vtasim").forward(images())
+    assert caught.value.hint == "--device emulator, or compile it again with --overlay vta-z7020"
+    with pytest.raises(DeviceError) as caught:
+        network(tmp_path, SMALL, device="vtasim", overlay="pynq-z2").forward(images())
+    assert caught.value.hint == "--overlay vta-z7020"
+    with pytest.raises(DeviceError) as caught:
+        network(tmp_path, SMALL, device="rtlsim", overlay="vta-z7020").forward(images())
+    assert caught.value.hint == "--device vtasim or emulator; boards are not supported yet"
 
 
 # -- damaged files
@@ -253,3 +278,11 @@ def test_a_program_costs_no_more_memory_than_it_may(
     refused(tmp_path, header, changed(sections, number, outer=16383, inner=16383), "micro-ops in one instruction")
     monkeypatch.setattr(checks, "ROOM", 100)
     refused(tmp_path, header, sections, "micro-ops of different instructions, expected at most 100")
+
+
+def test_a_program_computes_no_longer_than_it_may(
+    contents: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header, sections = contents
+    monkeypatch.setattr(checks, "limits", lambda: Limits(macs=10_000))
+    refused(tmp_path, header, sections, r"exceeds the limit macs=10,000 \(raise it with CHAI_LIMITS=macs=N\)")

@@ -50,7 +50,7 @@ def test_googlenet_takes_120_ms_by_the_model() -> None:
     net.plan()
     shapes, views = net.offload.plan.device_shapes, net.schedule.views
     segment = net.overlay.own.segment  # type: ignore[union-attr]
-    made = [segment(net.overlay, s.tasks, shapes, views, s.inputs, s.outputs) for s in net.schedule.segments]
+    made = [segment(s.work(net.overlay, shapes, views)) for s in net.schedule.segments]
     assert sum(each.cycles for each in made) <= 12_000_000
     assert sum(each.times.gemm for each in made) >= 6_200_000  # 1.58 G products, 256 a cycle
 

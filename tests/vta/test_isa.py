@@ -115,6 +115,21 @@ def test_bytes_are_an_instruction_or_refused(data: bytes, encoding: str) -> None
         assert encode(program, encoding) == data
 
 
+@settings(max_examples=examples(20))
+@given(PROGRAMS, st.sampled_from(["old", "new"]))
+def test_a_wrong_bit_is_another_instruction_or_refused_in_words(program: list[Instruction], encoding: str) -> None:
+    for number, data in enumerate(encode([each], encoding) for each in program[:3]):
+        before = encode(program[:number], encoding)
+        for bit in range(128):
+            wrong = (int.from_bytes(data, "little") ^ 1 << bit).to_bytes(16, "little")
+            try:
+                found = decode(before + wrong, encoding)
+            except DeviceError as error:
+                assert error.message.startswith(f"instruction {number}: ")
+            else:
+                assert encode(found, encoding) == before + wrong
+
+
 @given(st.lists(st.builds(MicroOp, bits(11), bits(11), bits(10)), max_size=4))
 def test_micro_ops(micro_ops: list[MicroOp]) -> None:
     data = encode_micro_ops(micro_ops)

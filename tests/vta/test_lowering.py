@@ -21,6 +21,7 @@ from chai.fixed import Requantization
 from chai.tasks.conv import Conv
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from chai.vta.checks import Checked
 from chai.vta.segment import refusal
 from chai.vta.simulator import Chip
@@ -230,7 +231,7 @@ def test_a_board_and_a_compiled_file_are_refused() -> None:
     from chai.codegen.chain import chain
 
     with pytest.raises(DeviceError, match="vta-z7020 takes no descriptors"):
-        chain(VTA, [], {}, {}, [], [])
+        chain(Work(VTA, [], {}, {}, [], []))
 
 
 def test_the_device_passes_its_own_test() -> None:

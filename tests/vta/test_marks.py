@@ -13,6 +13,7 @@ from chai.fixed import Requantization
 from chai.tasks.copy import Copy
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
+from chai.tasks.work import Work
 from chai.vta.isa import Instruction, Store
 from chai.vta.program import MARK, Segment
 from chai.vta.segment import segment
@@ -28,7 +29,7 @@ def made() -> Segment:
     """A copy and a pooling: one STORE of each, and one of its mark."""
     copy = Copy(("x",), "y", ("copy",), 0, Requantization(np.array(1), 1, -128, 127))
     pool = Pool(("y",), "z", ("pool",), Window((3, 3), (1, 2), (0, 0)), (4, 2), None)
-    return segment(VTA, MACHINE, [copy, pool], SHAPES, {}, ["x"], ["z"])
+    return segment(Work(VTA, [copy, pool], SHAPES, {}, ["x"], ["z"]))
 
 
 def stores(made: Segment) -> list[int]:

@@ -134,11 +134,12 @@ def published(*urls: str, **changes: Any) -> Published:
     return Published(file=NAME, urls=urls, **known)
 
 
-def nobody() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{probe.getsockname()[1]}/{NAME}"
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens, kept from others."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/{NAME}"
 
 
 def command(line: list[str]) -> int:
@@ -336,10 +337,12 @@ def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) ->
     assert len(server.seen) == 3
 
 
-def test_mirrors_are_tried_in_order(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mirrors_are_tried_in_order(
+    server: Server, nobody: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server.content["/wrong"] = b"!" * len(CONTENT)
     server.content["/short"] = b"<html>not here any more</html>"
-    urls = (nobody(), server.url("/short"), server.url("/wrong"), server.url("/right"), server.url("/never"))
+    urls = (nobody, server.url("/short"), server.url("/wrong"), server.url("/right"), server.url("/never"))
     fetch.fetch(published(*urls), tmp_path)
     assert (tmp_path / NAME).read_bytes() == CONTENT
     assert [path for path, _ in server.seen] == ["/short", "/wrong", "/right"]
@@ -357,10 +360,9 @@ def test_bytes_of_one_mirror_are_not_gone_on_with_from_another(
     assert (tmp_path / NAME).read_bytes() == CONTENT
 
 
-def test_no_network(tmp_path: Path) -> None:
-    url = nobody()
-    with pytest.raises(FetchError, match=re.escape(f"{NAME} could not be fetched: {url}: ")) as caught:
-        fetch.fetch(published(url), tmp_path)
+def test_no_network(nobody: str, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match=re.escape(f"{NAME} could not be fetched: {nobody}: ")) as caught:
+        fetch.fetch(published(nobody), tmp_path)
     assert "is there a network" in str(caught.value.hint)
     assert f"place the file at {tmp_path / NAME} (300,007 bytes, sha256 {hashlib.sha256(CONTENT).hexdigest()})" in str(
         caught.value.hint
@@ -704,10 +706,10 @@ def test_another_bitstream_than_published_is_refused(
 
 @pytest.mark.parametrize(("name", "code"), [("googlenet", 74), ("lenet", 74), ("nothing", 2)])
 def test_exit_codes(
-    name: str, code: int, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, code: int, nobody: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "googlenet":
-        monkeypatch.setattr(fetch, "entry", lambda name: published(nobody()))
+        monkeypatch.setattr(fetch, "entry", lambda name: published(nobody))
     assert command(["fetch", name]) == code
     said = capsys.readouterr().err
     assert said.startswith("error: ")

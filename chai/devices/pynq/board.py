@@ -1,58 +1,47 @@
-"""A downloaded bitstream and its accelerator's registers."""
+"""The opened board: who has it, and what it runs."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ...driver.registers import Registers
-from ...env import env
 from ...errors import DeviceError
-from ...util.log import logger
-from .clocks import TOLERANCE
-from .finding import claim, download
-from .memory import Lost, answering
-from .waiting import Interrupt, Polling
+from .finding import claim
 
 if TYPE_CHECKING:
     from ...overlay import Overlay
-    from ...tasks import Task
-
-log = logger("chai.pynq")
-
-RESET = 5e-3  # seconds that a reset may take
+    from .memory import Memory
 
 
-class Board(Registers):
-    """An opened board, which runs one chain at a time. ``stuck``: a reset has not stopped the last one."""
+class Board:
+    """A downloaded bitstream. It runs one program at a time: a Chain, or what the overlay's architecture has instead.
+
+    ``stuck``  what it started last may still write to memory
+    """
+
+    device: Any  # pynq's
 
     def __init__(self, overlay: Overlay) -> None:
+        self.overlay = overlay
         self.lock = threading.Lock()
         self.users: WeakSet[Any] = WeakSet()  # Programs that are not closed
         self.stuck = False
-        self._doubted = False  # whether its cycle counter was found to be wrong
         self.process = os.getpid()
-        self._waiting: Polling | Interrupt = Polling()
         self._claim = claim()
         try:
-            self.device, registers, self.mhz = download(overlay)
-            super().__init__(overlay, registers)
-            self.check()
-            if env().pynq_wait == "interrupt":
-                self._waiting = _interrupt(list(registers.pins))
+            self.open()
         except BaseException:
             self.close()
             raise
 
+    def open(self) -> None:
+        """Load the bitstream and make sure that it answers. Raises DeviceError."""
+        raise NotImplementedError
+
     def close(self) -> None:
         """Release the board for other processes."""
-        if os.getpid() == self.process:  # a fork does not have the thread
-            self._waiting.close()
         os.close(self._claim)
 
     def check_process(self) -> None:
@@ -63,102 +52,23 @@ class Board(Registers):
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
 
-    def read(self, name: str) -> int:
-        """Return a register's value."""
-        with answering(f"register {name} cannot be read"):
-            return super().read(name)
+    def check_program(self, made: Any, memory: Memory) -> None:
+        """Check a program that was placed in memory, before its first run. Raises DeviceError."""
 
-    def write(self, name: str, value: int) -> None:
-        """Write a register."""
-        with answering(f"register {name} cannot be written"):
-            super().write(name, value)
+    def run(self, made: Any, memory: Memory, seconds: float) -> float | None:
+        """Run a program in memory; return the milliseconds that the accelerator counted, None if unknown.
 
-    def check(self) -> None:
-        """Raise Lost unless the registers show the accelerator of this overlay and build."""
-        wanted = self.overlay.registers["ID"].value
-        found = self.read("ID")
-        if found != wanted:
-            raise Lost(
-                f"no accelerator of chai answers: register ID reads {found:#010x}, expected {wanted:#010x}",
-                hint="another bitstream may have been loaded; load the network again",
-            )
-        build = self.read("BUILD")
-        if build != self.overlay.build:
-            raise Lost(
-                f"the bitstream is of build {build:08x}, overlay {self.overlay.name} is build {self.overlay.build:08x}",
-                hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
-            )
+        Raises DeviceError that names the layer; the accelerator is then reset, and ``stuck`` if even that fails.
 
-    def run(self, address: int, tasks: Sequence[Task], seconds: float) -> float | None:
-        """Run the chain at ``address``; return the milliseconds that the accelerator counted, None if unknown.
-
-        Raises DeviceError that names the layer; the accelerator is then reset.
-
-        Raises Lost if the accelerator is missing before or after the chain.
+        Raises Lost if the accelerator is missing before or after the program.
         """
-        self.check()
-        try:
-            if isinstance(self._waiting, Interrupt):
-                events = self.mask("IRQ", "done", "error")
-                self.write("IRQ", events)  # those of the previous chain
-                self.write("IRQ_ENABLE", events)
-            begin = perf_counter()
-            self.start(address, len(tasks))
-            self._wait(tasks, seconds)
-            wall = (perf_counter() - begin) * 1000
-            cycles = self.cycles()
-            self.check()  # registers of another accelerator mean nothing
-            return self._counted(cycles, wall)
-        except DeviceError:
-            self.check()  # do not write to another accelerator's registers
-            self.reset()
-            raise
-        except BaseException:  # Ctrl-C too: the accelerator must not write into released memory
-            with suppress(DeviceError):
-                self.check()
-                self.reset()
-            raise
+        raise NotImplementedError
 
-    def _counted(self, cycles: int, wall: float) -> float | None:
-        """Return milliseconds of the accelerator's clock; None if unknown or longer than the host measured."""
-        if not self.mhz:
-            return None
-        ms = cycles / (self.mhz * 1000)
-        if ms <= wall * (1 + TOLERANCE):
-            return ms
-        if not self._doubted:
-            log.warning("the accelerator counted %.3f ms in a run of %.3f ms: its time is not reported", ms, wall)
-        self._doubted = True
-        return None
+    def stop(self) -> None:
+        """Stop the accelerator; ``stuck`` if it cannot be stopped. Raises DeviceError."""
+        raise NotImplementedError
 
-    def reset(self) -> None:
-        """Stop the accelerator."""
-        self.write("CONTROL", self.mask("CONTROL", "reset"))
-        for late in Polling().looks(RESET):
-            self.stuck = bool(self.bits("STATUS", "busy", self.read("STATUS")))
-            if late or not self.stuck:
-                return
-
-    def _wait(self, tasks: Sequence[Task], seconds: float) -> None:
-        for late in self._waiting.looks(seconds):
-            status = self.read("STATUS")
-            if self.bits("STATUS", "error", status):
-                raise self.failed(tasks)
-            if self.bits("STATUS", "done", status):
-                if sum(self.done().values()) != len(tasks):  # it was another chain, or these are another's registers
-                    raise self.late(tasks)
-                return
-            if late or not self.bits("STATUS", "busy", status):
-                raise self.late(tasks, f"{seconds:.1f} s" if late else "")
-
-
-def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
-    """Return an Interrupt for CHAI_PYNQ_WAIT=interrupt, or Polling if that is impossible. ``pins``: one, or none."""
-    try:
-        if pins:
-            return Interrupt(pins[0])
-        reason = "in this .hwh the accelerator's interrupt is not connected to an AXI interrupt controller"
-    except Exception as error:  # no /dev/uioN, or one that cannot be opened: pynq has an error of its own for each
-        reason = f"{pins[0]}: {error}"
-    log.warning("CHAI_PYNQ_WAIT=interrupt: %s; STATUS is polled instead", reason)
-    return Polling()
+    def check_running(self) -> None:
+        """Raise DeviceError if it was stopped while somebody waits for its program: a signal's handler closed a network."""
+        if not self.stuck:
+            raise DeviceError("the network was closed while the board ran it")

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 log = logger("chai.pynq")
 
 TOLERANCE = 0.01  # pynq's own: within it, pynq does not warn
+UNKNOWN = (
+    RuntimeError,
+    ValueError,
+    AttributeError,
+    TypeError,
+    OSError,
+    ArithmeticError,
+)  # of a PLL that pynq does not know
+PLLS = "the board's boot files set the PLLs that it is made from"
 STEPS = range(100, 45, -5)  # percent of the clock to try if the nearest divider is too fast
 
 
@@ -49,7 +58,7 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
         return None
     try:
         mhz = _set(number, overlay.clock_mhz)
-    except (RuntimeError, ValueError, AttributeError, TypeError, OSError) as error:  # a PLL that pynq does not know
+    except UNKNOWN as error:
         log.warning("clock %d cannot be set to %g MHz: %s", number, overlay.clock_mhz, error)
         return None
     if mhz > overlay.clock_mhz * (1 + TOLERANCE):
@@ -66,6 +75,16 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
         f", the board does not reach the {overlay.clock_mhz:g} MHz of overlay {overlay.name}" if slow else "",
     )
     return mhz
+
+
+def set_exactly(number: int, mhz: float) -> None:
+    """Set a clock of the processor, and read it back. Raises DeviceError unless it then runs at ``mhz``."""
+    try:
+        found = _set(number, mhz)
+    except UNKNOWN as error:
+        raise DeviceError(f"clock {number} cannot be set to {mhz:g} MHz: {error}", hint=PLLS) from error
+    if abs(found - mhz) > mhz * TOLERANCE:
+        raise DeviceError(f"clock {number} runs at {found:g} MHz, and only {mhz:g} will do", hint=PLLS)
 
 
 def _set(number: int, wanted: float) -> float:

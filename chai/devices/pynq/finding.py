@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...env import env
 from ...errors import DeviceError
 from .clocks import set_clock
 
@@ -42,8 +43,10 @@ def claim() -> int:
 
 
 def bitstream(overlay: Overlay) -> Path | None:
-    """Return the path of the bitstream, if it or a link to it exists."""
+    """Return the path of the bitstream, if it or a link to it exists: beside the manifest, or where it was fetched to."""
     path = overlay.path.resolve().parent / f"{overlay.name}.bit"
+    if overlay.own is not None:
+        return next((each for each in (path, env().cache / path.name) if each.exists()), None)
     beside = (path, path.with_name(path.name + ".d"), path.with_name(path.name + ".link"))
     return path if any(p.exists() for p in beside) else None
 
@@ -59,18 +62,24 @@ def obstacle() -> str | None:
     return None
 
 
-def active() -> Any:
-    """Return pynq's active device. Raises DeviceError with what may be missing."""
+def active(overlay: Overlay) -> Any:
+    """Return pynq's active device, fit for an overlay. Raises DeviceError with what may be missing."""
     reason = obstacle()
     if find_spec("pynq") is None:
         raise DeviceError("the pynq library is not installed", hint="it is part of a PYNQ board's image")
     import pynq
 
     try:
-        return pynq.Device.active_device
+        device = pynq.Device.active_device
     except (RuntimeError, NameError, AttributeError) as error:  # what pynq says depends on its version
         board = "" if os.environ.get("BOARD") else "; BOARD is not set either"
         raise DeviceError(f"pynq finds no board here ({reason or error})", hint=ROOT + board) from error
+    if overlay.family == "zynq7000" and int(pynq.__version__.split(".")[0]) > 3:
+        raise DeviceError(
+            f"pynq {pynq.__version__} no longer knows the Zynq-7000 of overlay {overlay.name}",
+            hint="pynq 3.1.2 is the last that does (boards' images have 3.0 or 3.1)",
+        )
+    return device
 
 
 def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
@@ -82,14 +91,9 @@ def download(overlay: Overlay) -> tuple[Any, Any, float | None]:
             hint=f"build one with an accelerator {overlay.vlnv} and put {overlay.name}.bit and {overlay.name}.hwh beside "
             f"{overlay.path}; --device emulator computes the same bits",
         )
-    device = active()
+    device = active(overlay)
     import pynq
 
-    if overlay.family == "zynq7000" and int(pynq.__version__.split(".")[0]) > 3:
-        raise DeviceError(
-            f"pynq {pynq.__version__} no longer knows the Zynq-7000 of overlay {overlay.name}",
-            hint="pynq 3.1.2 is the last that does (boards' images have 3.0 or 3.1)",
-        )
     path = _followed(path)
     driver = _driver(overlay.vlnv)
     try:

@@ -34,6 +34,9 @@ def answering(what: str) -> Iterator[None]:
         ) from error
 
 
+kept: list[Memory] = []  # what nothing has stopped may write here, until the next download
+
+
 class Memory:
     """One pynq buffer per region of a Chain. Raises DeviceError, with sizes and a remedy, when there is no room."""
 
@@ -66,23 +69,15 @@ class Memory:
 
     def flush(self, regions: Collection[int]) -> None:
         """Flush the host's writes to the accelerator."""
-        with self._freed_by_errors(), answering("a buffer cannot be flushed"):
+        with answering("a buffer cannot be flushed"):
             for region in regions:
                 self.buffers[region].flush()
 
     def invalidate(self, regions: Collection[int]) -> None:
         """Invalidate the host's cache, so that it reads the accelerator's writes."""
-        with self._freed_by_errors(), answering("a buffer cannot be read"):
+        with answering("a buffer cannot be read"):
             for region in regions:
                 self.buffers[region].invalidate()
-
-    @contextmanager
-    def _freed_by_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:  # nothing runs now, and the caller may not hold this object yet
-            self.free()
-            raise
 
 
 def _contiguous() -> tuple[int, int]:

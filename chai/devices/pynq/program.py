@@ -5,78 +5,94 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...codegen.chain import Chain, chain, check_descriptors
+from ...codegen.chain import compiled
 from ...driver.memory import place, run
 from ...errors import DeviceError
-from ..base import Device, Program, Ran, Work
+from ...tasks.work import Work
+from ..base import Device, Program, Ran
+from .about import about
+from .array import ArrayBoard
 from .board import Board
 from .finding import bitstream, obstacle
-from .memory import Lost, Memory
+from .memory import Lost, Memory, kept
+from .published import Published
 
 if TYPE_CHECKING:
     from ...blob import Array, View
     from ...overlay import Overlay
 
-PATIENCE = 20, 1.0  # timeout of a chain: a multiple of the cycle model's estimate, plus seconds
+PATIENCE = 20, 1.0  # timeout of a program: a multiple of the cycle model's estimate, plus seconds
 
 
 class PynqProgram(Program):
-    """A Chain, with memory from the first run to ``close`` or a failure. It uses the board until ``close``."""
+    """A Chain, or what the overlay's architecture has instead, with memory from the first run to ``close`` or a failure.
 
-    def __init__(self, device: Pynq, made: Chain, views: Mapping[str, View]) -> None:
+    It uses the board until ``close``.
+    """
+
+    def __init__(self, device: Pynq, made: Any, views: Mapping[str, View]) -> None:
         self.device = device
-        self.chain = made
+        self.made = made
         self.views = views
         expected = made.cycles / (made.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
+        self._board: Board | None = None  # that it runs on
         self._busy = threading.RLock()
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         begin = perf_counter()
-        board = self.device.board(self.chain.overlay, self)
+        board = self.device.board(self.made.overlay, self)
         with self._busy, board.lock:
+            self._board = board
             try:
                 if self._memory is None:
                     self._memory = self._placed(board)
-                device = run(
-                    self.chain,
-                    self._memory,
-                    blobs,
-                    self.views,
-                    lambda at: board.run(at, self.chain.tasks, self.seconds),
-                )
+                memory = self._memory
+                start = lambda: board.run(self.made, memory, self.seconds)  # noqa: E731
+                device = run(self.made, memory, blobs, self.views, start)
             except BaseException as error:
-                if board.stuck and self._memory is not None:
-                    _in_danger.append(self._memory)
-                    self._memory = None
-                self._free()
+                self._give_back(board)
                 if board.stuck or isinstance(error, Lost):
                     self.device.forget(board)
                 raise
-        return Ran([(perf_counter() - begin) * 1000] if len(self.chain.tasks) == 1 else None, device)
+            finally:
+                self._board = None
+        return Ran([(perf_counter() - begin) * 1000] if len(self.made.tasks) == 1 else None, device)
 
     def close(self) -> None:
-        self._free()
+        with self._busy:
+            if self._board is not None and self._board.stuck:  # a signal's handler closes it while it runs
+                with suppress(DeviceError):
+                    self._board.stop()
+            self._give_back(self._board)
         self.device.released(self)
 
-    def _free(self) -> None:
-        with self._busy:
-            if self._memory is not None:
-                self._memory.free()
-            self._memory = None
+    def _give_back(self, board: Board | None) -> None:
+        """Release the memory, unless ``board`` may still write there."""
+        memory, self._memory = self._memory, None
+        if memory is not None and board is not None and board.stuck:
+            kept.append(memory)
+        elif memory is not None:
+            memory.free()
 
     def _placed(self, board: Board) -> Memory:
-        """Return memory with descriptors and constants in it."""
+        """Return memory with the program and its constants in it."""
         try:
-            memory = Memory(self.chain.sizes, board.device)
+            memory = Memory(self.made.sizes, board.device)
         except DeviceError:
             gc.collect()  # unreferenced networks may still hold buffers
-            memory = Memory(self.chain.sizes, board.device)
-        place(self.chain, memory)
+            memory = Memory(self.made.sizes, board.device)
+        try:
+            place(self.made, memory)
+            board.check_program(self.made, memory)
+        except BaseException:  # nothing runs now
+            memory.free()
+            raise
         return memory
 
 
@@ -94,12 +110,14 @@ class Pynq(Device):
         if reason:
             return False, reason
         built = [name for name in overlays.names() if bitstream(overlays.load(name))]
-        return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is published yet"
+        return bool(built), f"bitstreams of {', '.join(built)}" if built else "no bitstream is here"
+
+    def about(self, overlay: Overlay) -> list[tuple[str, str]]:
+        return about(overlay)
 
     def compile(self, work: Work) -> Program:
-        check_descriptors(work.overlay)
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        made: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        made = work.chain or compiled(work)
         program = PynqProgram(self, made, work.views)
         self.board(work.overlay, program)
         return program
@@ -112,8 +130,8 @@ class Pynq(Device):
             if overlay.digest not in _boards:
                 for other in list(_boards.values()):  # its bitstream is about to be replaced
                     self.forget(other)
-                _boards[overlay.digest] = Board(overlay)
-                _in_danger.clear()
+                _boards[overlay.digest] = (ArrayBoard if overlay.own is None else Published)(overlay)
+                kept.clear()
             board = _boards[overlay.digest]
             if user is not None:
                 board.users.add(user)
@@ -139,7 +157,6 @@ class Pynq(Device):
 
 
 _boards: dict[str, Board] = {}
-_in_danger: list[Memory] = []  # an accelerator that no reset stops may write here, until the next download
 _opening = threading.RLock()
 
 device = Pynq("pynq", "an overlay on a Zynq board, through pynq")

@@ -9,14 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ...codegen.chain import Chain, chain, check_descriptors
+from ...codegen.memory_map import FIXED
 from ...driver.memory import place, run
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
+from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.log import meter
 from ...util.rounding import round_up
-from ..base import Device, Program, Ran, Work
+from ..base import Device, Program, Ran
 from .accelerator import Accelerator
 from .building import fastest, rtlil
 from .simulation import Simulation
@@ -65,13 +67,13 @@ class Simulated:
         self.registers = Registers(overlay, self.accelerator)
         self.registers.write("IRQ_ENABLE", self.registers.mask("IRQ_ENABLE", "done", "error"))
 
-    def run(self, segment: Chain, memory: HostMemory, address: int) -> int:
+    def run(self, segment: Chain, memory: HostMemory) -> int:
         """Run a chain that is in memory; return its clock cycles. Raises DeviceError that names the layer."""
         self.simulation.forget_memory()
         for region, data in memory.bytes.items():
             self.simulation.memory(memory.addresses[region], data)
         registers = self.registers
-        registers.start(address, len(segment.tasks))
+        registers.start(memory.addresses[FIXED], len(segment.tasks))
         limit = PATIENCE[0] * segment.cycles + PATIENCE[1]
         with meter("simulated cycles") as tell:
             total = segment.cycles  # modelled
@@ -102,7 +104,7 @@ class RtlProgram(Program):
                 place(self.chain, memory)
                 self._memory = memory
             try:
-                cycles = run(self.chain, memory, blobs, self.views, lambda at: simulated.run(self.chain, memory, at))
+                cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
             except BaseException:  # Ctrl-C, too
                 accelerator.cache_clear()  # the next run begins with a reset
                 raise
@@ -124,7 +126,7 @@ class RtlSim(Device):
         return reason is None, reason or "simulated: some 100,000 clock cycles per second"
 
     def compile(self, work: Work) -> Program:
-        check_descriptors(work.overlay)
+        check_descriptors(work)
         if work.overlay.array.lanes > 1:
             raise DeviceError(
                 f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}"
@@ -132,7 +134,7 @@ class RtlSim(Device):
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
-        segment: Chain = work.chain or chain(work.overlay, work.tasks, work.shapes, work.views, work.reads, work.writes)
+        segment: Chain = work.chain or chain(work)
         return RtlProgram(segment, work.views)
 
 

@@ -4,6 +4,7 @@
 #define OFFSET 0
 #define WIDE 3
 #define LATENCY 5
+#define FEWEST_TILES 12
 #define BLOCKS(B) \
     B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(4, 2) B(3, 2) B(2, 2) B(1, 2) \
@@ -27,3 +28,4 @@ static inline vec dot(vec sum, dword d, vec w) {
     __m256i pairs = _mm256_maddubs_epi16(d.size, _mm256_sign_epi8(w, d.code));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
+static inline vec pairs(vec sum, vec x, vec w) { return _mm256_add_epi32(sum, _mm256_madd_epi16(x, w)); }

@@ -5,6 +5,7 @@
 #define LANES 16
 #define WIDE 4
 #define LATENCY 4
+#define FEWEST_TILES 32
 #define BLOCKS(B) \
     B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
@@ -22,6 +23,23 @@ static inline dword splat(const uint8_t *x) {
     return _mm512_set1_epi32(four);
 }
 static inline vec dot(vec sum, dword d, vec w) { return _mm512_dpbusd_epi32(sum, d, w); }
+
+#define LARGEST16 24
+#define BLOCKS16(B) \
+    B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
+    B(8, 3) B(4, 3) B(2, 3) B(1, 3) \
+    B(6, 4) B(4, 4) B(3, 4) B(2, 4) B(1, 4)
+static inline vec both(const int16_t *x) {
+    int32_t two;
+    memcpy(&two, x, 4);
+    return _mm512_set1_epi32(two);
+}
+static inline vec interleaved(const uint8_t *first, const uint8_t *second) {
+    __m128i a = _mm_loadu_si128((const __m128i *)first), b = _mm_loadu_si128((const __m128i *)second);
+    return _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
+}
+static inline vec pairs(vec sum, vec x, vec w) { return _mm512_dpwssd_epi32(sum, x, w); }
 
 /* Rounding is part of the instructions here. */
 static inline unsigned begin_rounding(void) { return 0; }
@@ -104,3 +122,43 @@ static inline reals multiply_add(reals a, reals b, reals sum) { return _mm512_fm
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
 static inline reals some(const float *from, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), from); }
 static inline void put(float *to, reals x, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), x); }
+static inline reals larger(reals a, reals b) {
+    return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a); /* the maximum is b beside NaN */
+}
+static inline reals every_second(const float *from) {
+    __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_ps(_mm512_loadu_ps(from), even, _mm512_loadu_ps(from + WIDTH));
+}
+
+#define QUOTIENTS 64
+
+/* Return the nearest codes of 16 numbers, and note whether one is NaN. */
+static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q, unsigned *nan) {
+    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse);
+    *nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(q->least)), _mm512_set1_ps(q->most));
+    __m512 near = _mm512_mul_ps(x, inverse), rest = _mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x);
+    near = _mm512_fmadd_ps(rest, inverse, near);
+    __m512i half = _mm512_ternarylogic_epi32(_mm512_castps_si512(near), _mm512_castps_si512(_mm512_set1_ps(0.49999997f)),
+                                             _mm512_set1_epi32(INT32_MIN), 0xe4); /* with the sign of near */
+    return _mm512_cvttps_epi32(_mm512_add_ps(near, _mm512_castsi512_ps(half)));
+}
+
+static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
+    unsigned nan = 0;
+    __m512i zero = _mm512_set1_epi16((int16_t)q->zero);
+    __m512i first = _mm512_packs_epi32(sixteen(x, q, &nan), sixteen(x + 16, q, &nan));
+    __m512i second = _mm512_packs_epi32(sixteen(x + 32, q, &nan), sixteen(x + 48, q, &nan));
+    __m512i codes = _mm512_packs_epi16(_mm512_add_epi16(first, zero), _mm512_add_epi16(second, zero));
+    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(order, codes));
+    return nan != 0;
+}
+
+static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
+    UNROLL for (int i = 0; i < QUOTIENTS; i += 16) {
+        __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(codes + i)));
+        wide = _mm512_sub_epi32(wide, _mm512_set1_epi32(zero));
+        _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_cvtepi32_ps(wide), _mm512_set1_ps(step)));
+    }
+}

@@ -4,6 +4,7 @@
 #define OFFSET AT
 #define WIDE 3
 #define LATENCY 4
+#define FEWEST_TILES 32
 #define BLOCKS(B) \
     B(10, 1) B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(5, 2) B(4, 2) B(2, 2) B(1, 2) \
@@ -17,3 +18,4 @@ static inline dword splat(const uint8_t *x) {
     return _mm256_set1_epi32(four);
 }
 static inline vec dot(vec sum, dword d, vec w) { return _mm256_dpbusd_avx_epi32(sum, d, w); }
+static inline vec pairs(vec sum, vec x, vec w) { return _mm256_dpwssd_avx_epi32(sum, x, w); }

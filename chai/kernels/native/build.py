@@ -117,7 +117,10 @@ def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]
         for variant, flags in variants.items():
             made = Path(folder, f"{variant}.o")
             defined = [f"-DVARIANT={variant}", f'-DSET="{variant}.h"']
-            if _run([*cc, *FLAGS, *flags, *defined, "-c", str(FOLDER / "variant.c"), "-o", str(made)]):
+            problem = _run([*cc, *FLAGS, *flags, *defined, "-c", str(FOLDER / "variant.c"), "-o", str(made)])
+            if problem:
+                sys.stderr.write(f"{variant} is left out: {problem}\n")
+            else:
                 objects.append(made)
                 done.append(variant)
         if not done:
@@ -141,8 +144,8 @@ def _build(target: Path, cc: Sequence[str], variants: Mapping[str, Sequence[str]
     return done
 
 
-def _run(command: list[str], must: bool = False) -> bool:
-    """Run a compiler and return whether it succeeded. Raises Failed if it ``must``."""
+def _run(command: list[str], must: bool = False) -> str:
+    """Run a compiler and return its first error, "" if there is none. Raises Failed if it ``must`` succeed."""
     import subprocess
 
     try:
@@ -151,7 +154,8 @@ def _run(command: list[str], must: bool = False) -> bool:
         raise Failed(f"{command[0]}: {error}") from error
     if must and done.returncode:
         raise Failed(f"{' '.join(command)}\n{done.stderr}")
-    return not done.returncode
+    lines = done.stderr.splitlines() or [f"{command[0]} ended with {done.returncode}"]
+    return next((line for line in lines if "error" in line), lines[0]) if done.returncode else ""
 
 
 def update() -> None:

@@ -18,7 +18,9 @@ enum kind {
     STORE,           /* codes to int8 of any order */
     IN_PLACE,        /* a convolution of few pixels, with weights as they are in a file, in blocks of output channels */
     UNFOLD,          /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
-    PRODUCT          /* a convolution of float32 planes, with weights as they are in their array */
+    PRODUCT,         /* a convolution of float32 planes, with weights as they are in their array */
+    LARGEST,         /* largest number of each window of float32 planes, clipped to the image */
+    TOTAL            /* sum of each window of float32 planes */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -31,6 +33,7 @@ enum kind {
     F(first) F(items)                                /* its pieces of work, numbered through the table by the check */ \
     PLACE(F, input) PLACE(F, second) PLACE(F, output) \
     F(images) F(channels) F(height) F(width)         /* of the input */ \
+    F(batch)                                         /* images that weights are packed for; images may be fewer */ \
     F(outputs) F(out_height) F(out_width)            /* channels and size of the output */ \
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
@@ -53,7 +56,7 @@ enum { TAPS = 1024 }; /* of a kernel, at most */
 enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
 enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
 enum { PIECES = 1 << 30 }; /* of work in a table, at most */
-#define PIXELS ((int64_t)1 << 38) /* of an output, at most: those times its channels are counted in 64 bits */
+#define PIXELS ((int64_t)1 << 38) /* of an output for all of a batch, at most: those times its channels are counted in 64 bits */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */
 
 /* Size of a buffer in bytes, and how many of them may be written. */

@@ -127,11 +127,11 @@ static int unfolds(const table *t) {
 /* Return whether one operation stays inside the buffers and inside the numbers that its kernel can hold. */
 static int valid(const table *t, const variant *v) {
     const operation *op = t->op;
-    const int64_t sizes[] = {op->images, op->channels, op->height, op->width, op->outputs, op->out_height, op->out_width,
+    const int64_t sizes[] = {op->images, op->batch, op->channels, op->height, op->width, op->outputs, op->out_height, op->out_width,
                              op->kernel_h, op->kernel_w, op->stride_h, op->stride_w, op->dilation_h, op->dilation_w, op->group};
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++)
         if (!between(1, sizes[i], 1 << 24)) return 0;
-    if (op->images * op->out_height > PIXELS / op->out_width) return 0;
+    if (op->images > op->batch || op->batch * op->out_height > PIXELS / op->out_width) return 0;
     if (!between(0, op->pad_h, 1 << 24) || !between(0, op->pad_w, 1 << 24)) return 0;
     const int64_t codes[] = {op->low, op->high, op->zero_in, op->zero_second, op->zero_out};
     for (unsigned i = 0; i < sizeof codes / sizeof *codes; i++)
@@ -178,6 +178,10 @@ static int valid(const table *t, const variant *v) {
         return unfolds(t);
     case PRODUCT:
         return multiplies(t);
+    case LARGEST:
+    case TOTAL:
+        return planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->out_height, op->out_width, 1);
     }
     return 0;
 }

@@ -1,12 +1,12 @@
 /* Conversions between arrays of the host, one pixel after the other along a row, and codes, one channel after the other. */
 
 #if defined __clang__ || __GNUC__ >= 12
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define PICK(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define LOW(a, b) __builtin_shuffle(a, b, (bytes){0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23})
-#define HIGH(a, b) __builtin_shuffle(a, b, (bytes){8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31})
+#define PICK(a, b, ...) __builtin_shuffle(a, b, (bytes){__VA_ARGS__})
 #endif
+#define LOW(a, b) PICK(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH(a, b) PICK(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 
 enum { TILE = 16 }; /* pixels and channels that are transposed together */
 
@@ -29,8 +29,31 @@ static inline void transposed(const uint8_t *in, int64_t row_in, uint8_t *out, i
     }
 }
 
+/* Interleave three rows, 16 bytes of each: the channels of a picture. */
+static inline void side_by_side(const uint8_t *in, int64_t row_in, uint8_t *out) {
+    bytes a, b, c, all[3];
+    memcpy(&a, in, TILE), memcpy(&b, in + row_in, TILE), memcpy(&c, in + 2 * row_in, TILE);
+    all[0] = PICK(a, b, 0, 16, 0, 1, 17, 0, 2, 18, 0, 3, 19, 0, 4, 20, 0, 5);
+    all[1] = PICK(a, b, 21, 0, 6, 22, 0, 7, 23, 0, 8, 24, 0, 9, 25, 0, 10, 26);
+    all[2] = PICK(a, b, 0, 11, 27, 0, 12, 28, 0, 13, 29, 0, 14, 30, 0, 15, 31, 0);
+    all[0] = PICK(all[0], c, 0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15);
+    all[1] = PICK(all[1], c, 0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15);
+    all[2] = PICK(all[2], c, 26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31);
+    for (int i = 0; i < 3; i++) {
+        all[i] ^= AT;
+        memcpy(out + i * TILE, &all[i], TILE);
+    }
+}
+
 /* Write out[j * row_out + i] = in[i * row_in + j] ^ AT: whole tiles, the last ones shifted back. */
 static void transpose(const uint8_t *in, int64_t row_in, uint8_t *out, int64_t row_out, int64_t rows, int64_t columns) {
+    if (rows == 3 && row_out == 3 && columns >= TILE) {
+        for (int64_t j = 0; j < columns; j += TILE) {
+            int64_t column = least(j, columns - TILE);
+            side_by_side(in + column, row_in, out + column * 3);
+        }
+        return;
+    }
     if (rows < TILE || columns < TILE) {
         for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < columns; j++) out[j * row_out + i] = in[i * row_in + j] ^ AT;
@@ -92,9 +115,14 @@ static void unfold_run(const operation *op, uint8_t *const *buffers, int64_t ite
     }
 }
 
-/* Write the nearest codes of x / step, saturated; return whether no x is NaN. Adding the largest float32 below a half and
-   truncating rounds half away from zero. The clamp comes first, where it cannot change a code. */
-static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+/* Numbers up to the next multiple of a vector of the first cache: loads that lie in two lines of it take twice as long. */
+static inline int64_t unaligned(const void *at, int64_t size, int64_t count) {
+    return least(count, (int64_t)(-(uintptr_t)at % 64 / size));
+}
+
+/* Write the nearest codes of x / step, clamped. Adding the largest float32 below a half and truncating rounds half away from
+   zero. The clamp comes first, where it cannot change a code. */
+static int divided(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
     const float half = 0.49999997f, least = low - zero - 0.4f, most = high - zero + 0.4f;
     int wrong = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -104,9 +132,35 @@ static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_
         near = near < most ? near : most;
         out[i] = (int8_t)((int32_t)(near + (near < 0 ? -half : half)) + zero);
     }
+    return wrong;
+}
+
+/* Write the nearest codes of x / step, saturated; return whether no x is NaN. */
+static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+    int wrong = 0;
+    int64_t i = 0;
+#ifdef QUOTIENTS
+    if (step > 0x1p-100f && step < 0x1p100f) { /* no product leaves the normal numbers */
+        quotients q = {1 / step, step, (low - zero - 0.4f) * step, (high - zero + 0.4f) * step, low, zero};
+        i = unaligned(x, sizeof *x, count);
+        wrong = divided(x, i, step, low, high, zero, out);
+        for (; i + QUOTIENTS <= count; i += QUOTIENTS) wrong |= nearest_codes(x + i, &q, out + i);
+    }
+#endif
+    wrong |= divided(x + i, count - i, step, low, high, zero, out + i);
     return !wrong;
 }
 
-static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+static void multiplied(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
     for (int64_t i = 0; i < count; i++) out[i] = (float)(codes[i] - zero) * step;
+}
+
+static void codes_to_floats(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
+    int64_t i = 0;
+#ifdef QUOTIENTS
+    i = unaligned(out, sizeof *out, count);
+    multiplied(codes, i, step, zero, out);
+    for (; i + QUOTIENTS <= count; i += QUOTIENTS) values(codes + i, step, zero, out + i);
+#endif
+    multiplied(codes + i, count - i, step, zero, out + i);
 }

@@ -72,7 +72,7 @@ static int64_t cost(int64_t pixels, int64_t vectors, int64_t dwords) {
 
 /* Return the vectors per block that cost least; the last block of a group has the rest. */
 static int64_t block_vectors(const operation *op) {
-    int64_t all = vectors_of(op), dwords = runs_of(op).dwords, pixels = least(pixels_of(op), 4096), best = 1, low = -1;
+    int64_t all = vectors_of(op), dwords = runs_of(op).dwords, pixels = least(op->batch * op->out_height * op->out_width, 4096), best = 1, low = -1;
     for (int64_t n = 1; n <= least(all, WIDE); n++) {
         int64_t c = all / n * cost(pixels, n, dwords) + (all % n ? cost(pixels, all % n, dwords) : 0);
         if (low < 0 || c < low) best = n, low = c;
@@ -101,11 +101,11 @@ typedef struct {
 
 static inline void weigh_in(weighed *w, int8_t weight) { w->sum += weight, w->size += weight < 0 ? -weight : weight; }
 
-/* Write an output's bias, which takes off what dot adds to codes; return whether float32 holds every sum for codes from -128
+/* Write an output's bias, which takes off what its product adds to codes; return whether float32 holds every sum for codes from -128
    to 127. */
-static int bias_in(const weighed *w, int32_t bias, int32_t *to) {
+static int bias_in(const weighed *w, int64_t offset, int32_t bias, int32_t *to) {
     int64_t above = (w->size + w->sum) / 2, below = (w->size - w->sum) / 2; /* weights above and below 0 */
-    *to = (int32_t)(bias - OFFSET * w->sum);
+    *to = (int32_t)(bias - offset * w->sum);
     return bias + 127 * above + 128 * below <= 1 << 24 && bias - 128 * above - 127 * below >= -(1 << 24);
 }
 
@@ -137,7 +137,7 @@ static int convolution_pack(const operation *op, const int8_t *from, int64_t out
                         for (int64_t k = 0; k < n; k++) at[k * 4] = w[k], weigh_in(&all[k], w[k]);
                     }
             }
-            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], bias[g * m + o + k], packed_bias + g * m + o + k);
+            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], OFFSET, bias[g * m + o + k], packed_bias + g * m + o + k);
         }
     return narrow;
 }
@@ -203,63 +203,6 @@ static void convolution_run(const operation *op, uint8_t *const *buffers, int64_
         blocks[i].sums(in, offsets, r, weights, &f, out);
     }
     end_rounding(mode);
-}
-
-/* Depthwise: each lane is a channel; weights are [tap][channel], in rows of whole blocks of DEEP vectors. */
-enum { DEEP = 4 };
-
-static int64_t depthwise_row(const operation *op) { return ceil_div(op->channels, DEEP * LANES) * DEEP * LANES; }
-static int64_t depthwise_bytes(const operation *op) { return op->kernel_h * op->kernel_w * depthwise_row(op); }
-static int64_t depthwise_items(const operation *op) { return op->images * op->out_height; }
-
-static int depthwise_pack(const operation *op, const int8_t *from, int64_t inputs, const int32_t *bias, int8_t *to,
-                          int32_t *packed_bias) {
-    int narrow = 1;
-    int64_t taps = op->kernel_h * op->kernel_w, row = depthwise_row(op);
-    for (int64_t i = 0, bytes = depthwise_bytes(op); i < bytes; i++) to[i] = 0;
-    for (int64_t c = 0; c < op->channels; c++) {
-        weighed all = {0, 0};
-        for (int64_t t = 0; t < taps; t++) {
-            int8_t w = from[(c / inputs * taps + t) * inputs + c % inputs];
-            to[t * row + c] = w;
-            weigh_in(&all, w);
-        }
-        narrow &= bias_in(&all, bias[c], packed_bias + c);
-    }
-    return narrow;
-}
-
-static void depthwise_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    const uint8_t *constants = buffers[op->constants], *input = buffers[op->input_buffer] + op->input_offset;
-    uint8_t *output = buffers[op->output_buffer] + op->output_offset;
-    int64_t row = depthwise_row(op), taps = op->kernel_h * op->kernel_w;
-    int32_t offsets[TAPS];
-    for (int64_t t = 0; t < taps; t++)
-        offsets[t] = (int32_t)(t / op->kernel_w * op->dilation_h * op->input_row +
-                               t % op->kernel_w * op->dilation_w * op->input_pixel);
-    for (int64_t first = 0; first < op->channels; first += DEEP * LANES) {
-        int64_t lanes = least(DEEP * LANES, op->channels - first);
-        const int8_t *weights = (const int8_t *)constants + op->weights + first;
-        finish f = finish_of(op, constants, first, lanes);
-        cursor at = cursor_at(op, item * op->out_width, input + first, output + first);
-        for (int64_t x = 0; x < op->out_width; x++, next(&at, op, input + first, output + first)) {
-            int32_t sums[DEEP * LANES] = {0};
-            if (lanes == DEEP * LANES) {
-                for (int64_t t = 0; t < taps; t++) {
-                    const uint8_t *in = at.input + offsets[t];
-                    const int8_t *w = weights + t * row;
-                    for (int i = 0; i < DEEP * LANES; i++) sums[i] += (int16_t)((in[i] - (AT - OFFSET)) * w[i]);
-                }
-            } else {
-                for (int64_t t = 0; t < taps; t++)
-                    for (int64_t i = 0; i < lanes; i++)
-                        sums[i] += (int16_t)((at.input[offsets[t] + i] - (AT - OFFSET)) * weights[t * row + i]);
-            }
-            vec vectors[DEEP];
-            for (int v = 0; v < DEEP; v++) vectors[v] = gather(sums + v * LANES);
-            store(&f, vectors, 1, (int)ceil_div(lanes, LANES), &at.output);
-        }
-    }
 }
 
 /* In place: weights in blocks of outputs, in each all blocks of inputs, rows and columns of the kernel, and per input one row

@@ -85,3 +85,11 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
         else \
             for (int64_t i = 0; i < count; i++) to[i] = x[i]; \
     }
+
+/* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: q = x * inverse, and then
+   q + (x - q * step) * inverse with two fused multiply-adds, is the float32 nearest to x / step, as a division gives it (Markstein,
+   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). ``least`` and ``most`` clamp x. */
+typedef struct {
+    float inverse, step, least, most;
+    int32_t low, zero;
+} quotients;

@@ -1,7 +1,7 @@
 /* Convolution and inner product in float32 over planes (NCHW): y[m][p] = bias[m] + sum over k of w[m][k] * x[k][p].
 
    p are pixels of the output, k the taps of the kernel in the order of the weights: channel, row, column. A panel of pixels, some
-   vectors of them, is copied to x[k][p] first, DEPTH taps at a time. Then blocks of outputs meet it: their sums stay in registers,
+   vectors of them, is copied to x[k][p] first, PANEL_TAPS taps at a time. Then blocks of outputs meet it: their sums stay in registers,
    while the weights are read where they are, one number for all lanes.
 
    Each sum adds its products one by one in the order of k, whatever block, panel or piece of work it is in. So the numbers depend
@@ -10,7 +10,7 @@
    The instruction set's file defines WIDTH (float32 of a vector), reals, same(number), multiply_add(a, b, sum), some(from, count)
    and put(to, vector, count), which touch ``count`` numbers alone, and HEIGHTS, the outputs of a block, largest first, down to 1. */
 
-enum { DEPTH = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
+enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
 enum { ACROSS = 3 };  /* vectors of a panel, at most */
 
 /* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``; then the bias, if it is given. ``last`` pixels
@@ -211,9 +211,9 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
     const float *w = weights_of(op, buffers) + g * s.outputs * s.depth, *bias = bias_of(op, buffers);
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
-    float panel[DEPTH * ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
-    for (int64_t k = 0; k < s.depth; k += DEPTH) {
-        int64_t depth = least(DEPTH, s.depth - k);
+    float panel[PANEL_TAPS * ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
+    for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
+        int64_t depth = least(PANEL_TAPS, s.depth - k);
         gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
         const float *add = bias && k + depth == s.depth ? bias + g * s.outputs : 0;
         for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {

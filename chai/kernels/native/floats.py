@@ -29,6 +29,14 @@ class Floats(NamedTuple):
         sizes = tuple(a.nbytes for a in parameters)
         return _product(self.library, window, group, x.shape, len(weights), sizes).run(_plain(x), *parameters)
 
+    def largest(self, x: Array, window: Window, out: Shape) -> Array:
+        """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one."""
+        return _pool(self.library, Kind.LARGEST, window, x.shape, (*x.shape[:2], *out)).run(_plain(x))
+
+    def total(self, x: Array, window: Window, out: Shape) -> Array:
+        """Return the sum of each window clipped to the image, (N, C, *out): every bit is numpy's."""
+        return _pool(self.library, Kind.TOTAL, window, x.shape, (*x.shape[:2], *out)).run(_plain(x))
+
     def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
         x = _plain(x)
@@ -51,6 +59,11 @@ def _product(
     target = (source[0], outputs, *window.sizes(source[2:]))
     macs = prod(target) * source[1] // group * prod(window.kernel)
     return Single(used, Form(Kind.PRODUCT, window=window, group=group), source, target, parameters, macs)
+
+
+@lru_cache(maxsize=KEPT)
+def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
+    return Single(used, Form(kind, window=window), source, target, (), prod(source))
 
 
 def _plain(array: Array) -> Array:

@@ -16,7 +16,7 @@ from . import build
 
 if TYPE_CHECKING:
     from ...blob import Array
-    from .table import Extent, Table
+    from .table import Extent, Operation, Table
 
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
@@ -56,6 +56,11 @@ class Library(NamedTuple):
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
         return int(self.calls.chai_check(self.number, table, counts[0], extents, counts[1]))
+
+    def run_one(self, operation: Operation, buffers: Sequence[Array]) -> None:
+        """Run a checked operation on four buffers at most, in this thread to its end: for short ones."""
+        addresses = (*(array.ctypes.data for array in buffers), None, None, None)
+        self.calls.chai_one(self.number, ctypes.addressof(operation), *addresses[:4])
 
     def run(self, table: Table, buffers: Sequence[Array], tasks: int, threads: int = 1) -> list[float]:
         """Run a checked table on its buffers, with at most so many threads; return the milliseconds of each of ``tasks``."""
@@ -116,6 +121,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
         calls = ctypes.CDLL(str(path))
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
         calls.chai_packed.restype = calls.chai_check.restype = calls.chai_floats_to_codes.restype = ctypes.c_int64
+        calls.chai_one.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5]
         if calls.chai_digest() != build.digest().encode():
             return None, f"{path.name} was compiled from other sources; again: {build.COMMAND}"
     except (OSError, AttributeError) as error:

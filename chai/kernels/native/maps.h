@@ -48,45 +48,74 @@ static void largest(const nine *w, uint8_t *out, int64_t step, int64_t count, in
         }
 }
 
+enum { BAND = 256 };           /* channels of a part, whose sums fit a few registers or the nearest cache */
+enum { COMPARED = 1 << 22 };   /* codes of a piece of work, if one window has no more */
+
+/* Some windows of a row of the output, and some of their channels. */
+typedef struct {
+    int64_t row, x, end, channel, channels;
+} part;
+
+/* Return the number of parts of a row: one, or few windows and channels in each if all are much work; or one of the parts. */
+static int64_t parts_of(const operation *op, int64_t item, part *p) {
+    int64_t area = least(op->kernel_h, op->height) * least(op->kernel_w, op->width);
+    int64_t band = op->channels, columns = op->out_width;
+    if (columns > COMPARED / (area * band)) {
+        band = least(band, BAND);
+        columns = least(columns, most(1, COMPARED / (area * band)));
+    }
+    int64_t bands = ceil_div(op->channels, band), parts = ceil_div(op->out_width, columns) * bands;
+    int64_t x = item % parts / bands * columns, channel = item % bands * band;
+    *p = (part){item / parts, x, least(x + columns, op->out_width), channel, least(band, op->channels - channel)};
+    return parts;
+}
+
+static int64_t pool_items(const operation *op) {
+    part p;
+    return rows(op) * parts_of(op, 0, &p);
+}
+
 static void maximum_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    int64_t n = item / op->out_height, y = item % op->out_height, run;
-    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    part p;
+    parts_of(op, item, &p);
+    int64_t n = p.row / op->out_height, y = p.row % op->out_height, run;
+    uint8_t *out = (uint8_t *)ROW(output, n, y) + p.x * op->output_pixel + p.channel;
     span down = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
-    for (int64_t x = 0; x < op->out_width; x += run, out += run * op->output_pixel) {
+    for (int64_t x = p.x; x < p.end; x += run, out += run * op->output_pixel) {
         span right = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
         int64_t whole = (op->width + op->pad_w - op->kernel_w) / op->stride_w + 1 - x; /* windows before the right edge */
-        run = right.end - right.first == op->kernel_w && down.first < down.end ? least(most(whole, 1), op->out_width - x) : 1;
+        run = right.end - right.first == op->kernel_w && down.first < down.end ? least(most(whole, 1), p.end - x) : 1;
         nine window = {.first_step = op->stride_w * op->input_pixel, .step = op->stride_w * op->input_pixel};
         int count = 0, begun = 0;
         for (int64_t i = down.first; i < down.end; i++)
             for (int64_t j = right.first; j < right.end; j++) {
-                window.pixels[count++] = ROW(input, n, i) + j * op->input_pixel;
+                window.pixels[count++] = ROW(input, n, i) + j * op->input_pixel + p.channel;
                 if (count < TOGETHER) continue;
-                largest(&window, out, op->output_pixel, run, op->channels);
+                largest(&window, out, op->output_pixel, run, p.channels);
                 window.pixels[0] = out, window.first_step = op->output_pixel, count = begun = 1; /* what is known so far */
             }
         if (!count)
-            memset(out, 0, op->channels); /* an empty window: the least code */
+            memset(out, 0, p.channels); /* an empty window: the least code */
         else if (count > begun) {
             for (int i = count; i < TOGETHER; i++) window.pixels[i] = window.pixels[count - 1];
-            largest(&window, out, op->output_pixel, run, op->channels);
+            largest(&window, out, op->output_pixel, run, p.channels);
         }
     }
 }
 
-enum { BAND = 256 }; /* channels at a time, whose sums fit a few registers or the nearest cache */
-
 static void average_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    int64_t n = item / op->out_height, y = item % op->out_height;
-    uint8_t *out = (uint8_t *)ROW(output, n, y);
+    part p;
+    parts_of(op, item, &p);
+    int64_t n = p.row / op->out_height, y = p.row % op->out_height;
+    uint8_t *out = (uint8_t *)ROW(output, n, y) + p.x * op->output_pixel;
     span down = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
-    for (int64_t x = 0; x < op->out_width; x++, out += op->output_pixel) {
+    for (int64_t x = p.x; x < p.end; x++, out += op->output_pixel) {
         span right = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
         int64_t area = most(down.end - down.first, 0) * most(right.end - right.first, 0);
         finish f = finish_of(op, buffers[op->constants], y * op->out_width + x, 1);
-        for (int64_t c = 0; c < op->channels; c += BAND) {
+        for (int64_t c = p.channel; c < p.channel + p.channels; c += BAND) {
             int32_t sums[BAND];
-            int64_t count = least(BAND, op->channels - c);
+            int64_t count = least(BAND, p.channel + p.channels - c);
             for (int64_t k = 0; k < count; k++) sums[k] = (int32_t)(-area * (op->zero_in + AT));
             for (int64_t i = down.first; i < down.end; i++) {
                 const uint8_t *in = ROW(input, n, i) + c;

@@ -21,7 +21,7 @@ from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from .library import Library, pointer
 from .order import Use, after
-from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, plain_strides, sizes
+from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides, sizes
 from .threads import threads
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ class Native:
         size = self._lay_out(steps)
         self.tasks = [task for task, _ in tasks]
         self._table = (Operation * len(steps))(*map(self._operation, steps))
+        self._batch = int(self._table[0].images)
+        alike = bool(loads) and all(operation.images == self._batch for operation in self._table)
+        self._fewest = 1 if alike else self._batch  # images of a run
         places = {name: (blob.offset, blob.offset + blob.bytes) for name, blob in self._blobs.items()}
         for operation, count in zip(self._table, after(map(self._use, steps), places)):
             operation.after = count
@@ -120,9 +123,10 @@ class Native:
             if step.form is not None and operation.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._arenas: list[Array] = []
+        self._partial: dict[int, Table] = {}  # the table for fewer images
         self._size = size
         self._packing = threading.Lock()
-        self._check()
+        self._check(self._table)
 
     # -- before the first run
 
@@ -281,12 +285,24 @@ class Native:
         pairs += [(file.nbytes, 0) for file in self._files]
         return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
 
-    def _check(self) -> None:
-        """Let the library check the table: every byte that an operation can touch lies in its buffer."""
-        wrong = self._library.check(self._table, self._extents())
+    def _check(self, table: Table) -> None:
+        """Let the library check a table: every byte that an operation can touch lies in its buffer."""
+        wrong = self._library.check(table, self._extents())
         if wrong >= 0:
-            kind = Kind(self._table[wrong].kind).name.lower()
+            kind = Kind(table[wrong].kind).name.lower()
             raise DeviceError(f"operation {wrong} ({kind}) would leave its memory")
+
+    def _table_of(self, images: int) -> Table:
+        """Return the table for the first images of a batch. The weights have been packed."""
+        if images == self._batch:
+            return self._table
+        if images not in self._partial:
+            table = type(self._table).from_buffer_copy(self._table)
+            for operation in table:
+                operation.images = images
+            self._check(table)
+            self._partial[images] = table
+        return self._partial[images]
 
     # -- each run
 
@@ -298,19 +314,30 @@ class Native:
 
     def run(self, blobs: dict[str, Array]) -> list[float]:
         """Run all Tasks on the codes of ``loads``, add those of ``stores``, and return the milliseconds of each Task."""
+        given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
+        images = self._different(given)
         with self._packing:
             memory = self._memory
             arena = self._arenas.pop() if self._arenas else _aligned(self._size)
-        given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
+            table = self._table_of(images)
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
         arrays = [arena, memory, *given, *made, *self._files]
-        times = self._library.run(self._table, arrays, len(self.tasks), threads() if self._shared else 1)
+        times = self._library.run(table, arrays, len(self.tasks), threads() if self._shared else 1)
         for array, result in zip(stores, made):
+            if images < self._batch:
+                result[images:] = result[images - 1]
             if array is not result:
                 array[...] = result
         self._arenas.append(arena)
         return times
+
+    def _different(self, given: Sequence[Array]) -> int:
+        """Return the number of images without those at the end that are copies, with which a batch is filled up."""
+        images = self._batch
+        while images > self._fewest and all(np.array_equal(array[images - 1], array[images - 2]) for array in given):
+            images -= 1
+        return images
 
     def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
         codes = codes_of(part.blob, blobs, self._shapes, self._views)

@@ -54,5 +54,8 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        self._library.run(self._table, (x, out, *parameters), 1, threads() if self._shared else 1)
+        if self._shared:
+            self._library.run(self._table, (x, out, *parameters), 1, threads())
+        else:
+            self._library.run_one(self._table[0], (x, out, *parameters))
         return out

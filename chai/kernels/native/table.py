@@ -24,7 +24,7 @@ _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
 FIELDS = (
     *("kind", "task", "after", "first", "items"),
     *(f"{place}_{name}" for place in ("input", "second", "output") for name in _PLACE),
-    *("images", "channels", "height", "width", "outputs", "out_height", "out_width"),
+    *("images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"),
     *(f"{name}_{axis}" for name in Window._fields for axis in "hw"),
     *("group", "constants", "weights", "bias", "scale", "negative", "file", "block_outputs", "block_inputs"),
     *("shift", "factor", "second_factor", "negative_factor", "negative_second"),
@@ -47,9 +47,11 @@ class Kind(IntEnum):
     IN_PLACE = 10
     UNFOLD = 11
     PRODUCT = 12
+    LARGEST = 13
+    TOTAL = 14
 
 
-FLOATS = (Kind.PRODUCT,)  # on float32, in planes
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):
@@ -164,5 +166,5 @@ def plain_strides(shape: Shape, size: int = 1) -> tuple[int, int, int, int]:
 
 def sizes(shape: Shape, out: Shape) -> dict[str, int]:
     """Return the fields of the sizes of input and output, both (N, C, H, W)."""
-    names = "images", "channels", "height", "width", "outputs", "out_height", "out_width"
-    return dict(zip(names, (*shape, *out[1:])))
+    names = "images", "channels", "height", "width", "batch", "outputs", "out_height", "out_width"
+    return dict(zip(names, (*shape, shape[0], *out[1:])))

@@ -19,7 +19,7 @@ def threads() -> int:
     if env().threads:
         return env().threads
     limits = (os.environ.get(f"{library}_NUM_THREADS", "") for library in LIBRARIES)
-    return max(1, min([processors(), *(int(count) for count in limits if count.isdecimal())]))
+    return max(1, min([processors(), *(int(count) for count in limits if count.isdecimal() and len(count) < 10)]))
 
 
 def processors() -> int:

@@ -5,19 +5,37 @@
 #include "finish.h"
 #include SET
 #include "convolution.h"
+#include "depthwise.h"
+#ifdef BLOCKS16
+#include "winograd.h"
+#else
+static int is_winograd(const operation *op) { return (void)op, 0; }
+#define winograd_items convolution_items
+#define winograd_run convolution_run
+#define winograd_bytes convolution_bytes
+#define winograd_pack convolution_pack
+#endif
 #include "maps.h"
 #include "convert.h"
 #include "lrn.h"
 #include "float32.h"
+#include "planes.h"
 
-static int64_t packed(const operation *op) { return op->kind == DEPTHWISE ? depthwise_bytes(op) : convolution_bytes(op); }
+static int64_t packed(const operation *op) {
+    return op->kind == DEPTHWISE ? depthwise_bytes(op) : is_winograd(op) ? winograd_bytes(op) : convolution_bytes(op);
+}
 
 static int pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
                 uint8_t *constants) {
     int8_t *to = (int8_t *)constants + op->weights;
     int32_t *packed_bias = (int32_t *)(constants + op->bias);
-    return op->kind == DEPTHWISE ? depthwise_pack(op, from, inputs, bias, to, packed_bias)
-                                 : convolution_pack(op, from, outputs, inputs, bias, to, packed_bias);
+    if (op->kind == DEPTHWISE) return depthwise_pack(op, from, inputs, bias, to, packed_bias);
+    return (is_winograd(op) ? winograd_pack : convolution_pack)(op, from, outputs, inputs, bias, to, packed_bias);
+}
+
+static int64_t sums_items(const operation *op) { return is_winograd(op) ? winograd_items(op) : convolution_items(op); }
+static void sums_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    (is_winograd(op) ? winograd_run : convolution_run)(op, buffers, item);
 }
 
 typedef struct {
@@ -26,10 +44,10 @@ typedef struct {
 } kernel;
 
 static const kernel kernels[] = {
-    [CONVOLUTION] = {convolution_items, convolution_run},
+    [CONVOLUTION] = {sums_items, sums_run},
     [DEPTHWISE] = {depthwise_items, depthwise_run},
-    [MAXIMUM] = {rows, maximum_run},
-    [AVERAGE] = {rows, average_run},
+    [MAXIMUM] = {pool_items, maximum_run},
+    [AVERAGE] = {pool_items, average_run},
     [SUM] = {rows, sum_run},
     [COPY] = {rows, copy_run},
     [BORDER] = {images, border_run},
@@ -38,6 +56,8 @@ static const kernel kernels[] = {
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
     [PRODUCT] = {product_items, product_run},
+    [LARGEST] = {planes_items, largest_run},
+    [TOTAL] = {planes_items, total_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

@@ -9,6 +9,23 @@ static inline vec zero(void) { return _mm256_setzero_si256(); }
 static inline vec load(const int8_t *w) { return _mm256_loadu_si256((const __m256i *)w); }
 static inline vec gather(const int32_t *sums) { return _mm256_loadu_si256((const __m256i *)sums); }
 
+#define LARGEST16 9
+#define BLOCKS16(B) \
+    B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
+    B(4, 2) B(2, 2) B(1, 2) \
+    B(3, 3) B(2, 3) B(1, 3)
+
+static inline vec both(const int16_t *x) {
+    int32_t two;
+    memcpy(&two, x, 4);
+    return _mm256_set1_epi32(two);
+}
+
+static inline vec interleaved(const uint8_t *a, const uint8_t *b) {
+    __m128i both = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
+    return _mm256_cvtepu8_epi16(both);
+}
+
 static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
     __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
     if (f->negative) scale = _mm256_blendv_pd(scale, below, wide); /* by the sign bit */
@@ -91,3 +108,45 @@ static inline __m256i first_lanes(int64_t count) {
 }
 static inline reals some(const float *from, int64_t count) { return _mm256_maskload_ps(from, first_lanes(count)); }
 static inline void put(float *to, reals x, int64_t count) { _mm256_maskstore_ps(to, first_lanes(count), x); }
+static inline reals larger(reals a, reals b) {
+    return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); /* the maximum is b beside NaN */
+}
+static inline reals every_second(const float *from) {
+    __m256 pairs = _mm256_shuffle_ps(_mm256_loadu_ps(from), _mm256_loadu_ps(from + WIDTH), 0x88); /* 0 2 8 10 4 6 12 14 */
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(pairs), 0xd8));
+}
+
+#define QUOTIENTS 32
+
+/* Return twice the quotients of 8 numbers, truncated; far below 0 and for NaN the least number. ``seen`` has the largest bits
+   of a number without its sign, which are more than those of infinity for NaN. */
+static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q, __m256i *seen) {
+    __m256 x = _mm256_loadu_ps(from), inverse = _mm256_set1_ps(2 * q->inverse);
+    *seen = _mm256_max_epu32(*seen, _mm256_slli_epi32(_mm256_castps_si256(x), 1));
+    x = _mm256_min_ps(_mm256_set1_ps(q->most), x);
+    __m256 twice = _mm256_mul_ps(x, inverse), rest = _mm256_fnmadd_ps(twice, _mm256_set1_ps(q->step / 2), x);
+    return _mm256_cvttps_epi32(_mm256_fmadd_ps(rest, inverse, twice));
+}
+
+/* Return the nearest codes of 16 numbers, half away from zero: (|2 q| + 1) / 2 with the sign of q; 4 of each half in turn. */
+static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen) {
+    __m256i twice = _mm256_packs_epi32(doubled(x, q, seen), doubled(x + 8, q, seen));
+    __m256i near = _mm256_sign_epi16(_mm256_avg_epu16(_mm256_abs_epi16(twice), _mm256_setzero_si256()), twice);
+    return _mm256_max_epi16(_mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero)), _mm256_set1_epi16((int16_t)q->low));
+}
+
+static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
+    __m256i seen = _mm256_setzero_si256(), infinity = _mm256_set1_epi32((int32_t)0xff000000);
+    __m256i codes = _mm256_packs_epi16(sixteen(x, q, &seen), sixteen(x + 16, q, &seen));
+    codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256((__m256i *)out, codes);
+    return ~_mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_max_epu32(seen, infinity), infinity));
+}
+
+static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
+    UNROLL for (int i = 0; i < QUOTIENTS; i += 8) {
+        __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(codes + i)));
+        wide = _mm256_sub_epi32(wide, _mm256_set1_epi32(zero));
+        _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_cvtepi32_ps(wide), _mm256_set1_ps(step)));
+    }
+}

@@ -55,15 +55,15 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
 def _dataclass(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
     if not isinstance(value, Mapping):
         raise refuse(where, f"expected an object, found {_short(value)}")
-    known = {field.name: field for field in fields(cls)}
-    values = {}
+    known, values = _members(cls), {}
     for name, item in value.items():
         place = f"{where}.{str(name)[:40]}"
         if name not in known:
             raise refuse(place, "unknown key")
-        values[name] = _value(_hints(cls)[name], item, place, refuse)
+        kind, metadata = known[name]
+        values[name] = _value(kind, item, place, refuse)
         for each in values[name] if isinstance(values[name], tuple) else (values[name],):
-            text = None if each is None or is_dataclass(each) else problem(known[name].metadata, each)
+            text = None if each is None or is_dataclass(each) else problem(metadata, each)
             if text:
                 raise refuse(place, text)
     try:
@@ -99,8 +99,10 @@ def _tuple(inside: tuple[Any, ...], value: Any, where: str, refuse: Refuse) -> t
 
 
 @lru_cache(maxsize=256)
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _members(cls: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Return the type and the metadata of each field of a dataclass, by name."""
+    hints = get_type_hints(cls)
+    return {field.name: (hints[field.name], field.metadata) for field in fields(cls)}
 
 
 def _short(value: Any) -> str:

@@ -194,7 +194,7 @@ class _Reader:
             raise self._error(
                 error.msg[0].lower() + error.msg[1:].removesuffix(" at").removesuffix(" starting")
             ) from None
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
             raise self._error("this string has half a surrogate pair, which is no character")
         self.at = end
         return str(value)

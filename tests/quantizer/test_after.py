@@ -32,12 +32,12 @@ def builder(folder: Path, lines: str, bits: int, scheme: str) -> Builder:
 @pytest.mark.parametrize("bits", [8, 6])
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
 @pytest.mark.parametrize("reader", [f"r LRN a -> r : {LRN}", f"r Pooling a -> r : {MEAN}"])
-def test_the_error_behind_is_the_least_there_is(tmp_path: Path, reader: str, bits: int, scheme: str) -> None:
+def test_the_error_after_is_the_least_there_is(tmp_path: Path, reader: str, bits: int, scheme: str) -> None:
     lines = f"a Convolution data -> a : {DEEP}\nra ReLU a -> a\n{reader}\nb Convolution r -> b : {CONV}"
     made = builder(tmp_path, lines, bits, scheme)
     found = made.build(Recipe("mse", "max"))
     format = found.formats["a@ra"]
-    assert found.chosen["a@ra"] == f"error behind {reader.split()[1]}"
+    assert found.chosen["a@ra"] == f"error after {reader.split()[1]}"
     layer = made.graph.layer("r")
     x = made.observed.in_front["r"][0]
     wanted = layer.forward(x)[0].astype(float)
@@ -63,16 +63,16 @@ def test_another_reader_or_an_output_counts_as_well(tmp_path: Path) -> None:
         c Pooling b -> c : {MEAN}
         """
     made = builder(tmp_path, lines, 8, "Xilinx").build(Recipe("mse", "max"))
-    assert made.chosen["data"] == "mse"  # asked for by Recipe("behind") alone, where a convolution reads it
-    assert made.chosen["a"] == "error behind Pooling"  # and behind the convolution that reads it too
-    assert made.chosen["b"] == "error behind Pooling"
+    assert made.chosen["data"] == "mse"  # asked for by Recipe("after") alone, where a convolution reads it
+    assert made.chosen["a"] == "error after Pooling"  # and after the convolution that reads it too
+    assert made.chosen["b"] == "error after Pooling"
     assert made.chosen["c"] == "mse"  # an output
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("bits", [8, 6])
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
-def test_the_error_behind_convolutions(
+def test_the_error_after_convolutions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str, bits: int, share: float
 ) -> None:
     """Two readers, one of them with groups, against whole convolutions of the whole blob, when no place is left out."""
@@ -86,8 +86,8 @@ def test_the_error_behind_convolutions(
         c Convolution a -> c : {CONV}
         """
     make = builder(tmp_path, lines, bits, scheme)
-    found = make.build(Recipe("behind", "max", share))
-    assert found.chosen["a@ra"] == "error behind Convolution"
+    found = make.build(Recipe("after", "max", share))
+    assert found.chosen["a@ra"] == "error after Convolution"
     format = found.formats["a@ra"]
     graph, observed, factors = make._equalised[share]
     assert ("a@ra" in factors) == (share > 0)

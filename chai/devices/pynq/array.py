@@ -1,0 +1,151 @@
+"""A board with an accelerator of chai's own, which says what it is and what it does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ...codegen.memory_map import FIXED
+from ...driver.registers import Registers
+from ...env import env
+from ...errors import DeviceError
+from ...util.log import logger
+from .board import Board
+from .clocks import TOLERANCE
+from .finding import download
+from .memory import Lost, Memory, answering
+from .waiting import Interrupt, Polling
+
+if TYPE_CHECKING:
+    from ...codegen.chain import Chain
+    from ...tasks import Task
+
+log = logger("chai.pynq")
+
+RESET = 5e-3  # seconds that a reset may take
+
+
+class ArrayBoard(Board, Registers):
+    """A board that runs Chains; ``stuck`` if a reset has not stopped the last one."""
+
+    _doubted = False  # whether its cycle counter was found to be wrong
+    _waiting: Polling | Interrupt = Polling()
+
+    def open(self) -> None:
+        self.device, registers, self.mhz = download(self.overlay)
+        self.bus = registers
+        self.check()
+        if env().pynq_wait == "interrupt":
+            self._waiting = _interrupt(list(registers.pins))
+
+    def close(self) -> None:
+        if os.getpid() == self.process:  # a fork does not have the thread
+            self._waiting.close()
+        super().close()
+
+    def read(self, name: str) -> int:
+        """Return a register's value."""
+        with answering(f"register {name} cannot be read"):
+            return super().read(name)
+
+    def write(self, name: str, value: int) -> None:
+        """Write a register."""
+        with answering(f"register {name} cannot be written"):
+            super().write(name, value)
+
+    def check(self) -> None:
+        """Raise Lost unless the registers show the accelerator of this overlay and build."""
+        wanted = self.overlay.registers["ID"].value
+        found = self.read("ID")
+        if found != wanted:
+            raise Lost(
+                f"no accelerator of chai answers: register ID reads {found:#010x}, expected {wanted:#010x}",
+                hint="another bitstream may have been loaded; load the network again",
+            )
+        build = self.read("BUILD")
+        if build != self.overlay.build:
+            raise Lost(
+                f"the bitstream is of build {build:08x}, overlay {self.overlay.name} is build {self.overlay.build:08x}",
+                hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
+            )
+
+    def run(self, made: Chain, memory: Memory, seconds: float) -> float | None:
+        tasks = made.tasks
+        self.check()
+        try:
+            if isinstance(self._waiting, Interrupt):
+                events = self.mask("IRQ", "done", "error")
+                self.write("IRQ", events)  # those of the previous chain
+                self.write("IRQ_ENABLE", events)
+            begin = perf_counter()
+            self.stuck = True
+            self.start(memory.addresses[FIXED], len(tasks))
+            self._wait(tasks, seconds)
+            self.stuck = False
+            wall = (perf_counter() - begin) * 1000
+            cycles = self.cycles()
+            self.check()  # registers of another accelerator mean nothing
+            return self._counted(cycles, wall)
+        except DeviceError:
+            self.stop()
+            raise
+        except BaseException:  # Ctrl-C too: the accelerator must not write into released memory
+            with suppress(DeviceError):
+                self.stop()
+            raise
+
+    def stop(self) -> None:
+        try:
+            self.check()  # do not write to another accelerator's registers
+        except Lost:
+            self.stuck = False
+            raise
+        self.reset()
+
+    def _counted(self, cycles: int, wall: float) -> float | None:
+        """Return milliseconds of the accelerator's clock; None if unknown or longer than the host measured."""
+        if not self.mhz:
+            return None
+        ms = cycles / (self.mhz * 1000)
+        if ms <= wall * (1 + TOLERANCE):
+            return ms
+        if not self._doubted:
+            log.warning("the accelerator counted %.3f ms in a run of %.3f ms: its time is not reported", ms, wall)
+        self._doubted = True
+        return None
+
+    def reset(self) -> None:
+        """Stop the accelerator."""
+        self.write("CONTROL", self.mask("CONTROL", "reset"))
+        for late in Polling().looks(RESET):
+            self.stuck = bool(self.bits("STATUS", "busy", self.read("STATUS")))
+            if late or not self.stuck:
+                return
+
+    def _wait(self, tasks: Sequence[Task], seconds: float) -> None:
+        for late in self._waiting.looks(seconds):
+            self.check_running()
+            status = self.read("STATUS")
+            if self.bits("STATUS", "error", status):
+                raise self.failed(tasks)
+            if self.bits("STATUS", "done", status):
+                if sum(self.done().values()) != len(tasks):  # it was another chain, or these are another's registers
+                    raise self.late(tasks)
+                return
+            if late or not self.bits("STATUS", "busy", status):
+                raise self.late(tasks, f"{seconds:.1f} s" if late else "")
+
+
+def _interrupt(pins: Sequence[str]) -> Polling | Interrupt:
+    """Return an Interrupt for CHAI_PYNQ_WAIT=interrupt, or Polling if that is impossible. ``pins``: one, or none."""
+    try:
+        if pins:
+            return Interrupt(pins[0])
+        reason = "in this .hwh the accelerator's interrupt is not connected to an AXI interrupt controller"
+    except Exception as error:  # no /dev/uioN, or one that cannot be opened: pynq has an error of its own for each
+        reason = f"{pins[0]}: {error}"
+    log.warning("CHAI_PYNQ_WAIT=interrupt: %s; STATUS is polled instead", reason)
+    return Polling()

@@ -1,0 +1,182 @@
+"""A board with a bitstream that others published: it has no handoff, and its architecture says how it is driven.
+
+Nothing in such a design says what it is, so it is the file that is known: by its digest. Whatever goes wrong while a program
+runs, the bitstream is loaded again before a buffer is given back, since nothing else surely stops what writes there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...driver.memory import place
+from ...errors import DeviceError
+from ...util.lazy_numpy import np
+from ...util.log import logger
+from .board import Board
+from .clocks import set_exactly
+from .finding import ROOT, active, bitstream
+from .memory import Lost, Memory, answering, kept
+from .waiting import Polling
+
+if TYPE_CHECKING:
+    from ...blob import Array
+    from ...overlay import Overlay
+    from ...overlay.architecture import Driver, Proof
+
+log = logger("chai.pynq")
+
+PATIENCE = 1.0  # seconds that each proof may take
+
+
+class Published(Board):
+    """A board whose bitstream this process has loaded, and loads again to stop it."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self.using = threading.RLock()  # registers are not touched after another bitstream was loaded
+        self.closed = False
+        super().__init__(overlay)
+
+    def open(self) -> None:
+        own = self.overlay.own
+        assert own is not None
+        self._design = own.design(self.overlay)
+        self._bytes = _bytes(self.overlay, self._design.files)
+        self.device = active(self.overlay)
+        self._download()
+        import pynq
+
+        with answering("its registers cannot be mapped"):
+            windows = {name: pynq.MMIO(*span, device=self.device) for name, span in self._design.windows.items()}
+        self._driver: Driver = own.driver(
+            self.overlay, {name: _Window(self, window) for name, window in windows.items()}
+        )
+        for proof in self._driver.proofs():
+            self._prove(proof)
+
+    def close(self) -> None:
+        with self.using:
+            self.closed = True
+        super().close()
+
+    def check_program(self, made: Any, memory: Memory) -> None:
+        self._driver.check(made, memory)
+
+    def run(self, made: Any, memory: Memory, seconds: float) -> float | None:
+        try:
+            self.stuck = True
+            self._driver.start(made, memory)
+            for late in Polling().looks(seconds):
+                self.check_running()
+                if self._driver.ended(made, memory):
+                    break
+                if late:
+                    raise self._driver.late(made, memory, f"{seconds:.1f} s")
+            self.stuck = False
+        except BaseException:  # Ctrl-C too: it must not write into released memory
+            if self.stuck:
+                self._stop()
+            raise
+        return None
+
+    def stop(self) -> None:
+        if not self.closed:  # otherwise another bitstream is loaded in its place
+            self._download()
+            self.stuck = False
+
+    def _stop(self) -> None:
+        """Stop it, or log why it cannot be stopped."""
+        try:
+            self.stop()
+        except DeviceError as error:
+            log.warning("%s; the network's buffers are kept", error.message)
+
+    def _download(self) -> None:
+        """Set the clock and load the bitstream, from a folder with nothing else in it. Raises DeviceError."""
+        import pynq
+
+        set_exactly(self._design.clock, self.overlay.clock_mhz)
+        name = f"{self.overlay.name}.bit"
+        try:
+            with tempfile.TemporaryDirectory(prefix="chai-") as folder:
+                path = Path(folder) / name
+                path.write_bytes(self._bytes)
+                pynq.Bitstream(str(path), device=self.device).download()
+        except Exception as error:  # pynq has an error of its own for each
+            hint = f"bitstreams can be loaded by root alone; {ROOT}" if os.geteuid() else "power cycle the board"
+            raise DeviceError(f"{name} cannot be loaded: {error}", hint=hint) from error
+
+    def _prove(self, proof: Proof) -> None:
+        """Run a proof. Raises DeviceError if it does not come out right."""
+        memory = Memory(proof.made.sizes, self.device)
+        try:
+            place(proof.made, memory)
+            self.check_program(proof.made, memory)
+            for blob, codes in proof.given.items():
+                proof.made.store(blob, codes, memory.bytes)
+            memory.flush(proof.made.written)
+            self.run(proof.made, memory, PATIENCE)
+            memory.invalidate(proof.made.read)
+            for blob, codes in proof.wanted.items():
+                found: Array = np.zeros_like(codes)
+                proof.made.load(blob, 0, found, memory.bytes)
+                if wrong := int((found != codes).sum()):
+                    raise DeviceError(f"{wrong} of {codes.size} codes are wrong")
+        except DeviceError as error:
+            raise DeviceError(
+                f"the bitstream of overlay {self.overlay.name} does not run {proof.name}: {error.message}",
+                hint="nothing else was run on it; power cycle the board, or is the manifest for another board?",
+            ) from error
+        finally:
+            if self.stuck:
+                kept.append(memory)
+            else:
+                memory.free()
+
+
+class _Window:
+    """A window of registers of the design that ``board`` has loaded."""
+
+    def __init__(self, board: Published, window: Any) -> None:
+        self.board, self.window = board, window
+
+    def read(self, offset: int) -> int:
+        with self._used(), answering("a register cannot be read"):
+            return int(self.window.read(offset))
+
+    def write(self, offset: int, value: int) -> None:
+        with self._used(), answering("a register cannot be written"):
+            self.window.write(offset, value)
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        with self.board.using:
+            if self.board.closed:
+                raise Lost("the board was released while a program ran", hint="load the network again")
+            yield
+
+
+def _bytes(overlay: Overlay, files: Sequence[Any]) -> bytes:
+    """Return the bitstream, which is one of ``files``. Raises DeviceError for another file, or none."""
+    path = bitstream(overlay)
+    if path is None:
+        raise DeviceError(
+            f"there is no bitstream of overlay {overlay.name} here",
+            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit beside {overlay.path}",
+        )
+    with open(path, "rb") as file:
+        found = file.read(max(each.bytes for each in files) + 1)
+    digest = hashlib.sha256(found).hexdigest()
+    if digest not in [each.sha256 for each in files]:
+        raise DeviceError(
+            f"{path} is no bitstream that overlay {overlay.name} knows: its sha256 is {digest}"
+            + ("" if len(found) <= max(each.bytes for each in files) else " (of its beginning)"),
+            hint=f"chai fetch {overlay.name} gets the published one: another may take other instructions, and write anywhere",
+        )
+    return found

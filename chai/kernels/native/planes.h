@@ -1,0 +1,112 @@
+/* Pools of float32 planes (NCHW): each column of a window first, then the row of their results, as chai/kernels/pooling.py does. Both
+   have the same numbers.
+
+   The columns of some rows of windows are stored with their padding, so that the windows are vectors at any place among them. The
+   instruction set's file defines larger(a, b), which keeps NaN, and every_second(from) beside what float32.h needs. */
+#include <float.h>
+
+enum { STORED = 4096 };          /* columns */
+enum { PIECE_PIXELS = 1 << 16 }; /* of the input, in one piece of work */
+
+static int64_t planes_together(const operation *op) { return most(1, PIECE_PIXELS / (op->height * op->width)); }
+static int64_t planes_items(const operation *op) { return op->images * ceil_div(op->channels, planes_together(op)); }
+
+/* Windows side by side and the columns that they see, of which those from begin to end are in the image. */
+typedef struct {
+    int64_t x, count, left, length, begin, end;
+} stripe;
+
+/* Return the windows from ``x`` on whose columns can be stored; count is 0 if that is none. */
+static stripe stripe_at(const operation *op, int64_t x) {
+    int64_t most_count = op->kernel_w < STORED ? ((STORED - op->kernel_w - 1) / op->stride_w + 1) / WIDTH * WIDTH : 0;
+    stripe s = {.x = x, .count = least(most_count, op->out_width - x), .left = x * op->stride_w - op->pad_w};
+    s.length = (ceil_div(s.count, WIDTH) * WIDTH - 1) * op->stride_w + op->kernel_w + 1;
+    s.begin = least(most(-s.left, 0), s.length), s.end = most(least(op->width - s.left, s.length), s.begin);
+    return s;
+}
+
+static inline reals combined(reals a, reals b, int largest) {
+    if (largest) return larger(a, b);
+    return a + b;
+}
+
+static inline void filled(float *to, int64_t begin, int64_t end, float value) {
+    for (int64_t i = begin; i < end; i += WIDTH) put(to + i, same(value), least(WIDTH, end - i));
+}
+
+static inline __attribute__((always_inline)) void combine_columns(const operation *op, const float *plane, int64_t y, const stripe *s,
+                                                                  float *columns, int largest) {
+    span rows = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
+    if (rows.first >= rows.end) {
+        filled(columns, s->begin, s->end, largest ? -FLT_MAX : 0);
+        return;
+    }
+    for (int64_t i = s->begin; i < s->end; i += WIDTH) {
+        int64_t count = least(WIDTH, s->end - i);
+        const float *row = plane + rows.first * op->width + s->left + i;
+        reals all = some(row, count);
+        for (int64_t j = rows.first + 1; j < rows.end; j++) all = combined(all, some(row += op->width, count), largest);
+        put(columns + i, all, count);
+    }
+}
+
+static inline __attribute__((always_inline)) void combine_windows(const operation *op, const float *columns, int64_t count, float *out,
+                                                                  int largest) {
+    for (int64_t i = 0; i < count; i += WIDTH) {
+        const float *from = columns + i * op->stride_w;
+        reals all = same(largest ? -FLT_MAX : 0), next;
+        for (int64_t j = 0; j < op->kernel_w; j++) {
+            if (op->stride_w == 1)
+                memcpy(&next, from + j, sizeof next);
+            else if (op->stride_w == 2)
+                next = every_second(from + j);
+            else
+                for (int k = 0; k < WIDTH; k++) next[k] = from[k * op->stride_w + j];
+            all = combined(all, next, largest);
+        }
+        put(out + i, all, least(WIDTH, count - i));
+    }
+}
+
+/* Return the result of one window whose columns are too many to be stored. */
+static float wide_window(const operation *op, const float *plane, int64_t y, int64_t x, int largest) {
+    span rows = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
+    span across = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
+    reals all = same(largest ? -FLT_MAX : 0);
+    for (int64_t j = across.first; j < across.end && rows.first < rows.end; j++) {
+        reals column = same(plane[rows.first * op->width + j]);
+        for (int64_t i = rows.first + 1; i < rows.end; i++) column = combined(column, same(plane[i * op->width + j]), largest);
+        all = combined(all, column, largest);
+    }
+    return all[0];
+}
+
+static inline __attribute__((always_inline)) void pool_planes(const operation *op, uint8_t *const *buffers, int64_t item, int largest) {
+    int64_t per = planes_together(op), pieces = ceil_div(op->channels, per), n = item / pieces, first = item % pieces * per;
+    int64_t count = least(per, op->channels - first), size = op->height * op->width, out_size = op->out_height * op->out_width;
+    const float *in = input_of(op, buffers, n) + first * size;
+    float *out = output_of(op, buffers, n) + first * out_size, columns[STORED];
+    stripe s = stripe_at(op, 0);
+    if (!s.count)
+        for (int64_t c = 0; c < count; c++)
+            for (int64_t i = 0; i < out_size; i++)
+                out[c * out_size + i] = wide_window(op, in + c * size, i / op->out_width, i % op->out_width, largest);
+    for (; s.x < op->out_width && s.count; s = stripe_at(op, s.x + s.count)) {
+        int64_t together = STORED / s.length;
+        for (int64_t r = 0; r < together; r++) {
+            filled(columns + r * s.length, 0, s.begin, largest ? -FLT_MAX : 0);
+            filled(columns + r * s.length, s.end, s.length, largest ? -FLT_MAX : 0);
+        }
+        for (int64_t c = 0; c < count; c++)
+            for (int64_t y = 0; y < op->out_height; y += together) {
+                int64_t rows = least(together, op->out_height - y);
+                for (int64_t r = 0; r < rows; r++)
+                    combine_columns(op, in + c * size, y + r, &s, columns + r * s.length, largest);
+                for (int64_t r = 0; r < rows; r++)
+                    combine_windows(op, columns + r * s.length, s.count, out + c * out_size + (y + r) * op->out_width + s.x, largest);
+            }
+    }
+}
+
+static void largest_run(const operation *op, uint8_t *const *buffers, int64_t item) { pool_planes(op, buffers, item, 1); }
+static void total_run(const operation *op, uint8_t *const *buffers, int64_t item) { pool_planes(op, buffers, item, 0); }

@@ -1,0 +1,145 @@
+"""Drive VTA: its registers, and what the host sees of a program.
+
+There is no ID, no reset, no error register and no counter of cycles. Who reaches the registers has loaded the bitstream.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from ..codegen.chain import wanted
+from ..codegen.memory_map import FIXED, MARKS, REGION, regions
+from ..errors import DeviceError
+from ..overlay.architecture import Bus, Proof
+from ..tasks import CompiledTask
+from ..util.lazy_numpy import np
+from .emit import Constants, Group, MicroOps, Pass, finished, task
+from .isa import BLOCK, Alu, Finish, Gemm, Load, Memory, MicroOp, Operation, Store
+from .program import ALIGNMENT, MARK, MOST, Segment
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..overlay import Overlay
+
+START, RESTART = 0x01, 0x80  # bits of each block's control: start, and start again by itself when done
+SHIFT = 9  # bits, of the known program
+
+
+class Regions(Protocol):
+    """A segment's regions in memory: the host's bytes (uint8), and the addresses that VTA knows."""
+
+    @property
+    def bytes(self) -> Mapping[int, Array]: ...
+
+    @property
+    def addresses(self) -> Mapping[int, int]: ...
+
+    def flush(self, regions: Collection[int]) -> None:
+        """Let VTA see what the host wrote."""
+
+    def invalidate(self, regions: Collection[int]) -> None:
+        """Let the host see what VTA wrote."""
+
+
+class Blocks:
+    """The registers of the four blocks: ``fetch``, ``load``, ``compute`` and ``store``."""
+
+    def __init__(self, overlay: Overlay, windows: Mapping[str, Bus]) -> None:
+        self.overlay = overlay
+        self.registers = overlay.machine.registers
+        self.windows = windows
+        self._mark = b""
+
+    def check(self, made: Segment, memory: Regions) -> None:
+        """Check a program in memory as it is there, before its first start. Raises DeviceError."""
+        wrong = [at for at in memory.addresses.values() if at % ALIGNMENT or at >> 32]
+        if wrong:
+            raise DeviceError(f"a buffer at {wrong[0]:#x}: VTA reaches multiples of {ALIGNMENT} below 4 GB")
+        if made.sizes[FIXED] - made.start > MOST:
+            raise DeviceError(f"{len(made.program):,} instructions are more than {MOST:,} bytes")
+        # a copy: an error's traceback must not hold buffers. Only the constants and instructions in FIXED are looked at
+        copies = {region: np.zeros(len(data), np.uint8) for region, data in memory.bytes.items()}
+        copies[FIXED][:] = memory.bytes[FIXED]
+        made.checked(memory.addresses, copies)
+
+    def start(self, made: Segment, memory: Regions) -> None:
+        """Start a program that was checked in this memory."""
+        self._mark = os.urandom(BLOCK)
+        marks, mark = memory.bytes[MARKS], np.frombuffer(self._mark, np.int8)
+        marks[:MARK] = mark.astype("<i4").view(np.uint8)
+        marks[MARK:].reshape(-1, BLOCK)[...] = ~mark.view(np.uint8)
+        memory.flush([MARKS])
+        self._write("fetch", "count", len(made.program))
+        self._write("fetch", "address", memory.addresses[FIXED] + made.start)
+        for block, name in (("load", "inp"), ("load", "wgt"), ("compute", "uop"), ("compute", "acc"), ("store", "out")):
+            self._write(block, name, 0)  # instructions hold whole addresses
+        self._control("fetch", START)
+        for block in ("load", "compute", "store"):
+            self._control(block, START | RESTART)
+
+    def ended(self, made: Segment, memory: Regions) -> bool:
+        """Return whether the program that was started last has ended.
+
+        The done flag may be that of the program before: it counts with the last Task's mark.
+        """
+        done = self.windows["compute"].read(self.registers["compute"]["done"]) & 1
+        return bool(done) and self._ended(made, memory) == len(made.tasks)
+
+    def late(self, made: Segment, memory: Regions, waited: str) -> DeviceError:
+        """Return the error of a program that has not ended after ``waited``: the first Task without a mark is named."""
+        count = self._ended(made, memory)
+        words = f"not done after {waited}" + (f", {count} of {len(made.tasks)} Tasks completed" if made.tasks else "")
+        hint = "the bitstream was loaded again; if it stays so, power cycle"
+        if count == len(made.tasks):
+            return DeviceError(words, hint=hint)
+        late = made.tasks[count]
+        return DeviceError(f"layer {late.origin[0]!r} ({late.kind}): {words}", layer=late.origin[0], hint=hint)
+
+    def proofs(self) -> Iterator[Proof]:
+        """Yield programs with known results, to run before any other: the first writes no memory."""
+        machine = self.overlay.machine.machine
+        none = regions(self.overlay.layout, {}, {}, [], [], [])
+        empty = Segment(self.overlay, machine, (), {}, none, [], [Finish()], [], [])
+        yield Proof("a program of one FINISH", empty, {}, {})
+        yield _known(self.overlay)
+
+    def _ended(self, made: Segment, memory: Regions) -> int:
+        """Return how many Tasks have ended."""
+        memory.invalidate([MARKS])
+        found = memory.bytes[MARKS][MARK:].tobytes()
+        marks = [found[i : i + BLOCK] == self._mark for i in range(0, len(found), BLOCK)]
+        return marks.index(False) if False in marks else len(marks)
+
+    def _write(self, block: str, name: str, value: int) -> None:
+        self.windows[block].write(self.registers[block][name], value)
+
+    def _control(self, block: str, value: int) -> None:
+        self.windows[block].write(self.registers["control"], value)
+
+
+def _known(overlay: Overlay) -> Proof:
+    """Return a convolution of 16 channels and 16 positions, in hand-made instructions."""
+    machine, shapes = overlay.machine.machine, {"x": (1, BLOCK, 2, 8), "y": (1, BLOCK, 2, 8)}
+    only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0), overlay.simulator)
+    laid = regions(overlay.layout, shapes, {}, [(["x"], "y")], ["x"], ["y"])
+    codes = (np.arange(BLOCK * BLOCK) * 37 % 251 - 125).astype(np.int8).reshape(shapes["x"])
+    weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK)
+    bias = np.arange(BLOCK, dtype=np.int32) * 911 - 5000
+    micro_ops, constants = MicroOps(machine.depths[Memory.UOP]), Constants(FIXED << REGION)
+    x, y = (laid.blobs[blob].offset // BLOCK for blob in "xy")
+    one = micro_ops.table(MicroOp(i, i) for i in range(BLOCK))  # each position is an entry of INP and of ACC
+    group = Group(
+        [constants.load(Memory.ACC, 0, np.tile(bias, (BLOCK, 1)))],
+        [Pass([constants.load(Memory.WGT, 0, weights), Load(Memory.INP, 0, x, 1, BLOCK)], [Gemm(*one)])],
+        [Alu(Operation.SHR, *one, SHIFT), Alu(Operation.MAX, *one, -128), Alu(Operation.MIN, *one, 127)],
+        [Store(0, y, 1, BLOCK)],
+    )
+    program = task(0, [group], micro_ops, constants)
+    outputs = wanted(laid, [only], shapes)
+    whole = finished(program)
+    made = Segment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)
+    sums = weights.astype(np.int32) @ codes.reshape(BLOCK, -1).astype(np.int32) + bias[:, None]
+    right = np.clip(sums >> SHIFT, -128, 127).astype(np.int8).reshape(shapes["y"])
+    return Proof("a known program", made, {"x": codes}, {"y": right})

@@ -1,0 +1,110 @@
+"""A float pass writes in the memory of a blob after its last reader, and in no other; and needs no memory but its blobs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import chai
+from chai.layers.relu import ReLU
+from tests.kernels.common import LIBRARY, NAMES, used
+
+X = np.random.default_rng(0).normal(0, 1, (2, 3, 5, 7)).astype(np.float32)
+INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 3, 5, 7] } } }'
+CONV = (
+    'layer { name: "conv" type: "Convolution" bottom: "x" top: "a" convolution_param { num_output: 4 kernel_size: 1 } }'
+)
+RELU = 'layer { name: "relu" type: "ReLU" bottom: "a" top: "b" %s }'
+FLAT = 'layer { name: "flat" type: "Flatten" bottom: "a" top: "f" }'
+ABS = 'layer { name: "abs" type: "AbsVal" bottom: "%s" top: "c" }'
+
+
+def made(folder: Path, *layers: str, keep: str | list[str] = "outputs") -> chai.Net:
+    (folder / "net.prototxt").write_text("\n".join((INPUT, *layers)))
+    return chai.Net(folder / "net.prototxt", device="float", keep=keep)
+
+
+@pytest.fixture
+def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the layers that work in place."""
+    names: list[str] = []
+    original = ReLU.overwrite
+
+    def seen(self: ReLU, bottom: np.ndarray) -> tuple[np.ndarray, ...]:
+        names.append(self.name)
+        return original(self, bottom)
+
+    monkeypatch.setattr(ReLU, "overwrite", seen)
+    return names
+
+
+@pytest.mark.parametrize("more", ["", "relu_param { negative_slope: 0.1 }", "relu_param { relu6: true }"])
+@pytest.mark.parametrize(
+    ("layers", "wanted"),
+    [
+        ((CONV, RELU), ["relu"]),
+        ((CONV, RELU.replace('"b"', '"a"')), ["relu"]),
+        ((CONV, RELU, ABS % "a"), []),  # another layer reads it later
+        ((CONV, FLAT, RELU, ABS % "f"), []),  # another blob is a view of it
+        ((CONV, FLAT, RELU), []),  # and is an output
+        ((RELU.replace('"a"', '"x"'),), []),  # the caller's array
+    ],
+)
+def test_the_same_numbers_as_with_new_memory(
+    tmp_path: Path, overwritten: list[str], layers: tuple[str, ...], wanted: list[str], more: str
+) -> None:
+    layers = tuple(text.replace("%s", more) for text in layers)
+    net, whole = made(tmp_path, *layers), made(tmp_path, *layers, keep="all")
+    x = X.copy()
+    outputs = net.forward(x)
+    assert overwritten == wanted
+    assert np.array_equal(x, X)
+    kept = whole.forward(X)
+    assert overwritten == wanted  # a network that keeps all blobs overwrites none
+    assert outputs.keys() == kept.keys()
+    assert all(np.array_equal(outputs[name], kept[name]) for name in kept)
+
+
+def test_a_kept_blob_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:
+    net = made(tmp_path, CONV, RELU % "", keep=["a"])
+    net.forward(X)
+    assert overwritten == []
+    assert (net.blobs["a"] < 0).any()
+
+
+def test_a_parameter_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:
+    shape = "parameter_param { shape { dim: [2, 3] } }"
+    net = made(
+        tmp_path,
+        f'layer {{ name: "p" type: "Parameter" top: "a" {shape} }}',
+        RELU % "",
+        ABS.replace('"c"', '"d"') % "x",
+    )
+    net.params["p"][0][...] = -1
+    net.forward(X)
+    assert (net.params["p"][0] == -1).all()
+    assert overwritten == []
+
+
+@pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+def test_a_batch_needs_no_memory_but_its_blobs(tmp_path: Path) -> None:
+    """No columns of pixels, no second blob for a ReLU."""
+    sized = INPUT.replace("2, 3, 5, 7", "8, 3, 61, 67")
+    wide = CONV.replace("num_output: 4 kernel_size: 1", "num_output: 16 kernel_size: 5 pad: 2")
+    pool = 'layer { name: "pool" type: "Pooling" bottom: "b" top: "p" pooling_param { kernel_size: 3 stride: 2 } }'
+    more = wide.replace('"x"', '"p"').replace('"conv"', '"more"').replace('"a"', '"d"')
+    (tmp_path / "net.prototxt").write_text("\n".join((sized, wide, RELU % "", pool, more)))
+    x = np.ones((8, 3, 61, 67), np.float32)
+    with used(NAMES[0]):
+        net = chai.Net(tmp_path / "net.prototxt", device="float")
+        net.forward(x)
+        tracemalloc.start()
+        net.forward(x)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    conv, pooled = 8 * 16 * 61 * 67 * 4, 8 * 16 * 30 * 33 * 4
+    assert net.perf.peak_bytes == conv + max(x.nbytes, pooled)
+    assert peak <= 1.3 * net.perf.peak_bytes
