@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import chai
@@ -42,6 +44,26 @@ def test_loads_run_beside_gemms() -> None:
     found = times(program, MACHINE, RATES)
     assert found.gemm == 3200
     assert 3260 < found.total < 3400
+
+
+def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those before a Task's end do not depend on the Tasks after it, and all of them make the whole."""
+    net = chai.Net("digits", device="null", overlay="vta-z7020")
+    net.plan()
+    (step,) = net.schedule.segments
+    shapes, views, own = net.offload.plan.device_shapes, net.schedule.views, net.overlay.own
+    assert own is not None
+    first = step.tasks[:2]
+    whole, part = (
+        own.segment(net.overlay, tasks, shapes, views, step.inputs, [tasks[-1].output]) for tasks in (step.tasks, first)
+    )
+    assert whole.spent is not None
+    assert part.spent == whole.spent[:2]
+    assert all(cycles > 100 for cycles in whole.spent)
+    assert 0 < whole.cycles - sum(whole.spent) < 10  # FINISH
+    assert main(["show", "digits", "--overlay", "vta-z7020", "--json"]) == 0
+    rows = {row["name"]: row["cycles"] for row in json.loads(capsys.readouterr().out)["layers"]}
+    assert [rows[task.origin[0]] for task in step.tasks] == whole.spent
 
 
 @pytest.mark.slow
