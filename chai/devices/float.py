@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import platform
 
+from ..kernels.native.library import library
 from .base import Device
 
 
 class FloatDevice(Device):
-    """Needs only numpy."""
+    """Needs numpy; a C compiler at installation makes it twice as fast."""
 
     def status(self) -> tuple[bool, str]:
         import numpy as np
 
-        return True, f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}"
+        used = library()
+        kernels = "" if used is None else f", kernels in C ({used.name})"
+        return True, f"{platform.machine()}, {os.cpu_count()} cores, numpy {np.__version__}{kernels}"
 
 
 device = FloatDevice("float", "the host, float32: equals Caffe")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+import chai
 from chai.kernels import convolution as convolutions, pooling
-from chai.kernels.native import library, single as singles
+from chai.kernels.native import floats, library, single as singles
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 from chai.tasks.window import Window
@@ -249,3 +251,39 @@ def test_a_maximum_shows_that_a_window_has_nan(variant: str) -> None:
     assert np.isnan(wanted).sum() == 3 * (2 + 3 + 2)
     with used(variant):
         assert np.array_equal(pooling.max_pool(x, window, (7, 23)), wanted, equal_nan=True)
+
+
+# -- networks
+
+
+@pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+def test_a_network_has_the_same_numbers_for_every_number_of_threads_and_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = numbers(np.random.default_rng(0), 3, 1, 28, 28)
+    net, ranges = chai.Net("lenet", device="float", keep="all"), chai.Net("lenet", device="emulator")
+    shared: list[int] = []
+    run = library.Library.run
+
+    def counted(self: library.Library, *arguments: Any) -> list[float]:
+        shared.append(arguments[-1])
+        return run(self, *arguments)
+
+    monkeypatch.setattr(library.Library, "run", counted)
+    results, formats = [], []
+    for threads in (1, 3):
+        monkeypatch.setattr(singles, "threads", lambda threads=threads: threads)
+        monkeypatch.setattr(singles, "SHARED", 0)
+        floats._product.cache_clear()
+        net.forward(images)
+        together = {name: net.blobs[name] for name in net.blobs}
+        for i in range(len(images)):
+            net.forward(images[i : i + 1])
+            assert all(np.array_equal(net.blobs[name][0], together[name][i]) for name in together)
+        results.append(together)
+        for batches in ([images], [*images[:, np.newaxis]]):
+            ranges.calibrate(iter(batches))
+            formats.append(dict(ranges.offload.formats))
+    floats._product.cache_clear()
+    assert set(shared) == {1, 3}
+    assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
+    assert len(formats[0]) > 5
+    assert all(found == formats[0] for found in formats)

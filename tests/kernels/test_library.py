@@ -67,12 +67,14 @@ def test_a_variant_is_chosen_by_name(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv("CHAI_KERNELS", "plain")
     assert library.library() == library.variant("plain")
     assert devices.open("emulator").status() == (True, "this host, kernels in C (plain)")
+    assert devices.open("float").status()[1].endswith(", kernels in C (plain)")
 
 
 def test_none_is_chosen_by_name(fresh: pytest.MonkeyPatch) -> None:
     fresh.setenv("CHAI_KERNELS", "sgemm")
     assert library.library() is None
     assert devices.open("emulator").status() == (True, "this host, kernels in numpy: CHAI_KERNELS is sgemm")
+    assert "kernels" not in devices.open("float").status()[1]
 
 
 def test_an_unknown_variant_is_an_error(fresh: pytest.MonkeyPatch) -> None:

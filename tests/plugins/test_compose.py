@@ -170,16 +170,21 @@ def test_googlenets_classifier_has_the_bits_of_the_plain_one(tmp_path: Path) -> 
 
 
 def _same_bits(folder: Path, files: tuple[Path, Path], classifier: str, outputs: int, images: Array) -> None:
-    """Compare a network with the same one whose classifier is a composed type."""
-    plain = chai.Net(*files, "emulator", batch=len(images))
-    layer = plain.graph.layer(classifier)
+    """Compare a network with an InnerProduct as its classifier with the same one whose classifier is a composed type."""
+    given = chai.Net(*files, "emulator", batch=len(images))
+    layer = given.graph.layer(classifier)
     text = files[0].read_text()
     start = text.rindex("layer", 0, text.index(f'"{classifier}"'))
-    bottom, top = (plain.graph.caffe_name(blob) for blob in (layer.bottoms[0], layer.tops[0]))
-    wires = f'name: "{classifier}" type: "Classifier" bottom: "{bottom}" top: "{top}"'
-    new = f"layer {{ {wires} user_defined_layer: true }}\n"
-    (folder / "net.prototxt").write_text(text[:start] + new + text[_closed(text, start) :])
+    bottom, top = (given.graph.caffe_name(blob) for blob in (layer.bottoms[0], layer.tops[0]))
+    types = {
+        "plain": f'"InnerProduct" inner_product_param {{ num_output: {outputs} }}',
+        "net": '"Classifier" user_defined_layer: true',
+    }
+    for name, type in types.items():
+        new = f'layer {{ name: "{classifier}" bottom: "{bottom}" top: "{top}" type: {type} }}\n'
+        (folder / f"{name}.prototxt").write_text(text[:start] + new + text[_closed(text, start) :])
     made = chai.custom.compose("Classifier")(lambda g, x: g.inner_product(x, num_output=outputs, blobs=(0, 1)))
+    plain = chai.Net(folder / "plain.prototxt", files[1], "emulator", batch=len(images))
     net = chai.Net(folder / "net.prototxt", files[1], "emulator", batch=len(images), custom=made)
     assert np.array_equal(net.forward(images)["prob"], plain.forward(images)["prob"])
     assert net.graph.layer(f"{classifier}/inner_product").type == "InnerProduct"
