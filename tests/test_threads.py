@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import pickle
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +28,7 @@ from chai.plugins.definition import CustomType, Options
 from chai.runtime import dump
 from chai.tasks.work import Work
 from tests.conftest import HANG
+from tests.kernels.common import fork
 from tests.leftovers import Leftovers
 from tests.passes.common import CONV, network
 
@@ -472,3 +475,39 @@ def test_pictures_are_prepared_for_the_sizes_that_the_call_began_with(tmp_path: 
 def test_a_network_is_not_pickled(kind: str, tmp_path: Path, hooks: Hooks) -> None:
     with pytest.raises(chai.UsageError, match="cannot be pickled or copied"):
         pickle.dumps(load(kind, tmp_path, hooks))
+
+
+# -- forked processes
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_forked_during_a_pass_of_another_thread_runs_the_network(
+    kind: str, tmp_path: Path, hooks: Hooks
+) -> None:
+    """The thread that holds a layer's turn is not there, and would never end it."""
+    net = load(kind, tmp_path, hooks)
+    wanted = net.forward(data(1))["c3"]
+    inside, go_on = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        inside.set()
+        go_on.wait(HANG)
+
+    hooks.late = stay
+    thread = threading.Thread(target=net.forward, args=(data(1),))
+    thread.start()
+    assert inside.wait(HANG)
+    child = fork()
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)  # which ends it, should it wait forever
+            hooks.late = lambda: None
+            code = int(not np.array_equal(net.forward(data(1))["c3"], wanted))
+        finally:
+            os._exit(code)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    go_on.set()
+    thread.join(HANG)
+    assert ended == 0

@@ -111,6 +111,7 @@ def lonely() -> None:
             memory = large(self._size)
             ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
             poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+            self._memory = self._packed() if self._memory is None else self._memory
             poison(self._memory, vars(self._constants).get("used", []))
             self._arenas.append(memory)
         return run(self, blobs)

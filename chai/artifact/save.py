@@ -146,10 +146,10 @@ class _Chains:
         if overlay.own is not None:
             program = overlay.own.segment(work)
             counts, sections = overlay.own.saved(program)
-            for entry, task, instructions in zip(entries, step.tasks, counts):
+            for entry, task, instructions, cycles in zip(entries, step.tasks, counts, program.spent or ()):
                 entry["channels"] = list(task.channels(shapes))
                 entry["macs"] = task.macs(*(shapes[blob] for blob in task.inputs))
-                entry["cycles"] = task.cycles(overlay, shapes)
+                entry["cycles"] = cycles
                 entry["instructions"] = instructions
             self.sections |= {f"{name}.{index}": data for name, data in sections.items()}
             return {"tasks": entries, "at": program.regions.offsets}

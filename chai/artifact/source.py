@@ -10,6 +10,7 @@ from ..blob import Shape, show
 from ..errors import DeviceError, UsageError
 from ..offload.plan import Plan
 from ..overlay import load as load_overlay
+from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
 from ..runtime.host import prepare
 from ..util.suggest import did_you_mean
@@ -76,10 +77,7 @@ class CompiledSource:
                 if not layer.source and not layer.on_device:
                     prepare(layer, self._plan.shapes, True)
             self._execution = Execution(self._plan, self.device)
-        whole = self._plan.batch
-        batch = next(iter(batches), whole)
-        shapes = self._plan.shapes.items()
-        return {blob: (batch, *shape[1:]) if shape[:1] == (whole,) else shape for blob, shape in shapes}
+        return rebatched(self._plan, next(iter(batches), self._plan.batch))
 
     def planned(self, _shapes: Mapping[str, Shape]) -> bool:
         return True

@@ -180,6 +180,9 @@ class Steps:
             addresses = [value(overlay.descriptor, descriptor, name) for name in ("weights", "table")]
             starts[piece.task] = next(filter(None, addresses), where)
         whole = [task for _, task in sorted(tasks.items())]
+        # devices without a chain run the Tasks as they are listed: that order must give every reader its bytes, too
+        apart = regions(overlay.layout, shapes, self.views, moves, about["reads"], about["writes"], apart=len(moves))
+        dependencies(overlay, whole, shapes, apart, wanted(apart, whole, shapes), self.budget)
         work = arranged(whole, pieces)
         outputs = wanted(laid, work, shapes)
         after = dependencies(overlay, work, shapes, laid, outputs, self.budget)

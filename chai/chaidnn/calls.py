@@ -11,7 +11,6 @@ input of the next, on any device. Calls that return int return 0; errors are rai
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -29,6 +28,7 @@ from ..overlay import load
 from ..runtime import perf
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
+from ..util.sharing import Mutex
 from ..util.text import tell
 from .estimate import estimate, write
 
@@ -97,7 +97,7 @@ class _Handle:
     """Handle returned by xiInit. Passes of one handle run one at a time; different handles run in parallel."""
 
     def __init__(self, net: Net, info: io_layer_info) -> None:
-        self.lock = threading.Lock()
+        self.lock = Mutex()
         self.out_size, self.out_kerType = info.out_size, info.out_kerType
         self._net: Net | None = net
 

@@ -192,10 +192,10 @@ def _on_overlay(net: Net, file: str, formats: str | None, estimates: tuple[Cost,
 
     overlay, plan = net.overlay, net.offload.plan
     assert overlay is not None
-    layers = placed(net)
     steps = net.schedule.segments
     views, shapes = net.schedule.views, plan.device_shapes
     chains = [s.chain or compiled(s.work(overlay, shapes, views)) for s in steps]
+    layers = placed(net, chains)
     memory = footprint(chains)
     cycles = alone = sum(made.cycles for made in chains)
     if net.batch != 1 and overlay.own is not None and formats is None:

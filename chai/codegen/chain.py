@@ -63,6 +63,8 @@ class Chain(HostBlobs):
         """Return the clock cycles of a run in the cycle model."""
         return chain_cycles(self.overlay, self.tasks, self.shapes, self.after)
 
+    spent = None
+
     @property
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each region in use."""

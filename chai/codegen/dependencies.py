@@ -145,10 +145,12 @@ class _Memory:
         return after
 
     def write(self, begin: int, end: int, now: _Bytes) -> Finished:
-        """Record a write; return the Tasks that wrote or read these bytes before."""
+        """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob."""
         pieces = self._pieces(begin, end)
         after = NONE
         for piece in self.history[pieces.start : pieces.stop]:
+            if piece.blob == now.blob:
+                raise DeviceError(f"blob {now.blob!r} is written twice")
             after |= piece.written | piece.read
         self.begins[pieces.start : pieces.stop] = [begin]
         self.history[pieces.start : pieces.stop] = [now]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from ..overlay import names
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
+from ..util.sharing import Mutex
 from ..vta.architecture import segment
 from ..vta.simulator import Chip
 from .base import Device, Program, Ran
@@ -52,7 +52,7 @@ class SimulatedProgram(Program):
         place(self.made, self.memory)
         self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)
         self.chip = Chip(self.made.machine)
-        self._busy = threading.Lock()  # threads that share a network have one program, with one memory
+        self._busy = Mutex()  # threads that share a network have one program, with one memory
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         with self._busy:

@@ -9,19 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .manifest import (
+    from .manifest import Overlay as Overlay, default as default, load as load, names as names
+    from .sections import (
         Buffer as Buffer,
         Field as Field,
         Host as Host,
         Layout as Layout,
         Limits as Limits,
-        Overlay as Overlay,
         Record as Record,
         Register as Register,
         Section as Section,
-        default as default,
-        load as load,
-        names as names,
     )
 
 __all__ = [
@@ -43,5 +40,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'chai.overlay' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(".manifest", __name__), name)
+    home = ".manifest" if name in ("Overlay", "default", "load", "names") else ".sections"
+    value = globals()[name] = getattr(import_module(home, __name__), name)
     return value

@@ -23,6 +23,10 @@ class Sized(Protocol):
     def sizes(self) -> Mapping[int, int]: ...
 
     @property
+    def spent(self) -> Sequence[int] | None:
+        """Return the clock cycles of each Task, None where Tasks run beside each other."""
+
+    @property
     def regions(self) -> Any: ...
 
     def listing(self) -> Iterable[str]:

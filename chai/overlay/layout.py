@@ -19,7 +19,7 @@ from ..util.rounding import ceil_div, round_up
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from .manifest import Layout
+    from .sections import Layout
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Overlays: the structure and limits of an accelerator, read from its ``overlay.json``.
+"""Overlays, read from their ``overlay.json``: the structure and limits of an accelerator.
 
 The manifest is the single source for partitioning, the emulator, the cycle model, the RTL and the driver: no other file
 contains an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` explains each number.
@@ -10,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
@@ -22,274 +22,27 @@ from ..util.paths import resource
 from ..util.suggest import did_you_mean
 from .architecture import ARRAY, Architecture, named
 from .checks import check
+from .sections import (
+    Array,
+    Board,
+    Buffers,
+    Dsp,
+    Host,
+    L,
+    Layout,
+    Overhead,
+    Record,
+    Registers,
+    Requant,
+    Resources,
+    Section,
+    WindowRate,
+)
 
 default = "pynq-z2"
 
 # changing these does not invalidate a bitstream or a compiled network
 _PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
-
-
-@dataclass(frozen=True)
-class Board:
-    """The usual name of a board, and Vivado's name of its chip."""
-
-    name: str
-    part: str
-
-
-@dataclass(frozen=True)
-class Resources:
-    """Resources of the part: DSP slices, RAMB36, URAM288."""
-
-    dsp: int
-    block_ram: int
-    ultra_ram: int
-
-
-@dataclass(frozen=True)
-class Array:
-    """``inputs`` x ``outputs`` channels for ``lanes`` pixels in each cycle.
-
-    A DSP multiplies one input by two weights that are ``pack_shift`` bits apart; ``chain`` DSPs are summed before the two
-    sums are separated.
-    """
-
-    inputs: int
-    outputs: int
-    lanes: int
-    chain: int
-    pack_shift: int
-
-    @property
-    def macs(self) -> int:
-        """Return the multiply-accumulates per cycle."""
-        return self.inputs * self.outputs * self.lanes
-
-
-@dataclass(frozen=True)
-class Dsp:
-    """DSP slices used."""
-
-    array: int
-    requant: int
-
-
-@dataclass(frozen=True)
-class Requant:
-    """Width of the unsigned multipliers in bits, largest shift in bits, results per cycle and lane of the array."""
-
-    mult_bits: int
-    shift_max: int
-    lanes: int
-
-
-@dataclass(frozen=True)
-class WindowRate:
-    """Bytes that the window engine reads and writes in each cycle."""
-
-    read_bytes: int
-    write_bytes: int
-
-
-@dataclass(frozen=True)
-class Overhead:
-    """Cycles that are spent without computing."""
-
-    task_cycles: int
-    tile_cycles: int
-
-
-@dataclass(frozen=True)
-class Host:
-    """Speed of the board's processor (one thread), and its time to start a segment.
-
-    ``macs_per_us`` of matrix products, ``elements_per_us`` read by any other layer, ``convert_bytes_per_us`` of float32
-    packed or unpacked, ``call_us`` from writing the first register to seeing the end.
-    """
-
-    macs_per_us: float
-    elements_per_us: float
-    convert_bytes_per_us: float
-    call_us: float
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """An on-chip memory: ``copies`` times ``banks`` times ``depth`` words of ``word_bits``."""
-
-    word_bits: int
-    depth: int
-    banks: int
-    copies: int
-    memory: str
-
-    @property
-    def bytes(self) -> int:
-        """Return the bytes of all copies and banks."""
-        return self.word_bits * self.depth * self.banks * self.copies // 8
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """Buffers for input rows, weights, accumulators, and unfinished pooling windows."""
-
-    input: Buffer
-    weights: Buffer
-    accumulators: Buffer
-    pool: Buffer
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of every kind of Task; each kind adds its own. Sizes are heights and widths in pixels.
-
-    ``channel_step``  the first channel of a view that is read or written is a multiple of it
-    """
-
-    opcode: int
-    channels_max: int
-    size_max: int
-    channel_step: int
-
-    def excluded(self, kind: str, **values: int | bool | str) -> str | None:
-        """Return why they exclude a Task of this kind with these values; None if they do not.
-
-        A number ``size`` is at most ``size_max``, a flag ``leaky`` needs the flag ``leaky``, a word ``method`` is one of
-        ``methods``.
-        """
-        for name, value in values.items():
-            if isinstance(value, str):
-                if value not in getattr(self, f"{name}s"):
-                    return f"the overlay has no {value}"
-            elif isinstance(value, bool):
-                if value and not getattr(self, name):
-                    return f"the overlay has no {name} {kind}"
-            elif value > getattr(self, f"{name}_max"):
-                return f"{name} {value} is more than the overlay's {getattr(self, f'{name}_max')}"
-        return None
-
-
-L = TypeVar("L", bound=Limits)
-
-
-@dataclass(frozen=True)
-class Section:
-    """The manifest's section of one kind of Task: the names and values of its ``Limits``."""
-
-    kind: str
-    limits: tuple[tuple[str, Any], ...]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Layout of blobs in DDR, which only devices depend on; ``alignment`` is in bytes."""
-
-    kind: str
-    channels_per_word: int
-    images_per_word: int
-    alignment: int
-
-
-@dataclass(frozen=True)
-class Bits:
-    """A part of a register."""
-
-    name: str
-    bit: int
-    width: int
-
-
-@dataclass(frozen=True)
-class Register:
-    """32 bits at ``offset`` bytes. ``access`` is r, w, rw or w1c; ``value`` is a constant's value, or None."""
-
-    name: str
-    offset: int
-    access: str
-    about: str
-    value: int | None = None
-    bits: tuple[Bits, ...] = ()
-
-    def mask(self, name: str) -> int:
-        """Return a mask of the bits of that name. Raises KeyError if there are none."""
-        for bits in self.bits:
-            if bits.name == name:
-                return ((1 << bits.width) - 1) << bits.bit
-        raise KeyError(name)
-
-
-@dataclass(frozen=True)
-class Registers:
-    """Size of the AXI-Lite window in bytes, descriptions of the error causes, and the registers by name."""
-
-    window: int
-    errors: tuple[str, ...]
-    list: tuple[Register, ...]
-
-    def __getitem__(self, name: str) -> Register:
-        for register in self.list:
-            if register.name == name:
-                return register
-        raise KeyError(name)
-
-
-@dataclass(frozen=True)
-class Field:
-    """``width`` bits from ``bit`` of 32-bit ``word``; a field may extend into the next words.
-
-    ``multiple``  every value is a multiple of it (an alignment); values are not divided by it
-    """
-
-    name: str
-    word: int
-    bit: int
-    width: int
-    signed: bool
-    about: str
-    multiple: int = 1
-
-    @cached_property
-    def position(self) -> int:
-        """Return the lowest bit, counted from the start of the record."""
-        return 32 * self.word + self.bit
-
-    @cached_property
-    def mask(self) -> int:
-        """Return a mask of ``width`` ones, not shifted."""
-        return (1 << self.width) - 1
-
-    @cached_property
-    def range(self) -> tuple[int, int]:
-        """Return the smallest and largest value."""
-        if self.signed:
-            return -(1 << (self.width - 1)), (1 << (self.width - 1)) - 1
-        return 0, (1 << self.width) - 1
-
-
-@dataclass(frozen=True)
-class Record:
-    """The layout of ``bytes`` bytes in DDR: little-endian 32-bit words; unused bits are zero."""
-
-    name: str
-    version: int
-    bytes: int
-    endian: str
-    fields: tuple[Field, ...]
-
-    @cached_property
-    def values(self) -> dict[str, Field]:
-        """Return the fields that have a value in each record, by name: all but ``version``, which is the record's own."""
-        return {field.name: field for field in self.fields if field.name != "version"}
-
-    @cached_property
-    def version_bits(self) -> int:
-        """Return the version at its place in a record."""
-        return next((self.version << field.position for field in self.fields if field.name == "version"), 0)
-
-    @cached_property
-    def unused(self) -> int:
-        """Return a mask of the bits that belong to no field."""
-        return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
-from .manifest import Field, Record
+from .sections import Field, Record
 
 if TYPE_CHECKING:
     from ..blob import Array

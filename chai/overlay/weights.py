@@ -16,7 +16,7 @@ from ..util.rounding import ceil_div
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from . import manifest as overlays
+    from . import manifest, sections
 
     Buffer = bytes | bytearray | memoryview
 
@@ -55,7 +55,7 @@ class Packed:
 
     dtype = "int8"
 
-    def __init__(self, source: Source, offset: int, shape: Shape, group: int, array: overlays.Array) -> None:
+    def __init__(self, source: Source, offset: int, shape: Shape, group: int, array: sections.Array) -> None:
         self.shape = shape
         self.group = group
         self.axes = _blocks(shape, group, array)
@@ -117,7 +117,7 @@ class Unpacked:
     Raises DeviceError for a code of -128.
     """
 
-    def __init__(self, weights: Array, group: int, array: overlays.Array) -> None:
+    def __init__(self, weights: Array, group: int, array: sections.Array) -> None:
         _check_codes(weights)
         self.bytes = weight_bytes(weights.shape, group, array)
         self._given = weights, group, array
@@ -172,7 +172,7 @@ def joined(pieces: Iterable[Piece]) -> bytes:
     return out.tobytes()
 
 
-def pack_weights(weights: Array, group: int, array: overlays.Array) -> bytes:
+def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:
     """Return weights (M, C/group, kh, kw) in the order of DDR, one byte each; partial blocks are padded with zeros.
 
     From the outermost to the innermost: group; block of ``array.outputs`` output channels of the group; block of
@@ -218,12 +218,12 @@ def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) ->
     return rows.transpose(0, 2, 1)
 
 
-def weight_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
+def weight_bytes(shape: Shape, group: int, array: sections.Array) -> int:
     """Return the size of packed weights in bytes."""
     return prod(_blocks(shape, group, array))
 
 
-def block_bytes(shape: Shape, group: int, array: overlays.Array) -> int:
+def block_bytes(shape: Shape, group: int, array: sections.Array) -> int:
     """Return the bytes of the packed weights of one block of outputs."""
     blocks = _blocks(shape, group, array)
     return prod(blocks[1:] if is_depthwise(shape, group) else blocks[2:])
@@ -234,7 +234,7 @@ def is_depthwise(shape: Shape, group: int) -> bool:
     return shape[0] == group and shape[1] == 1
 
 
-def groups_to_join(shape: Shape, group: int, overlay: overlays.Overlay) -> int:
+def groups_to_join(shape: Shape, group: int, overlay: manifest.Overlay) -> int:
     """Return how many neighbouring groups of weights (M, C/group, kh, kw) to join into one, a divisor of ``group``.
 
     The array reads and writes whole words, so inputs and outputs of joined groups are whole words or all channels. Of
@@ -258,7 +258,7 @@ def block_diagonal(weights: Array, group: int, count: int) -> Array:
     return joined.reshape(m, count * c, *kernel)
 
 
-def _blocks(shape: Shape, group: int, array: overlays.Array) -> tuple[int, ...]:
+def _blocks(shape: Shape, group: int, array: sections.Array) -> tuple[int, ...]:
     """Return the axes of packed weights, outermost first."""
     m, c, kh, kw = shape
     if is_depthwise(shape, group):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
@@ -19,6 +18,7 @@ from ..env import env
 from ..util.lazy_dataclass import dataclass
 from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
+from ..util.sharing import Mutex
 from .failure import Lost
 from .helpers import with_helpers
 from .reach import digest, is_dispatcher, names_of, reached
@@ -26,8 +26,8 @@ from .xchange import COMPILED
 
 log = logger("chai.custom")
 FOLDERS = 200  # number of cache folders that are kept, the last used ones
-_configuring = threading.Lock()
-_parallel = threading.Lock()
+_configuring = Mutex()
+_parallel = Mutex()
 
 
 @lru_cache(maxsize=1)

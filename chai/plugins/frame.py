@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 log = logger("chai.custom")
 GUARD = 64  # elements before and after every top, which must not change
+SMALL = 4096  # elements of an array that is cheaper to read once more than to look after
 SECOND_RUN = 5.0  # seconds; time limit of a second run, in plain Python, for a more exact error
 
 
@@ -188,11 +189,11 @@ class Frame:
         return self.bottoms[0][0] if self.bottoms[0] else 1
 
     def _fill(self, x: xChangeLayer, bottoms: Sequence[Array], tops: Sequence[Array]) -> None:
-        fields = x.__dict__
-        fields["bottom"] = tuple([read_only(b) for b in bottoms])
+        fields, ports = x.__dict__, self.options.ports
+        fields["bottom"] = kept = tuple([read_only(b) for b in bottoms])
         fields["top"] = tuple(tops)
-        flat = [b.reshape(-1) for b in fields["bottom"]]
-        fields["in_ptrs"] = tuple([b for b in flat for _ in range(self.options.ports)])
+        flat = [b.reshape(-1) for b in kept]
+        fields["in_ptrs"] = tuple(flat if ports == 1 else [b for b in flat for _ in range(ports)])
         fields["out_ptrs"] = tuple([t.reshape(-1) for t in tops])
 
     # -- running
@@ -206,17 +207,18 @@ class Frame:
             if self.compiled is None or not isinstance(error.__cause__, IndexError):
                 raise
             raise self._outside("it reads or writes outside of an array", bottoms) from error.__cause__
-        if any(g.broken for g in guarded):
-            raise self._outside("it wrote outside of its top", bottoms)
+        for guard in guarded:
+            if guard.broken:
+                raise self._outside("it wrote outside of its top", bottoms)
         outputs = [g.array for g in guarded]
         if dtype != "int8":
             self._check_numbers(inputs, outputs)
-        tops = tuple(_back(o, layout) for o in outputs)
+        tops = tuple(outputs if layout == "NCHW" else [_back(o, layout) for o in outputs])
         if self.formats is not None:
             if self.layer.slope != 0 or self.layer.clamps:
                 return tops
             return tuple(np.maximum(t, np.int8(f.zero)) for t, f in zip(tops, self.formats[1]))
-        return tuple(np.asarray(t, np.float32) for t in tops)
+        return tuple([np.asarray(t, np.float32) for t in tops])
 
     @cached_property
     def _where(self) -> failure.Where:
@@ -312,10 +314,10 @@ class Frame:
         return failure.report(self.layer.where, place, what, hint)
 
     def _check_numbers(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        lows = [o.min() if o.size else 0 for o in outputs]
-        bad = next((i for i, low in enumerate(lows) if low != low), None)  # only NaN differs from itself
-        if bad is None:
+        wrong = [i for i, output in enumerate(outputs) if _holds_nan(output)]
+        if not wrong:
             return
+        bad = wrong[0]
         sources = [*inputs, *self.static["custom_float_params"]]
         if any(s.size and np.isnan(s.min()) for s in sources):
             return  # an input or parameter had one
@@ -335,15 +337,32 @@ class _Guarded:
     __slots__ = ("array", "mark", "whole")
 
     def __init__(self, shape: Shape, dtype: str) -> None:
-        size = prod(shape)
-        self.whole = np.zeros(size + 2 * GUARD, dtype)
-        value, self.mark = _mark(dtype)
-        self.whole[:GUARD] = self.whole[GUARD + size :] = value
-        self.array = self.whole[GUARD : GUARD + size].reshape(shape)
+        self.whole, self.mark = _guards(prod(shape), dtype)
+        self.array = self.whole[GUARD:-GUARD].reshape(shape)
 
     @property
     def broken(self) -> bool:
         return self.whole[:GUARD].tobytes() != self.mark or self.whole[-GUARD:].tobytes() != self.mark
+
+
+def _guards(size: int, dtype: str) -> tuple[Array, bytes]:
+    """Return zeros between guards, and the bytes of a guard."""
+    if size <= SMALL:
+        whole, mark = _small(size, dtype)
+        return whole.copy(), mark
+    whole = np.zeros(size + 2 * GUARD, dtype)
+    value, mark = _mark(dtype)
+    whole[:GUARD] = whole[-GUARD:] = value
+    return whole, mark
+
+
+@lru_cache(maxsize=64)
+def _small(size: int, dtype: str) -> tuple[Array, bytes]:
+    """Return small zeros between guards, to copy: that is faster than to write them."""
+    value, mark = _mark(dtype)
+    whole = np.full(size + 2 * GUARD, value)
+    whole[GUARD:-GUARD] = 0
+    return whole, mark
 
 
 @cache
@@ -351,6 +370,15 @@ def _mark(dtype: str) -> tuple[Any, bytes]:
     """Return the fill value of guards, and the bytes of a whole guard."""
     value = np.dtype(dtype).type({"float32": -1.7e33, "float16": -4321.0, "int8": -86}[dtype])
     return value, value.tobytes() * GUARD
+
+
+def _holds_nan(array: Array) -> bool:
+    if array.size > SMALL:
+        low = array.min()
+    else:
+        flat = array.reshape(-1)
+        low = flat.dot(flat)  # faster than the minimum
+    return bool(low != low)  # only NaN differs from itself
 
 
 def _fits(array: Array, output: Array) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..blob import Shape
     from ..graph import Layer
+    from ..overlay.architecture import Sized
     from ..runtime.execution import Execution
     from ..runtime.source import Network
 
@@ -68,8 +69,11 @@ def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
     return [LayerRow(**_described(graph, layer, shapes)) for layer in graph.layers]
 
 
-def placed(net: Network) -> list[LayerRow]:
-    """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer."""
+def placed(net: Network, made: Sequence[Sized] = ()) -> list[LayerRow]:
+    """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer.
+
+    ``made`` are its segments, if they are compiled: some know the cycles of their Tasks better than a Task does alone.
+    """
     graph, shapes = net.graph, _shapes(net)
     rows = [_described(graph, layer, shapes) for layer in graph.layers]
     if net.overlay is None:
@@ -77,7 +81,7 @@ def placed(net: Network) -> list[LayerRow]:
     if not net.shapes:
         return [LayerRow(**row | {"engine": "input" if row["engine"] == "input" else "-"}) for row in rows]
     offload: Execution = net.offload
-    times, products = _of_tasks(offload)
+    times, products = _of_tasks(offload, made)
     engines, reasons = _engines(offload)
     carrier = {name: layer for layer in engines for name in layer.origin}
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
@@ -198,14 +202,15 @@ def _engines(offload: Execution) -> tuple[dict[Layer, str], dict[str, str]]:
     return {layer: s.engine for s in segments for layer in s.layers}, offload.partition.reasons
 
 
-def _of_tasks(offload: Execution) -> tuple[Counter[str], Counter[str]]:
+def _of_tasks(offload: Execution, made: Sequence[Sized]) -> tuple[Counter[str], Counter[str]]:
     """Return cycles and multiply-accumulates of Tasks, by the first layer of each."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
     shapes = offload.plan.device_shapes
-    for segment in offload.schedule.segments:
-        for task in segment.tasks:
-            times[task.origin[0]] += task.cycles(offload.overlay, shapes)
+    for i, segment in enumerate(offload.schedule.segments):
+        spent = made[i].spent if made else None
+        for j, task in enumerate(segment.tasks):
+            times[task.origin[0]] += spent[j] if spent else task.cycles(offload.overlay, shapes)
             products[task.origin[0]] += task.macs(*(shapes[b] for b in task.inputs))
     return times, products
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import show
-from ..errors import UsageError
+from ..errors import ChaiError, UsageError
 from ..util.lazy_numpy import np
-from .perf import joined
+from .perf import joined as joined_times
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
+    from ..graph import Graph
+    from ..offload.plan import Plan
     from .execution import Execution
     from .perf import PerfInfo
 
@@ -22,8 +25,9 @@ def run_batches(
 ) -> tuple[dict[str, Array], PerfInfo]:
     """Run a batch whose size may differ from the Plan's; otherwise like ``Execution.run``.
 
-    The batch is split, the last part is padded with copies of the last image, and the results are joined. Raises
-    UsageError for a blob of ``keep`` without a batch axis.
+    The batch is split, the last part is padded with copies of the last image, and the results are joined. A blob that no
+    image has a part in, as the boxes of a PriorBox, is that of any pass. Raises UsageError for other blobs of ``keep``
+    without a batch axis.
     """
     if _fits(execution, feeds):
         return execution.run(feeds, keep, started)
@@ -32,7 +36,7 @@ def run_batches(
     count = next(iter(feeds.values())).shape[0]
     passes = [execution.run(part, keep) for part in _parts(feeds, count, own)]
     blobs = _joined(execution, [blobs for blobs, _ in passes], count)
-    return blobs, joined([perf for _, perf in passes], count, (perf_counter() - started) * 1000)
+    return blobs, joined_times([perf for _, perf in passes], count, (perf_counter() - started) * 1000)
 
 
 def stream_batches(
@@ -45,6 +49,29 @@ def stream_batches(
     if _fits(execution, first):
         return execution.stream(feeds, keep)
     return (run_batches(execution, feed, keep) for feed in feeds)
+
+
+def rebatched(plan: Plan, count: int) -> dict[str, Shape]:
+    """Return the shapes of all blobs of a Plan for ``count`` images, by the layers' shape rules.
+
+    A layer that exists only as Tasks, or has no rule for that many images, keeps all axes of its tops but the first.
+    """
+    own = plan.batch
+    shapes = {blob: (count, *shape[1:]) if shape[:1] == (own,) else shape for blob, shape in plan.shapes.items()}
+    for layer in plan.graph.layers:
+        if not (layer.source or layer.on_device):
+            with suppress(ChaiError):
+                shapes.update(zip(layer.tops, layer.shapes(*(shapes[blob] for blob in layer.bottoms))))
+    return shapes
+
+
+def _apart(graph: Graph) -> set[str]:
+    """Return the blobs that do not mix the images of a batch: each image has a part of its own, or none."""
+    apart = set(graph.inputs)
+    for layer in graph.layers:
+        if layer.source or layer.images_alone or layer.on_device:
+            apart.update(layer.tops)
+    return apart
 
 
 def _fits(execution: Execution, feeds: Mapping[str, Array]) -> bool:
@@ -62,12 +89,18 @@ def _parts(feeds: Mapping[str, Array], count: int, own: int) -> Iterator[dict[st
 
 
 def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: int) -> dict[str, Array]:
-    own = execution.plan.batch
-    for blob in parts[0]:
-        if execution.shapes[blob][:1] != (own,):
+    plan, joined = execution.plan, {}
+    wanted, apart = rebatched(plan, count), _apart(plan.graph)
+    for blob, first in parts[0].items():
+        shape = execution.shapes[blob]
+        if wanted[blob] == shape == first.shape and blob in apart:
+            joined[blob] = first
+        elif shape[:1] == (plan.batch,) and wanted[blob] == (count, *shape[1:]) and first.shape == shape:
+            joined[blob] = np.concatenate([part[blob] for part in parts])[:count]
+        else:
             raise UsageError(
-                f"output {execution.graph.caffe_name(blob)!r} of {show(execution.shapes[blob])} has no batch axis: "
-                f"{count} images cannot be joined from passes of {own}",
-                hint=f"feed {own} images at a time",
+                f"output {plan.graph.caffe_name(blob)!r} of {show(shape)} has no batch axis: "
+                f"{count} images cannot be joined from passes of {plan.batch}",
+                hint=f"feed {plan.batch} images at a time",
             )
-    return {blob: np.concatenate([part[blob] for part in parts])[:count] for blob in parts[0]}
+    return joined

@@ -23,7 +23,7 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Un
 from ..tasks.work import Work
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
-from ..util.sharing import Lifetime, entered
+from ..util.sharing import Lifetime, Mutex, entered
 from .dump import dump
 from .folded import Folded
 from .host import Alive, run_layer
@@ -135,7 +135,7 @@ class Execution:
         self._executed = with_plain_inputs(plan.schedule, [*self._plain()])
         self._programs: dict[tuple[int, frozenset[str]], list[Program]] = {}
         self._kept: dict[frozenset[str], Kept] = {}
-        self._compiling = threading.Lock()
+        self._compiling = Mutex()
         self._lifetime = Lifetime(self._release)
         for i, step in enumerate(self._executed.steps):
             if isinstance(step, DeviceStep):

@@ -1,14 +1,18 @@
-"""Share an object among threads: locks that track their holder, lifetimes that wait for the last user, resources."""
+"""Share an object among threads: locks that track their holder, lifetimes that wait for the last user, resources.
+
+And with forked processes, in which no thread but the one that forked goes on.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar
-from weakref import WeakMethod
+from weakref import WeakMethod, WeakSet
 
 from ..errors import UsageError
 
@@ -22,6 +26,64 @@ class Closable(Protocol):
 
 
 Closed = TypeVar("Closed", bound=Closable)
+
+
+class Inherited(Protocol):
+    """An object that a forked process cannot use as it is."""
+
+    def forget(self) -> None:
+        """Let go of what belongs to the process that this one was forked from."""
+
+
+_inherited: WeakSet[Inherited] = WeakSet()
+
+
+def forgets(thing: Inherited) -> None:
+    """Call ``forget`` of a thing in every process that is forked from this one."""
+    _inherited.add(thing)
+
+
+def _forget() -> None:
+    for thing in list(_inherited):
+        thing.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class Mutex:
+    """A reentrant lock that is free in a forked process, unless the thread that forked holds it.
+
+    Other threads do not exist there, so that they would never release it. What it guards must be valid at any moment.
+    """
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        forgets(self)
+
+    def forget(self) -> None:
+        if self._lock.acquire(blocking=False):  # it was free, or this thread holds it
+            self._lock.release()
+        else:
+            self._lock = threading.RLock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take the lock, and return whether this thread holds it now."""
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """Undo one ``acquire``."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
 
 
 def inside() -> tuple[object, ...]:
@@ -48,13 +110,13 @@ class Turn:
     """
 
     _waits: ClassVar[dict[int, tuple[Turn, tuple[Turn, ...]]]] = {}  # by thread: what it waits for, and what it holds
-    _guard: ClassVar[threading.Lock] = threading.Lock()  # of _waits
+    _guard: ClassVar[Mutex] = Mutex()  # of _waits
 
     __slots__ = ("_lock", "_outer", "shared")
 
     def __init__(self, shared: str = "") -> None:
         self.shared = shared
-        self._lock = threading.RLock()
+        self._lock = Mutex()
         self._outer: list[tuple[object, ...]] = []
 
     def __enter__(self) -> None:
@@ -94,6 +156,9 @@ class Turn:
         return turns
 
 
+os.register_at_fork(after_in_child=Turn._waits.clear)
+
+
 class Lifetime:
     """Call ``release`` after ``close``, but not before the last user has left.
 
@@ -106,7 +171,7 @@ class Lifetime:
         self.closed = False
         self._method = WeakMethod(release)
         self._users = 0
-        self._lock = threading.RLock()  # the garbage collector may end a user in a thread that holds it
+        self._lock = Mutex()  # the garbage collector may end a user in a thread that holds it
 
     @contextmanager
     def used(self) -> Iterator[None]:
@@ -141,7 +206,7 @@ class Resources:
 
     def __init__(self) -> None:
         self._made: dict[Callable[[], Any], Any] = {}
-        self._lock = threading.RLock()
+        self._lock = Mutex()
 
     def of(self, make: Callable[[], Closed]) -> Closed:
         """Return the object that ``make`` returned when it was needed first."""

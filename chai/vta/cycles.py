@@ -6,6 +6,7 @@ A GEMM takes one cycle a micro-op, an ALU instruction two, each some more to beg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,12 +35,13 @@ class Rates:
 
 
 class Times(NamedTuple):
-    """Cycles of a program: to its end, of GEMM micro-ops, of ALU micro-ops, and of moving bytes."""
+    """Cycles of a program: to its end, of GEMM micro-ops, of ALU micro-ops, of moving bytes, and to the end of each Task."""
 
     total: int
     gemm: int
     alu: int
     moving: int
+    ends: tuple[int, ...] = ()
 
 
 def estimate(task: Task, shapes: Mapping[str, Shape], rates: Rates, layout: Layout) -> int:
@@ -57,8 +59,11 @@ def estimate(task: Task, shapes: Mapping[str, Shape], rates: Rates, layout: Layo
     return ceil(positions * planes(c, layout) * (1 + len(task.inputs) + 7 * rates.alu))
 
 
-def times(program: Sequence[Instruction], machine: Machine, rates: Rates) -> Times:
-    """Return the modelled cycles of a program: units wait for tokens, for themselves and for the port to memory."""
+def times(program: Sequence[Instruction], machine: Machine, rates: Rates, tasks: Sequence[int] = ()) -> Times:
+    """Return the modelled cycles of a program: units wait for tokens, for themselves and for the port to memory.
+
+    ``tasks`` are the numbers of instructions when each Task has ended.
+    """
     ends = [0.0] * len(program)
     free = dict.fromkeys(Unit, 0.0)
     port = 0.0
@@ -80,4 +85,6 @@ def times(program: Sequence[Instruction], machine: Machine, rates: Rates) -> Tim
         else:
             end = begin + 1
         free[step.unit] = ends[step.number] = end
-    return Times(ceil(max(ends)), ceil(spent[Gemm]), ceil(spent[Alu]), ceil(spent[Load]))
+    after = [0.0, *accumulate(ends, max)]
+    by_task = tuple(ceil(after[count]) for count in tasks)
+    return Times(ceil(after[-1]), ceil(spent[Gemm]), ceil(spent[Alu]), ceil(spent[Load]), by_task)

@@ -70,12 +70,17 @@ class Segment(HostBlobs):
     @cached_property
     def times(self) -> Times:
         """Return the modelled cycles of a run, and of what they are spent on."""
-        return times(self.program, self.machine, self.overlay.machine.rates)
+        return times(self.program, self.machine, self.overlay.machine.rates, self.ends)
 
     @property
     def cycles(self) -> int:
         """Return the clock cycles of a run in the cycle model."""
         return self.times.total
+
+    @property
+    def spent(self) -> list[int]:
+        """Return the clock cycles of each Task in the cycle model."""
+        return [end - begin for begin, end in pairwise((0, *self.times.ends))]
 
     def listing(self) -> Iterator[str]:
         """Yield the instructions as text, those of each Task after its name."""

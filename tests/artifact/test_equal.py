@@ -19,6 +19,7 @@ from chai.offload.schedule import DeviceStep, HostStep
 from chai.util.paths import resource
 from chai.zoo.card import Card, read_card
 from tests.conftest import need_models, report
+from tests.passes.common import CONV, network
 
 from .common import NETS, custom, data, load, made, parts
 
@@ -152,6 +153,51 @@ def test_an_output_without_batch_axis_cannot_be_joined(tmp_path: Path) -> None:
     assert again.forward(data())["re"].shape == (280,)
     with pytest.raises(UsageError, match=r"output 're' of 280 has no batch axis: 3 images .*hint: feed 2 images"):
         again.forward(data(0, 3))
+
+
+BOXES = f"""c1 Convolution data -> c1 : {CONV}
+    p1 PriorBox c1 data -> p1 : prior_box_param {{ min_size: 2 }}
+    p2 PriorBox c1 data -> p2 : prior_box_param {{ min_size: 3 aspect_ratio: 2 }}
+    both Concat p1 p2 -> both : concat_param {{ axis: 2 }}
+    out Softmax c1 -> out"""
+
+
+@pytest.mark.parametrize("images", [2, 3])
+def test_a_top_that_no_image_has_a_part_in_is_not_joined(tmp_path: Path, images: int) -> None:
+    """The boxes of a PriorBox have a first axis of 1, which is no batch: even if the file's batch is 1."""
+    net = network(tmp_path, BOXES, data(1, 1).shape, device="emulator")
+    net.calibrate(data(0, 1))
+    save(net, tmp_path / "net.chai")
+    again = load(tmp_path / "net.chai")
+    assert again.batch == 1
+    given = data(5, images)
+    wanted = network(tmp_path, BOXES, given.shape, device="emulator")
+    wanted.calibrate(data(0, 1))
+    wanted.reshape(data=given.shape)
+    expected, found = wanted.forward(given), again.forward(given)
+    assert found.keys() == expected.keys() == {"both", "out"}
+    for blob in found:
+        assert found[blob].shape == expected[blob].shape
+        assert np.array_equal(found[blob], expected[blob])
+    again.reshape(data=given.shape)
+    assert again.shapes_of("p1") == wanted.shapes_of("p1") and again.shapes_of("p1")[:2] == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "re Reshape c1 -> re : reshape_param { shape { dim: 1 dim: -1 } }",  # its second axis grows with the batch
+        "re Reduction c1 -> re : reduction_param { axis: 0 }",
+    ],
+)
+def test_an_output_that_mixes_images_cannot_be_joined(tmp_path: Path, line: str) -> None:
+    net = network(tmp_path, f"c1 Convolution data -> c1 : {CONV}\n{line}", data(1, 1).shape, device="emulator")
+    net.calibrate(data(0, 1))
+    save(net, tmp_path / "net.chai")
+    again = load(tmp_path / "net.chai")
+    assert np.array_equal(again.forward(data(1, 1))["re"], net.forward(data(1, 1))["re"])
+    with pytest.raises(UsageError, match=r"output 're' .* 2 images cannot be joined from passes of 1"):
+        again.forward(data(0, 2))
 
 
 def test_a_stream_keeps_to_the_size_of_its_first_batch(tmp_path: Path) -> None:

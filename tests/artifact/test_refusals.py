@@ -17,6 +17,7 @@ import chai
 from chai import overlay as overlays
 from chai.artifact import container, load as formats, steps
 from chai.artifact.reader import Reader
+from chai.artifact.save import save
 from chai.codegen.memory_map import split
 from chai.errors import ChaiError, DeviceError, ParseError
 from chai.fixed import Format
@@ -24,6 +25,7 @@ from chai.limits import limits
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import pack, unpack
 from chai.tasks.conv import Conv
+from tests.passes.common import DEEP, network
 
 from .common import PREFIX, assembled, data, load, made, parts
 
@@ -479,6 +481,32 @@ def test_a_task_on_other_blobs_than_the_header_says(refused: Callable[..., ChaiE
         eltwise["inputs"].reverse()
 
     assert "its descriptor works on other blobs than the header says" in str(refused(swapped, name="parts"))
+
+
+def test_tasks_listed_before_those_that_write_what_they_read(tmp_path: Path) -> None:
+    """The chain is right; the emulator would run the Tasks as listed, and read half of a Concat before its pooling."""
+    lines = f"""c1 Convolution data -> c1 : {DEEP}
+        p1 Pooling c1 -> p1 : pooling_param {{ pool: MAX kernel_size: 3 stride: 1 pad: 1 }}
+        cc Concat c1 p1 -> cc
+        c2 Convolution cc -> c2 : {DEEP}"""
+    net = network(tmp_path, lines, device="emulator")
+    net.calibrate(data())
+    path = tmp_path / "net.chai"
+    save(net, path)
+    header, sections = parts(path)
+    (segment,) = (step for step in header["steps"] if "tasks" in step)
+    assert [task["output"] for task in segment["tasks"]] == ["c1", "p1", "c2"]
+    for order, words in (((0, 1, 2), None), ((0, 2, 1), "blob 'cc' is read before anything has written it")):
+        changed = deepcopy(header)
+        step = changed["steps"][header["steps"].index(segment)]
+        step["tasks"] = [segment["tasks"][i] for i in order]
+        step["pieces"] = [[order.index(i), *images] for i, *images in segment["pieces"]]
+        path.write_bytes(assembled(changed, sections))
+        if words is None:
+            load(path)
+        else:
+            with pytest.raises(ParseError, match=words):
+                load(path)
 
 
 def test_another_overlay_or_build(file: Path, tmp_path: Path) -> None:

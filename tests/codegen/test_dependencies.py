@@ -286,15 +286,36 @@ def test_more_images_than_the_overlay_runs_are_refused() -> None:
 
 def test_work_without_end_is_refused() -> None:
     """Many Copies into one blob of many images: each read of the blob examines all of their pieces."""
-    shapes: dict[str, Shape] = {"a": (64, 8, 1, 1), **dict.fromkeys(("whole", "b"), (64, 64, 1, 1))}
-    tasks = [Copy(("a",), "whole", ("copy",), 8 * i, None) for i in range(8)] + [pool("whole", "b")] * 3
-    laid = regions(Z2.layout, shapes, {}, [(t.inputs, t.output) for t in tasks], ["a"], ["b"])
+    shapes: dict[str, Shape] = {"a": (64, 8, 1, 1), **dict.fromkeys(("whole", *"bcd"), (64, 64, 1, 1))}
+    tasks: list[Task] = [Copy(("a",), "whole", ("copy",), 8 * i, None) for i in range(8)]
+    tasks += [pool("whole", blob) for blob in "bcd"]
+    laid = regions(Z2.layout, shapes, {}, [(t.inputs, t.output) for t in tasks], ["a"], [*"bcd"])
     budget = Budget()
     dependencies(Z2, tasks, shapes, laid, [], budget)
     assert budget.spent >= 8 * 64 + 3 * 8 * 64
     budget.spent = limits().accesses - 1000
     with pytest.raises(DeviceError, match=r"too many pieces of memory: .* exceeds the limit accesses=5,000,000"):
         dependencies(Z2, tasks, shapes, laid, [], budget)
+
+
+def test_what_is_written_twice_is_refused() -> None:
+    """By two Tasks, over an input of the host, and by one over what it reads."""
+    views = {"b": View("whole", 0), "c": View("whole", 16)}
+    copies: list[Task] = [Copy(("a",), "whole", ("copy",), first, None) for first in (0, 16, 8)]
+    for tasks, reads, blob in (
+        ([pool("a", "b"), pool("b", "d"), pool("a", "b")], ["a"], "whole"),
+        (copies, ["a"], "whole"),
+        ([pool("a", "c")], ["a", "c"], "whole"),
+        ([pool("a", "d"), pool("d", "d")], ["a"], "d"),
+        (copies[:2], ["a"], None),
+    ):
+        moves = [(task.inputs, task.output) for task in tasks]
+        laid = regions(Z2.layout, SHAPES, views, moves, reads, ["whole"], apart=len(tasks))
+        if blob is None:
+            dependencies(Z2, tasks, SHAPES, laid, [])
+        else:
+            with pytest.raises(DeviceError, match=f"blob '{blob}' is written twice"):
+                dependencies(Z2, tasks, SHAPES, laid, [])
 
 
 def test_a_copy_waits_for_nobody_beside_it() -> None:

@@ -61,12 +61,13 @@ class Segment:
     moves: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)  # if some write parts of a blob
 
     def lay(self, offsets: Mapping[str, int] | None = None) -> Regions:
         """Offsets from elsewhere are checked as those of a file are."""
         found = regions(LAYOUT, self.shapes, self.views, self.moves, self.reads, self.writes, offsets)
         if offsets is not None:
-            tasks = [Task(sources, target, (target,)) for sources, target in self.moves]
+            tasks = self.tasks or [Task(sources, target, (target,)) for sources, target in self.moves]
             dependencies(Z2, tasks, self.shapes, found, wanted(found, tasks, self.shapes))
         return found
 
@@ -75,7 +76,8 @@ def segments(offload: Execution) -> Iterator[Segment]:
     for step in offload.schedule.steps:
         if isinstance(step, DeviceStep):
             moves = [(task.inputs, task.output) for task in step.tasks]
-            yield Segment({**offload.shapes}, offload.schedule.views, moves, list(step.inputs), list(step.outputs))
+            shapes, views, tasks = {**offload.shapes}, offload.schedule.views, [*step.tasks]
+            yield Segment(shapes, views, moves, list(step.inputs), list(step.outputs), tasks)
 
 
 def laid_out(offload: Execution) -> int:

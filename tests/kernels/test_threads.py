@@ -207,6 +207,78 @@ def test_a_forked_process_starts_its_own_workers() -> None:
 
 
 @needs_library
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_process_forked_while_another_thread_packs_weights_packs_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That thread is not there, and would never release what it holds."""
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    with used(NAMES[0]):
+        made, other = (program(tasks, {"x": x}, shapes, views, ("y",)) for _ in range(2))
+    wanted, packing, go_on = {"x": x}, threading.Event(), threading.Event()
+    other.run(wanted)
+    packed = Native._packed
+
+    def slowly(self: Native) -> np.ndarray:
+        packing.set()
+        go_on.wait(HANG)
+        return packed(self)
+
+    monkeypatch.setattr(Native, "_packed", slowly)
+    blobs = {"x": x}
+    thread = threading.Thread(target=made.run, args=(blobs,))
+    thread.start()
+    assert packing.wait(HANG)
+    child = fork()
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)  # which ends it, should it wait forever
+            Native._packed, again = packed, {"x": x}  # type: ignore[method-assign]
+            made.run(again)
+            code = int(not np.array_equal(again["y"], wanted["y"]))
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    go_on.set()
+    thread.join(HANG)
+    assert np.array_equal(blobs["y"], wanted["y"])
+
+
+@needs_library
+def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() -> None:
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program(tasks, {"x": x}, shapes, views, ("y",))
+    (part,) = made.parts
+    assert isinstance(part, Native)
+    wanted = {"x": x}
+    made.run(wanted)
+    calls = part._library.calls
+
+    class Closing:
+        """The library, whose run begins when another thread has closed the program."""
+
+        def __getattr__(self, name: str) -> object:
+            if name == "chai_run":
+                thread = threading.Thread(target=made.close)
+                thread.start()
+                thread.join(HANG)
+            return getattr(calls, name)
+
+    part._library = part._library._replace(calls=Closing())
+    for _ in range(2):
+        blobs = {"x": x}
+        made.run(blobs)
+        assert np.array_equal(blobs["y"], wanted["y"])
+        assert (part._memory, part._arenas) == (None, [])
+    part._library = part._library._replace(calls=calls)
+    made.run(blobs)
+    assert part._memory is not None
+    assert len(part._arenas) == 1
+
+
+@needs_library
 def test_control_c_ends_a_run_of_several_threads() -> None:
     """And the workers are free again: the next run has its codes."""
     x = np.zeros((40, 256, 40, 40), np.int8)  # many seconds

@@ -15,8 +15,9 @@ import pytest
 import chai
 from chai import cli
 from chai.artifact.save import save
+from chai.codegen.chain import compiled
 from chai.codegen.memory_map import OUTPUT
-from chai.devices.pynq import memory, program, waiting
+from chai.devices.pynq import memory, program, published, waiting
 from chai.env import env
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -83,9 +84,7 @@ def fails(net: chai.Net, words: str) -> DeviceError:
 def segment(net: chai.Net) -> Segment:
     """The program of the only segment."""
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    own, shapes = net.overlay.own, net.offload.plan.device_shapes
-    assert own is not None
-    made = own.segment(net.overlay, step.tasks, shapes, net.schedule.views, step.inputs, step.outputs)
+    made = compiled(step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views))
     assert isinstance(made, Segment)
     return made
 
@@ -369,7 +368,11 @@ def test_ctrl_c_twice(net: chai.Net, board: VtaBoard, wanted: Wanted) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    board.accelerator.on_look = lambda: (setattr(board, "on_use", interrupt), interrupt())[0]  # type: ignore[func-returns-value]
+    def first() -> None:
+        board.on_use = interrupt
+        interrupt()
+
+    board.accelerator.on_look = first
     held = set(board.memory.held)
     with pytest.raises(KeyboardInterrupt):
         net.forward(IMAGES[1])
@@ -416,6 +419,45 @@ def test_another_overlay_is_opened_while_it_runs(
     right(net, wanted)
     net.close()
     assert not board.memory.held
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_another_program_loads_a_bitstream(
+    net: chai.Net, board: VtaBoard, wanted: Wanted, monkeypatch: pytest.MonkeyPatch, running: bool
+) -> None:
+    """One that does not ask for chai's lock: registers of its design are not touched, and it is left alone."""
+    looks = [0]
+
+    def noted() -> int:
+        looks[0] += 1
+        if looks[0] <= running:
+            return 0
+        board.accelerator.busy = False  # it is gone
+        return 1
+
+    board.accelerator.hangs_at = 20
+    board.accelerator.log.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(program._boards[board.overlay.digest], "_noted", 0)
+        patch.setattr(published, "noted", noted)
+        fails(net, "another program has loaded a bitstream")
+    assert len(board.accelerator.log) == running * len(ORDER)
+    assert board.downloads == 1
+    assert not board.memory.held
+    board.accelerator.hangs_at = None
+    right(net, wanted)
+    assert board.downloads == 2
+
+
+def test_an_interrupt_is_not_waited_for(
+    board: VtaBoard, wanted: Wanted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CHAI_PYNQ_WAIT", "interrupt")
+    env.cache_clear()
+    right(digits(board), wanted)
+    assert [r.message for r in caplog.records if r.name == "chai.pynq"] == [
+        "CHAI_PYNQ_WAIT=interrupt: the design has no interrupt; its registers are polled instead"
+    ]
 
 
 def test_a_second_process_hears_who_has_the_board(net: chai.Net, board: VtaBoard, tmp_path: Path) -> None:

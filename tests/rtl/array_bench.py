@@ -18,7 +18,7 @@ from chai.fixed import Requantization
 from chai.hw_overlays.rtl.array.engine import ArrayEngine
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes, fetch, planes, store
-from chai.overlay.manifest import Array as ArraySize, Buffer, Buffers
+from chai.overlay.sections import Array as ArraySize, Buffer, Buffers
 from chai.overlay.weights import joined
 from chai.tasks.conv import Affine, Conv
 from chai.tasks.tiling import beyond_ring

@@ -17,7 +17,7 @@ from chai import overlay as overlays
 from chai.hw_overlays.rtl.array.multipliers import Multipliers, sum_latency
 from chai.hw_overlays.rtl.array.sums import LATENCY, Accumulators
 from chai.overlay import Overlay
-from chai.overlay.manifest import Array as Size, Buffer
+from chai.overlay.sections import Array as Size, Buffer
 
 
 def small(size: Size) -> Overlay:

@@ -7,10 +7,12 @@ pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 import chai
-from chai.devices.rtlsim import program
+from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing
 from chai.offload.schedule import DeviceStep
 from tests.conftest import need_models, report
+
+from .simulators import check_agreement
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)
@@ -18,22 +20,23 @@ if missing():
 pytestmark = pytest.mark.slow
 
 
+def forward(name: str, batch: int, device: str) -> chai.Net:
+    """Run a pass of a model, and keep all blobs."""
+    folder = need_models() / name
+    image = np.load(min((folder / "cases").iterdir()) / "input.npy")
+    images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
+    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=batch, device=device, keep="all")
+    net.calibrate(images)
+    net.forward(images)
+    return net
+
+
 @pytest.mark.parametrize(
     ("name", "batch"),
     [("cifar_resnet20", 1), ("cifar_resnet20", 2), ("squeezenet_v1.1", 1), ("squeezenet_v1.1", 2), ("googlenet", 1)],
 )
 def test_every_blob_equals_the_emulator(name: str, batch: int) -> None:
-    folder = need_models() / name
-    image = np.load(min((folder / "cases").iterdir()) / "input.npy")
-    images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
-    nets = []
-    for device in ("emulator", "rtlsim"):
-        net = chai.Net(
-            folder / "deploy.prototxt", folder / "weights.caffemodel", batch=batch, device=device, keep="all"
-        )
-        net.calibrate(images)
-        net.forward(images)
-        nets.append(net)
+    nets = [forward(name, batch, device) for device in ("emulator", "rtlsim")]
     assert nets[0].blobs.keys() == nets[1].blobs.keys()
     for blob, values in nets[0].blobs.items():
         assert np.array_equal(nets[1].blobs[blob], values), blob
@@ -41,3 +44,9 @@ def test_every_blob_equals_the_emulator(name: str, batch: int) -> None:
     overlay = chai.overlay.load()
     simulated = program.accelerator(overlay)
     report(f"{name}, {batch} images: {len(steps)} segments, {simulated.registers.cycles():,} cycles in the last")
+
+
+@pytest.mark.skipif(verilator.found() is None, reason="Verilator is not installed")
+def test_both_simulators_agree_in_bits_and_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    cycles = check_agreement(monkeypatch, chai.overlay.load(), lambda: forward("cifar_resnet20", 1, "rtlsim"))
+    report(f"cifar_resnet20, 1 image: {cycles:,} cycles on both simulators")

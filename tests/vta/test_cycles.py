@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 import chai
 from chai.cli import main
+from chai.codegen.chain import compiled
 from chai.vta.cycles import Rates, Times, times
 from chai.vta.isa import Alu, Finish, Gemm, Instruction, Load, Memory, Operation, Store, Tokens
 
@@ -42,6 +46,23 @@ def test_loads_run_beside_gemms() -> None:
     found = times(program, MACHINE, RATES)
     assert found.gemm == 3200
     assert 3260 < found.total < 3400
+
+
+def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those before a Task's end do not depend on the Tasks after it, and all of them make the whole."""
+    net = chai.Net("digits", device="null", overlay="vta-z7020")
+    net.plan()
+    (step,) = net.schedule.segments
+    work = step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views)
+    first = step.tasks[:2]
+    whole, part = (compiled(each) for each in (work, replace(work, tasks=first, writes=[first[-1].output])))
+    assert whole.spent is not None
+    assert part.spent == whole.spent[:2]
+    assert all(cycles > 100 for cycles in whole.spent)
+    assert 0 < whole.cycles - sum(whole.spent) < 10  # FINISH
+    assert main(["show", "digits", "--overlay", "vta-z7020", "--json"]) == 0
+    rows = {row["name"]: row["cycles"] for row in json.loads(capsys.readouterr().out)["layers"]}
+    assert [rows[task.origin[0]] for task in step.tasks] == whole.spent
 
 
 @pytest.mark.slow

@@ -26,7 +26,6 @@ UNKNOWN = (
     OSError,
     ArithmeticError,
 )  # of a PLL that pynq does not know
-PLLS = "the board's boot files set the PLLs that it is made from"
 STEPS = range(100, 45, -5)  # percent of the clock to try if the nearest divider is too fast
 
 
@@ -77,14 +76,14 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
     return mhz
 
 
-def set_exactly(number: int, mhz: float) -> None:
+def set_exactly(number: int, mhz: float, hint: str) -> None:
     """Set a clock of the processor, and read it back. Raises DeviceError unless it then runs at ``mhz``."""
     try:
         found = _set(number, mhz)
     except UNKNOWN as error:
-        raise DeviceError(f"clock {number} cannot be set to {mhz:g} MHz: {error}", hint=PLLS) from error
+        raise DeviceError(f"clock {number} cannot be set to {mhz:g} MHz: {error}", hint=hint) from error
     if abs(found - mhz) > mhz * TOLERANCE:
-        raise DeviceError(f"clock {number} runs at {found:g} MHz, and only {mhz:g} will do", hint=PLLS)
+        raise DeviceError(f"clock {number} runs at {found:g} MHz, and only {mhz:g} will do", hint=hint)
 
 
 def _set(number: int, wanted: float) -> float:

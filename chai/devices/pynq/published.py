@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...driver.memory import place
+from ...env import env
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from ...util.log import logger
@@ -49,6 +50,8 @@ class Published(Board):
         self._design = own.design(self.overlay)
         self._bytes = _bytes(self.overlay, self._design.files)
         self.device = active(self.overlay)
+        if env().pynq_wait == "interrupt":
+            log.warning("CHAI_PYNQ_WAIT=interrupt: the design has no interrupt; its registers are polled instead")
         self._download()
         import pynq
 
@@ -69,31 +72,51 @@ class Published(Board):
         self._driver.check(made, memory)
 
     def run(self, made: Any, memory: Memory, seconds: float) -> float | None:
+        self._check_loaded()
         try:
             self.stuck = True
             self._driver.start(made, memory)
             for late in Polling().looks(seconds):
+                ended = self._driver.ended(made, memory)
                 self.check_running()
-                if self._driver.ended(made, memory):
+                if ended:
                     break
                 if late:
                     raise self._driver.late(made, memory, f"{seconds:.1f} s")
             self.stuck = False
+        except DeviceError:
+            self._stop()
+            if not self.closed:
+                self._check_loaded()  # that would be the reason
+            raise
         except BaseException:  # Ctrl-C too: it must not write into released memory
-            if self.stuck:
-                self._stop()
+            self._stop()
             raise
         return None
 
     def stop(self) -> None:
-        if not self.closed:  # otherwise another bitstream is loaded in its place
-            self._download()
+        if self.closed:
+            return  # another bitstream is about to be loaded in its place
+        try:
+            self._check_loaded()
+        except Lost:
             self.stuck = False
+            raise
+        self._download()
+        self.stuck = False
+
+    def _check_loaded(self) -> None:
+        """Raise Lost if another process has loaded a bitstream, as far as pynq has noted it."""
+        if noted() != self._noted:
+            raise Lost("another program has loaded a bitstream", hint="end that program, and load the network again")
 
     def _stop(self) -> None:
-        """Stop it, or log why it cannot be stopped."""
+        """Stop it if it runs, or log why it cannot be stopped."""
         try:
-            self.stop()
+            if self.stuck:
+                self.stop()
+        except Lost:
+            pass  # another bitstream is in its place
         except DeviceError as error:
             log.warning("%s; the network's buffers are kept", error.message)
 
@@ -101,7 +124,10 @@ class Published(Board):
         """Set the clock and load the bitstream, from a folder with nothing else in it. Raises DeviceError."""
         import pynq
 
-        set_exactly(self._design.clock, self.overlay.clock_mhz)
+        root = f"only root may load a bitstream and set clocks; {ROOT}" if os.geteuid() else ""
+        set_exactly(
+            self._design.clock, self.overlay.clock_mhz, root or "the board's boot files set the PLLs of its clocks"
+        )
         name = f"{self.overlay.name}.bit"
         try:
             with tempfile.TemporaryDirectory(prefix="chai-") as folder:
@@ -109,8 +135,8 @@ class Published(Board):
                 path.write_bytes(self._bytes)
                 pynq.Bitstream(str(path), device=self.device).download()
         except Exception as error:  # pynq has an error of its own for each
-            hint = f"bitstreams can be loaded by root alone; {ROOT}" if os.geteuid() else "power cycle the board"
-            raise DeviceError(f"{name} cannot be loaded: {error}", hint=hint) from error
+            raise DeviceError(f"{name} cannot be loaded: {error}", hint=root or "power cycle the board") from error
+        self._noted = noted()
 
     def _prove(self, proof: Proof) -> None:
         """Run a proof. Raises DeviceError if it does not come out right."""
@@ -138,6 +164,18 @@ class Published(Board):
                 kept.append(memory)
             else:
                 memory.free()
+
+
+def noted() -> tuple[int, int] | None:
+    """Return which download pynq has noted last, by any process; None if it has noted none."""
+    from pynq.pl_server import global_state
+
+    place = getattr(global_state, "_get_state_path", lambda: Path(global_state.STATE_DIR, "global_pl_state.json"))
+    try:
+        found = os.stat(place())
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 class _Window:
@@ -168,7 +206,8 @@ def _bytes(overlay: Overlay, files: Sequence[Any]) -> bytes:
     if path is None:
         raise DeviceError(
             f"there is no bitstream of overlay {overlay.name} here",
-            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit beside {overlay.path}",
+            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit beside {overlay.path}; "
+            f"--device {overlay.simulator} needs no board",
         )
     with open(path, "rb") as file:
         found = file.read(max(each.bytes for each in files) + 1)

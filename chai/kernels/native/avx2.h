@@ -5,6 +5,7 @@
 #define WIDE 3
 #define LATENCY 5
 #define FEWEST_TILES 12
+#define FEWEST_CHANNELS 16
 #define BLOCKS(B) \
     B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(4, 2) B(3, 2) B(2, 2) B(1, 2) \

@@ -6,6 +6,7 @@
 #define WIDE 4
 #define LATENCY 4
 #define FEWEST_TILES 32
+#define FEWEST_CHANNELS 24
 #define BLOCKS(B) \
     B(14, 1) B(8, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(12, 2) B(8, 2) B(4, 2) B(2, 2) B(1, 2) \
@@ -35,7 +36,7 @@ static inline vec both(const int16_t *x) {
     memcpy(&two, x, 4);
     return _mm512_set1_epi32(two);
 }
-static inline vec interleaved(const uint8_t *first, const uint8_t *second) {
+static inline vec paired(const uint8_t *first, const uint8_t *second) {
     __m128i a = _mm_loadu_si128((const __m128i *)first), b = _mm_loadu_si128((const __m128i *)second);
     return _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
 }

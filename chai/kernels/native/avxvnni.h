@@ -5,6 +5,7 @@
 #define WIDE 3
 #define LATENCY 4
 #define FEWEST_TILES 32
+#define FEWEST_CHANNELS 24
 #define BLOCKS(B) \
     B(10, 1) B(6, 1) B(4, 1) B(2, 1) B(1, 1) \
     B(5, 2) B(4, 2) B(2, 2) B(1, 2) \

@@ -99,45 +99,79 @@ typedef struct {
     int64_t sum, size;
 } weighed;
 
-static inline void weigh_in(weighed *w, int8_t weight) { w->sum += weight, w->size += weight < 0 ? -weight : weight; }
-
 /* Write an output's bias, which takes off what its product adds to codes; return whether float32 holds every sum for codes from -128
    to 127. */
-static int bias_in(const weighed *w, int64_t offset, int32_t bias, int32_t *to) {
-    int64_t above = (w->size + w->sum) / 2, below = (w->size - w->sum) / 2; /* weights above and below 0 */
-    *to = (int32_t)(bias - offset * w->sum);
+static int bias_in(weighed w, int64_t offset, int32_t bias, int32_t *to) {
+    int64_t above = (w.size + w.sum) / 2, below = (w.size - w.sum) / 2; /* weights above and below 0 */
+    *to = (int32_t)(bias - offset * w.sum);
     return bias + 127 * above + 128 * below <= 1 << 24 && bias - 128 * above - 127 * below >= -(1 << 24);
 }
 
-/* Pack weights (M, C / group, kh, kw) that are stored in blocks of ``outputs`` x ``inputs`` channels (1 x 1: row by row), and
-   the bias; return whether float32 holds every sum. */
+/* Weights (M, C / group, kh, kw) as they are stored: in blocks of ``outputs`` x ``inputs`` channels (1 x 1: row by row). */
+typedef struct {
+    const int8_t *from;
+    int64_t outputs, inputs, blocks_out, blocks_in, taps;
+} given_weights;
+
+static given_weights given_as(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs) {
+    return (given_weights){from,
+                    outputs,
+                    inputs,
+                    ceil_div(op->outputs / op->group, outputs),
+                    ceil_div(op->channels / op->group, inputs),
+                    op->kernel_h * op->kernel_w};
+}
+
+/* Return the weights of a group's output ``o`` for input channel ``i``. The outputs of a block follow it, the next tap comes after
+   outputs * inputs. */
+static const int8_t *given_at(const given_weights *s, int64_t g, int64_t o, int64_t i) {
+    int64_t block = (g * s->blocks_out + o / s->outputs) * s->blocks_in + i / s->inputs;
+    return s->from + (block * s->taps * s->inputs + i % s->inputs) * s->outputs + o % s->outputs;
+}
+
+/* Return how many outputs from ``o`` on, of ``m``, are together in a stored block and in a vector. */
+static int64_t outputs_together(const given_weights *s, int64_t o, int64_t m) {
+    return least(m - o, least(s->outputs - o % s->outputs, LANES - o % LANES));
+}
+
+/* Pack stored weights and the bias; return whether float32 holds every sum. */
 static int convolution_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
                             int8_t *to, int32_t *packed_bias) {
+    static const int8_t none[LANES];
+    given_weights s = given_as(op, from, outputs, inputs);
     int narrow = 1;
     int64_t m = op->outputs / op->group, c = op->channels / op->group, kh = op->kernel_h, kw = op->kernel_w;
-    int64_t blocks_out = ceil_div(m, outputs), blocks_in = ceil_div(c, inputs);
     int64_t wide = block_vectors(op), vectors = vectors_of(op);
     runs r = runs_of(op);
     int64_t run = ceil_div(r.bytes, 4), panel = r.dwords * LANES * 4;
-    int row = r.bytes == c * kw && r.count == kh;
-    for (int64_t i = 0, bytes = convolution_bytes(op); i < bytes; i++) to[i] = 0;
+    int row = r.bytes == c * kw && r.count == kh, step = row && c % 4 ? 1 : 4; /* channels of a dword that are taken at once */
+    memset(to, 0, convolution_bytes(op));
     for (int64_t g = 0; g < op->group; g++)
-        for (int64_t o = 0, n; o < m; o += n) { /* n outputs, that are together in a stored block and in a vector */
-            n = least(m - o, least(outputs - o % outputs, LANES - o % LANES));
+        for (int64_t o = 0, n; o < m; o += n) {
+            n = outputs_together(&s, o, m);
             int64_t v = o / LANES, first = v / wide * wide, count = least(wide, vectors - first);
             int8_t *base = to + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 4;
-            weighed all[LANES] = {{0, 0}};
-            for (int64_t i = 0; i < c; i++) {
-                int64_t block = ((g * blocks_out + o / outputs) * blocks_in + i / inputs) * kh * kw;
-                const int8_t *w = from + (block * inputs + i % inputs) * outputs + o % outputs;
+            int32_t sum[LANES] = {0}, size[LANES] = {0};
+            for (int64_t i = 0; i < c; i += step) {
+                const int8_t *w[4] = {none, none, none, none};
+                int64_t next[4] = {0};
+                for (int j = 0; j < least(step, c - i); j++) w[j] = given_at(&s, g, o, i + j), next[j] = inputs * outputs;
                 for (int64_t y = 0; y < kh; y++)
-                    for (int64_t x = 0; x < kw; x++, w += inputs * outputs) {
+                    for (int64_t x = 0; x < kw; x++) {
                         int64_t byte = row ? x * c + i : i, d = (row ? y : y * kw + x) * run + byte / 4;
-                        int8_t *at = base + d * count * LANES * 4 + byte % 4;
-                        for (int64_t k = 0; k < n; k++) at[k * 4] = w[k], weigh_in(&all[k], w[k]);
+                        uint32_t *at = (uint32_t *)(base + d * count * LANES * 4);
+                        for (int64_t k = 0; k < n; k++) {
+                            int32_t a = w[0][k], b = w[1][k], e = w[2][k], f = w[3][k];
+                            uint32_t low = (uint8_t)a | (uint32_t)(uint8_t)b << 8;
+                            at[k] |= (low | (uint32_t)(uint8_t)e << 16 | (uint32_t)(uint8_t)f << 24) << byte % 4 * 8;
+                            sum[k] += a + b + e + f;
+                            size[k] += (a < 0 ? -a : a) + (b < 0 ? -b : b) + (e < 0 ? -e : e) + (f < 0 ? -f : f);
+                        }
+                        for (int j = 0; j < 4; j++) w[j] += next[j];
                     }
             }
-            for (int64_t k = 0; k < n; k++) narrow &= bias_in(&all[k], OFFSET, bias[g * m + o + k], packed_bias + g * m + o + k);
+            for (int64_t k = 0; k < n; k++)
+                narrow &= bias_in((weighed){sum[k], size[k]}, OFFSET, bias[g * m + o + k], packed_bias + g * m + o + k);
         }
     return narrow;
 }

@@ -29,7 +29,7 @@ static inline __attribute__((always_inline)) void tap_sums(const uint8_t *const 
     for (int64_t t = 0; t < taps; t += 2, w += row) {
         vec weights = load((const int8_t *)w);
         UNROLL for (int p = 0; p < ABREAST; p++)
-            sums[p] = pairs(sums[p], interleaved(in[p] + offsets[t], in[p] + offsets[t + 1]), weights);
+            sums[p] = pairs(sums[p], paired(in[p] + offsets[t], in[p] + offsets[t + 1]), weights);
     }
 }
 
@@ -41,7 +41,7 @@ static void few_tap_sums(const uint8_t *const *in, const int32_t *offsets, int64
         sums[p] = zero();
         for (int64_t t = 0; t < taps; t += 2) {
             memcpy(first, in[p] + offsets[t], channels), memcpy(second, in[p] + offsets[t + 1], channels);
-            sums[p] = pairs(sums[p], interleaved(first, second), load((const int8_t *)(w + t / 2 * row)));
+            sums[p] = pairs(sums[p], paired(first, second), load((const int8_t *)(w + t / 2 * row)));
         }
     }
 }
@@ -131,9 +131,9 @@ static int depthwise_pack(const operation *op, const int8_t *from, int64_t input
         for (int64_t t = 0; t < taps; t++) {
             int8_t w = from[(c / inputs * taps + t) * inputs + c % inputs];
             to[depthwise_at(op, t, c)] = w;
-            weigh_in(&all, w);
+            all.sum += w, all.size += w < 0 ? -w : w;
         }
-        narrow &= bias_in(&all, DEPTHWISE_OFFSET, bias[c], packed_bias + c);
+        narrow &= bias_in(all, DEPTHWISE_OFFSET, bias[c], packed_bias + c);
     }
     return narrow;
 }

@@ -7,9 +7,7 @@ parent. The host's blobs (int8, NCHW) are loaded before the first Task and store
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +17,7 @@ from ...overlay.layout import share
 from ...overlay.weights import Packed
 from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
+from ...util.sharing import Mutex
 from .library import Library, pointer
 from .order import Use, after
 from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides, sizes
@@ -122,10 +121,11 @@ class Native:
             for operation, step in zip(self._table, steps)
             if step.form is not None and operation.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
+        self._memory: Array | None = None
         self._arenas: list[Array] = []
         self._partial: dict[int, Table] = {}  # the table for fewer images
         self._size = size
-        self._packing = threading.Lock()
+        self._packing = Mutex()
         self._check(self._table)
 
     # -- before the first run
@@ -251,9 +251,8 @@ class Native:
             values |= (own if kind == Kind.LOAD else host).fields("output")
         return Operation(**values)
 
-    @cached_property
-    def _memory(self) -> Array:
-        """The constants: tables, and weights in the order of the kernels. They are packed at the first run."""
+    def _packed(self) -> Array:
+        """Return the constants: tables, and weights in the order of the kernels."""
         memory = _aligned(self._constants.size)
         for offset, part in self._constants.parts:
             memory[offset : offset + part.nbytes] = part.view(np.uint8)
@@ -307,18 +306,19 @@ class Native:
     # -- each run
 
     def close(self) -> None:
-        """Release what runs have allocated; a later run allocates it again."""
+        """Release what runs have allocated; a later run allocates it again. One that is not done yet keeps its own."""
         with self._packing:
-            self._arenas.clear()
-            vars(self).pop("_memory", None)
+            self._arenas, self._memory = [], None
 
     def run(self, blobs: dict[str, Array]) -> list[float]:
         """Run all Tasks on the codes of ``loads``, add those of ``stores``, and return the milliseconds of each Task."""
         given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
         images = self._different(given)
         with self._packing:
-            memory = self._memory
-            arena = self._arenas.pop() if self._arenas else _aligned(self._size)
+            if self._memory is None:
+                self._memory = self._packed()
+            memory, arenas = self._memory, self._arenas
+            arena = arenas.pop() if arenas else _aligned(self._size)
             table = self._table_of(images)
         stores = [self._array(part, blobs) for part in self._stores]
         made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
@@ -329,7 +329,7 @@ class Native:
                 result[images:] = result[images - 1]
             if array is not result:
                 array[...] = result
-        self._arenas.append(arena)
+        arenas.append(arena)  # those of now, or those that a close has dropped meanwhile
         return times
 
     def _different(self, given: Sequence[Array]) -> int:

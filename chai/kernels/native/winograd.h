@@ -10,15 +10,14 @@
 
        [group][block of WIDE vectors][36][pair of channels][vector][lane][2]
 
-   is the order of U. The instruction set's file defines FEWEST_TILES, from which on it is faster than other blocks, and
-   pairs(sum, codes, weights), which adds two products of 16 bits to each of LANES sums. */
+   is the order of U. The instruction set's file defines FEWEST_TILES and FEWEST_CHANNELS, from which on it is faster than other
+   blocks, and pairs(sum, codes, weights), which adds two products of 16 bits to each of LANES sums. */
 
 enum {
     SIDE = 4,              /* pixels of a tile */
     REACH = SIDE + 2,      /* input pixels of a tile */
     POINTS = REACH * REACH,
     DEEPEST = 227,         /* channels, at most: 9 * 227 * 128 * 128 < 2^25 */
-    SHALLOWEST = 24,       /* channels, at least: the products of fewer take less time than to transform tiles */
     DEPTH = 2 * LANES,     /* numbers of 16 bits in a vector */
     TOGETHER16 = 1 << 16,  /* numbers of 16 bits of the tiles of one piece of work: they stay in the second cache */
     INVERSE9 = 954437177,  /* 9 * INVERSE9 = 1 modulo 2^32 */
@@ -37,7 +36,7 @@ static int is_winograd(const operation *op) {
     int64_t channels = op->channels / op->group;
     int square = op->kernel_h == 3 && op->kernel_w == 3 && op->stride_h == 1 && op->stride_w == 1 && op->dilation_h == 1 &&
                  op->dilation_w == 1;
-    return square && channels >= SHALLOWEST && channels <= DEEPEST && op->outputs / op->group >= 2 * LANES &&
+    return square && channels >= FEWEST_CHANNELS && channels <= DEEPEST && op->outputs / op->group >= 2 * LANES &&
            op->batch * tiles_of_image(op) >= FEWEST_TILES && tiles_of_image(op) * 12 <= op->out_height * op->out_width;
 }
 
@@ -53,36 +52,47 @@ static int64_t tiles_together(const operation *op) {
 static int64_t winograd_items(const operation *op) { return op->group * ceil_div(tiles_of(op), tiles_together(op)); }
 static int64_t winograd_bytes(const operation *op) { return op->group * vectors_of(op) * POINTS * pairs_of(op) * LANES * 4; }
 
-/* Multiply G by three numbers that are ``step`` apart, to six that are ``apart``. */
-static inline void weights_at_points(const int32_t *g, int step, int32_t *u, int apart) {
-    int32_t a = g[0], b = g[step], c = g[2 * step];
+/* Multiply G by three vectors that are ``step`` apart, to six that are ``apart``. */
+static inline __attribute__((always_inline)) void weights_at_points(const signed32 *g, int step, signed32 *u, int apart) {
+    signed32 a = g[0], b = g[step], c = g[2 * step];
     u[0] = a, u[apart] = -a - b - c, u[2 * apart] = b - a - c;
     u[3 * apart] = a + 2 * b + 4 * c, u[4 * apart] = a - 2 * b + 4 * c, u[5 * apart] = c;
 }
 
-/* Write U of weights that are stored as convolution_pack says, and the bias; return whether float32 holds every sum. */
+/* Pack U of stored weights, as convolution_pack, two input channels at once; return whether float32 holds every sum. */
 static int winograd_pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
                          int8_t *packed, int32_t *packed_bias) {
+    given_weights s = given_as(op, from, outputs, inputs);
     int narrow = 1;
-    int64_t m = op->outputs / op->group, c = op->channels / op->group, tap = inputs * outputs;
-    int64_t blocks_out = ceil_div(m, outputs), blocks_in = ceil_div(c, inputs), vectors = vectors_of(op);
+    int64_t m = op->outputs / op->group, c = op->channels / op->group, vectors = vectors_of(op);
     int64_t panel = POINTS * pairs_of(op) * LANES * 2;
     memset(packed, 0, winograd_bytes(op));
     for (int64_t g = 0; g < op->group; g++)
-        for (int64_t o = 0; o < m; o++) {
+        for (int64_t o = 0, n; o < m; o += n) {
+            n = outputs_together(&s, o, m);
             int64_t v = o / LANES, first = v / WIDE * WIDE, count = least(WIDE, vectors - first);
             int16_t *to = (int16_t *)packed + (g * vectors + first) * panel + ((v - first) * LANES + o % LANES) * 2;
-            weighed all = {0, 0};
-            for (int64_t i = 0; i < c; i++) {
-                int64_t block = ((g * blocks_out + o / outputs) * blocks_in + i / inputs) * 9;
-                const int8_t *w = from + (block * inputs + i % inputs) * outputs + o % outputs;
-                int32_t taps[9], half[REACH * 3], u[POINTS];
-                for (int t = 0; t < 9; t++) taps[t] = w[t * tap], weigh_in(&all, w[t * tap]);
-                for (int x = 0; x < 3; x++) weights_at_points(taps + x, 3, half + x, 3);
-                for (int y = 0; y < REACH; y++) weights_at_points(half + 3 * y, 1, u + REACH * y, 1);
-                for (int p = 0; p < POINTS; p++) to[((p * pairs_of(op) + i / 2) * count * LANES) * 2 + i % 2] = (int16_t)u[p];
+            signed32 sum = {0}, size = {0};
+            for (int64_t i = 0; i < c; i += 2) {
+                signed32 u[2][POINTS] = {{{0}}};
+                for (int j = 0; j < least(2, c - i); j++) {
+                    const int8_t *w = given_at(&s, g, o, i + j);
+                    signed32 taps[9] = {{0}}, half[REACH * 3];
+                    for (int t = 0; t < 9; t++, w += inputs * outputs) {
+                        for (int64_t k = 0; k < n; k++) taps[t][k] = w[k];
+                        signed32 sign = taps[t] >> 31;
+                        sum += taps[t], size += (taps[t] ^ sign) - sign;
+                    }
+                    for (int x = 0; x < 3; x++) weights_at_points(taps + x, 3, half + x, 3);
+                    for (int y = 0; y < REACH; y++) weights_at_points(half + 3 * y, 1, u[j] + REACH * y, 1);
+                }
+                for (int p = 0; p < POINTS; p++) {
+                    signed32 both = (u[0][p] & 0xffff) | u[1][p] << 16;
+                    memcpy(to + ((p * pairs_of(op) + i / 2) * count * LANES) * 2, &both, n * 4);
+                }
             }
-            narrow &= bias_in(&all, 0, bias[g * m + o], packed_bias + g * m + o);
+            for (int64_t k = 0; k < n; k++)
+                narrow &= bias_in((weighed){sum[k], size[k]}, 0, bias[g * m + o + k], packed_bias + g * m + o + k);
         }
     return narrow;
 }

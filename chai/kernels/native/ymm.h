@@ -21,7 +21,7 @@ static inline vec both(const int16_t *x) {
     return _mm256_set1_epi32(two);
 }
 
-static inline vec interleaved(const uint8_t *a, const uint8_t *b) {
+static inline vec paired(const uint8_t *a, const uint8_t *b) {
     __m128i both = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
     return _mm256_cvtepu8_epi16(both);
 }

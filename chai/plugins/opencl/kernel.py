@@ -16,6 +16,7 @@ from ...env import env
 from ...errors import PluginError
 from ...util.lazy_numpy import np
 from ...util.log import logger
+from ...util.sharing import forgets
 from ..failure import report
 from . import half, plan
 from .description import Description
@@ -24,7 +25,7 @@ from .planner import Planner
 from .rendering import TEXT
 from .worker.engine import EngineError
 from .worker.memory import Memory
-from .worker.process import Died, Runner, forgets, runner
+from .worker.process import Died, Runner, runner
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape

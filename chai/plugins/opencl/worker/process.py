@@ -17,6 +17,7 @@ from ....env import env
 from ....limits import limits
 from ....util.interpreter import command, ending
 from ....util.log import logger
+from ....util.sharing import forgets
 from .engine import Engine, EngineError
 
 if TYPE_CHECKING:
@@ -28,29 +29,6 @@ LONGEST = 1 << 20  # bytes of an answer; a compiler's log may be long
 
 class Died(Exception):
     """The process ended, or was ended because it did not answer; the message says how."""
-
-
-class Inherited(Protocol):
-    """An object that a forked process gets from the one it was forked from."""
-
-    def forget(self) -> None:
-        """Let go of what belongs to the process that this one was forked from."""
-
-
-_inherited: weakref.WeakSet[Inherited] = weakref.WeakSet()
-
-
-def forgets(thing: Inherited) -> None:
-    """Call ``forget`` of a thing in every process that is forked from this one."""
-    _inherited.add(thing)
-
-
-def _forget() -> None:
-    for thing in list(_inherited):
-        thing.forget()
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 class Runner(Protocol):
