@@ -108,11 +108,11 @@ def conversions() -> None:
         )
         for variant in library.state().variants:
             calls, size, step = variant.calls, ctypes.c_int64(count), ctypes.c_float(0.37)
-            given, made, result = map(library.pointer, (x, codes, back))
+            floats, packed, unpacked = (library.pointer(array) for array in (x, codes, back))
             runs = (
                 partial(ctypes.memmove, library.pointer(target), library.pointer(source), source.size),
-                partial(calls.chai_floats_to_codes, variant.number, given, size, step, -128, 127, 0, made),
-                partial(calls.chai_codes_to_floats, variant.number, made, size, step, 0, result),
+                partial(calls.chai_floats_to_codes, variant.number, floats, size, step, -128, 127, 0, packed),
+                partial(calls.chai_codes_to_floats, variant.number, packed, size, step, 0, unpacked),
             )
             best = [float("inf")] * len(runs)
             for _ in range(rounds):
