@@ -24,7 +24,12 @@ from chai.util.lazy_numpy import np
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
-    "address": ["tests/kernels/test_native.py", "tests/kernels/test_running.py", "tests/tasks/test_define.py"],
+    "address": [
+        "tests/kernels/test_native.py",
+        "tests/kernels/test_floats.py",
+        "tests/kernels/test_running.py",
+        "tests/tasks/test_define.py",
+    ],
     "thread": ["tests/kernels/test_threads.py", "tests/kernels/test_running.py", "-k", "not fork"],
 }
 GAP = 256  # poisoned bytes between two blobs or tables

@@ -116,10 +116,12 @@ def equal(a: Task, b: Task) -> bool:
 
 def _known(own: Mapping[str, int], overlay: Overlay) -> dict[str, int]:
     """Return the fields that the overlay's descriptors have."""
+    if overlay.unsigned:
+        return {**own}
     beyond = [name for name in _ZEROS if own.get(name)]
-    if beyond and not overlay.unsigned:
+    if beyond:
         raise DeviceError(f"{beyond[0]}: overlay {overlay.name} has no unsigned codes")
-    return {name: value for name, value in own.items() if overlay.unsigned or name not in _ZEROS}
+    return {name: value for name, value in own.items() if name not in _ZEROS}
 
 
 def waiting(after: Finished) -> dict[str, int]:

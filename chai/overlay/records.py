@@ -39,26 +39,28 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
     if len(data) != record.bytes:
         raise DeviceError(f"{record.name}: expected {record.bytes} bytes, found {len(data)}")
     total = int.from_bytes(data, "little")
-    words = [int.from_bytes(data[i : i + 8], "little") for i in range(0, len(data), 4)]  # each word with the next one
+    if total & record.version_mask != record.version_bits:
+        raise DeviceError(
+            f"{record.name}: expected version {record.version}, found {_version(record, total)}",
+            hint="it was made for another overlay; compile the network again",
+        )
     values: dict[str, int] = {}
-    for field in record.fields:
-        value = words[field.word] >> field.bit & field.mask
+    for name, field in record.values.items():
+        value = total >> field.position & field.mask
         if field.signed and value >> (field.width - 1):
             value -= 1 << field.width
-        if field.name != _VERSION:
-            if value % field.multiple:  # any other value fits if its bits do
-                _check_value(record, field, value)
-            values[field.name] = value
-        elif value != record.version:
-            raise DeviceError(
-                f"{record.name}: expected version {record.version}, found {value}",
-                hint="it was made for another overlay; compile the network again",
-            )
+        if value % field.multiple:  # any other value fits if its bits do
+            _check_value(record, field, value)
+        values[name] = value
     total &= record.unused
     if total:
         bit = (total & -total).bit_length() - 1
         raise DeviceError(f"{record.name}: bit {bit % 32} of word {bit // 32} is set, but belongs to no field")
     return values
+
+
+def _version(record: Record, total: int) -> int:
+    return next(total >> field.position & field.mask for field in record.fields if field.name == _VERSION)
 
 
 def value(record: Record, data: bytes, name: str) -> int:

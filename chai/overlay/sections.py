@@ -266,6 +266,11 @@ class Record:
         return next((self.version << field.position for field in self.fields if field.name == "version"), 0)
 
     @cached_property
+    def version_mask(self) -> int:
+        """Return a mask of the bits of ``version``."""
+        return sum(field.mask << field.position for field in self.fields if field.name == "version")
+
+    @cached_property
     def unused(self) -> int:
         """Return a mask of the bits that belong to no field."""
         return (1 << 8 * self.bytes) - 1 & ~sum(field.mask << field.position for field in self.fields)

@@ -23,5 +23,5 @@ class Window(NamedTuple):
 
     def sizes(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Return a convolution's output height and width for an image (height, width), rounded down."""
-        h, w = ((size[i] + 2 * self.pad[i] - self.extent(i)) // self.stride[i] + 1 for i in range(2))
-        return h, w
+        (h, w), (ph, pw), (sh, sw) = size, self.pad, self.stride
+        return (h + 2 * ph - self.extent(0)) // sh + 1, (w + 2 * pw - self.extent(1)) // sw + 1

@@ -461,7 +461,9 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
                                 wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
     assert found.tolist() == wanted
     assert len(found) == weight_bytes(shape, group, array)
-    assert np.array_equal(Packed(Held(found.tobytes()), 0, shape, group, array), weights)
+    packed = Packed(Held(found.tobytes()), 0, shape, group, array)
+    assert np.array_equal(packed, weights)
+    assert np.array_equal(packed.magnitudes(), np.abs(weights.astype(int)).reshape(len(weights), -1).sum(1))
 
 
 def test_a_word_of_weights_is_a_word_of_the_buffer() -> None:

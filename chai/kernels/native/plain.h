@@ -53,7 +53,7 @@ static inline reals same(float x) { return x - (reals){0}; }
 static inline reals multiply_add(reals a, reals b, reals sum) { return a * b + sum; }
 LANE_BY_LANE
 static inline reals larger(reals a, reals b) {
-    for (int i = 0; i < WIDTH; i++) a[i] = (b[i] > a[i]) | (b[i] != b[i]) ? b[i] : a[i];
+    for (int i = 0; i < WIDTH; i++) a[i] = ((b[i] > a[i]) | (b[i] != b[i])) ? b[i] : a[i];
     return a;
 }
 static inline reals every_second(const float *from) { return (reals){from[0], from[2], from[4], from[6]}; }

@@ -3,7 +3,7 @@
 #if defined __aarch64__
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
 #else
-#define HEIGHTS(P) P(4) P(2) P(1)
+#define HEIGHTS(P) P(3) P(2) P(1) /* of 16 registers */
 #endif
 
 typedef float32x4_t reals;

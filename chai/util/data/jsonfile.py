@@ -105,9 +105,12 @@ class _Reader:
 
     def _next(self) -> str:
         """Return the next character that is not a blank without consuming it; "" at the end."""
-        found = _BLANK.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
+        first = self.text[self.at : self.at + 1]
+        if first > " " or not first:  # most do not follow a blank
+            return first
+        blank = _BLANK.match(self.text, self.at)
+        assert blank is not None
+        self.at = blank.end()
         return self.text[self.at : self.at + 1]
 
     def _found(self) -> str:
