@@ -98,7 +98,7 @@ def calibrations(files: list[Path], image: Path, photos: Path, folder: Path) -> 
 
 
 def line(name: str, figures: str, found: float, bound: float) -> None:
-    """Print a figure beside its bound."""
+    """Print a figure and its bound."""
     print(
         f"{name:28s} {figures:36s} {found:7.2f}   at most {bound:g}: {'met' if found <= bound else 'NOT MET'}",
         flush=True,
