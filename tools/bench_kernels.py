@@ -1,6 +1,9 @@
 """Measure the kernels in C: each operation of a network against the processor's peak, in passes of the whole table.
 
     python tools/bench_kernels.py prototxt/googlenet.prototxt [googlenet.caffemodel] [--rounds 200] [--variant avx2]
+    python tools/bench_kernels.py
+
+Without a network: Pack and Unpack against memcpy, in bytes read and written per second of the process's time.
 
 Figures are the least of all rounds, one thread. The peak is measured by ``peak.c``: products of 8 bits in registers, no memory.
 Products are the layer's own: neither padding of channels nor taps of zeros count.
@@ -9,11 +12,14 @@ Products are the layer's own: neither padding of channels nor taps of zeros coun
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import NamedTuple
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -22,7 +28,7 @@ os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
-from chai.kernels.native import build  # noqa: E402
+from chai.kernels.native import build, library  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
 from chai.kernels.native.table import Kind, Operation  # noqa: E402
 from chai.util.table import plain  # noqa: E402
@@ -91,16 +97,49 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
         yield Row(" & ".join(task.origin), kind, sizes, products, ms * 1000)
 
 
+def conversions() -> None:
+    """Print the speed of Pack and Unpack as a share of memcpy's, with as many bytes; rounds are interleaved."""
+    for count, rounds in ((200_000, 800), (33_000_000, 10)):
+        x = np.random.default_rng(0).normal(0, 50, count).astype(np.float32)
+        codes, back = np.zeros(count, np.int8), np.zeros(count, np.float32)
+        source, target = (
+            np.ones(x.nbytes + codes.nbytes >> 1, np.uint8),
+            np.zeros(x.nbytes + codes.nbytes >> 1, np.uint8),
+        )
+        for variant in library.state().variants:
+            calls, size, step = variant.calls, ctypes.c_int64(count), ctypes.c_float(0.37)
+            floats, packed, unpacked = (library.pointer(array) for array in (x, codes, back))
+            runs = (
+                partial(ctypes.memmove, library.pointer(target), library.pointer(source), source.size),
+                partial(calls.chai_floats_to_codes, variant.number, floats, size, step, -128, 127, 0, packed),
+                partial(calls.chai_codes_to_floats, variant.number, packed, size, step, 0, unpacked),
+            )
+            best = [float("inf")] * len(runs)
+            for _ in range(rounds):
+                for i, run in enumerate(runs):
+                    begin = process_time()
+                    run()
+                    best[i] = min(best[i], process_time() - begin)
+            speed = 2 * source.size / best[0] / 1e9
+            shares = f"pack {best[0] / best[1]:.2f}, unpack {best[0] / best[2]:.2f}"
+            print(
+                f"{count:8} numbers, {variant.name}: memcpy {speed:.0f} GB/s; {shares} of it, load {os.getloadavg()[0]:.1f}"
+            )
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("network")
+    parser.add_argument("network", nargs="?")
     parser.add_argument("weights", nargs="?")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--variant", help="sets CHAI_KERNELS")
     args = parser.parse_args()
     if args.variant:
         os.environ["CHAI_KERNELS"] = args.variant
+    if args.network is None:
+        conversions()
+        return
     net = chai.Net(args.network, args.weights, batch=1)
     (name,) = net.graph.inputs
     x = np.random.default_rng(1).normal(0, 50, net.shapes[name]).astype(np.float32)

@@ -191,7 +191,7 @@ class Builder:
         emulation = Emulation(graph, formats, self.overlay, self.placed)
         changes = recipe.fits or (self.folded and recipe.weights != "max")
         fitting = _Fitting(self, recipe, graph, observed, formats) if changes else None
-        states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick())
+        states = emulation.run(observed.batches, observed.measured, fitting, lambda *_: self.tick(), observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
@@ -295,7 +295,9 @@ class Builder:
             return np.array([error(f) for f in formats])
 
         middle = 3 * int(np.argmin(errors(formats[::3])))  # running a layer is slow: coarse steps first
-        return best(formats[max(0, middle - 2) : middle + 3], errors)
+        found = best(formats[max(0, middle - 2) : middle + 3], errors)
+        observed.shelf.rest()
+        return found
 
     # -- precision_param of layers
 

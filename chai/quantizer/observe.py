@@ -11,6 +11,7 @@ from zlib import crc32
 from ..blob import on_device
 from ..errors import ModelError, UsageError
 from ..graph import Graph, Layer
+from ..util.data.shelf import Shelf
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
@@ -44,10 +45,12 @@ class Observed:
     ``rows``      float sums (R, M) of each layer with weights, bias included, at sampled positions of each kept batch
     ``in_front``  inputs by layer, for a few images: rows (group, R, K) of one with weights at a few positions, whole blobs
                   of ``error_sensitive`` layers
+    ``shelf``     where inputs, rows and whole blobs lie
     """
 
     measured: list[str]
     images: int = 0
+    shelf: Shelf = field(default_factory=Shelf)
     seen: dict[str, Histogram] = field(default_factory=dict)
     count: Callable[[], dict[str, Histogram]] = dict
     peaks: dict[str, list[Array]] = field(default_factory=dict)
@@ -99,6 +102,7 @@ def observe(
     ``read``  images for which the inputs of convolutions are kept
     """
     observed = Observed(measured(graph))
+    shelf = observed.shelf
     for feeds in batches:
         size = next((a.shape[0] for a in feeds.values() if a.ndim), 1)
         keep = observed.images < kept
@@ -119,17 +123,19 @@ def observe(
                 at = places(layer, area, size, len(observed.batches), seed)
                 if keep:
                     sums = layer.forward(bottoms[0])[0] if layer.slope is not None else tops[0]
-                    observed.rows.setdefault(layer.name, []).append(at_places(sums.reshape(*sums.shape[:2], *area), at))
+                    kept_rows = at_places(sums.reshape(*sums.shape[:2], *area), at)
+                    observed.rows.setdefault(layer.name, []).append(shelf.put(kept_rows))
                 if reads:
                     few = at[:read, :: ceil_div(at.shape[1], READ)]
                     rows = patches(source[:read], window, group, area, few)
-                    observed.in_front.setdefault(layer.name, []).append(rows)
+                    observed.in_front.setdefault(layer.name, []).append(shelf.put(rows))
             if layer.error_sensitive and (observed.images <= BEHIND_IMAGES or layer.name not in observed.in_front):
-                observed.in_front.setdefault(layer.name, []).append(bottoms[0][:BEHIND_IMAGES])
+                observed.in_front.setdefault(layer.name, []).append(shelf.put(bottoms[0][:BEHIND_IMAGES]))
         if keep:
             observed.numbers.append(len(observed.batches))
-            observed.batches.append(feeds)
+            observed.batches.append({blob: shelf.put(array) for blob, array in feeds.items()})
             observed.wanted.append(reference)
+        shelf.rest()
     if not observed.images:
         raise UsageError("quantize: there is no calibration image")
     return observed
@@ -166,13 +172,14 @@ def equalised(graph: Graph, observed: Observed, by_blob: Mapping[str, Array]) ->
         peaks[blob] = [each / r.astype(np.float32) for each in peaks[blob]]
     for layer in graph.layers:
         if layer.name in rows and layer.tops[0] in by_blob:
-            rows[layer.name] = [r / by_blob[layer.tops[0]].astype(np.float32) for r in rows[layer.name]]
+            factors = by_blob[layer.tops[0]].astype(np.float32)
+            rows[layer.name] = [observed.shelf.put(r / factors) for r in rows[layer.name]]
         if layer.name in in_front and layer.bottoms[0] in by_blob:
             r = by_blob[layer.bottoms[0]].astype(np.float32)[:, None, None]
             if layer.weighted:  # a group's columns are its channels' taps
                 group, _, taps = in_front[layer.name][0].shape
                 r = np.repeat(r, group * taps // len(r)).reshape(group, 1, taps)
-            in_front[layer.name] = [x / r for x in in_front[layer.name]]
+            in_front[layer.name] = [observed.shelf.put(x / r) for x in in_front[layer.name]]
     seen = {blob: h for blob, h in observed.seen.items() if blob not in by_blob}
     batches = observed.batches[: observed.fitted]
     count = partial(_divided, graph, batches, by_blob)
@@ -192,7 +199,7 @@ def _divided(graph: Graph, batches: Iterable[Batch], by_blob: Mapping[str, Array
 
 
 def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph: Graph, keep: bool) -> None:
-    largest = np.abs(array).max(initial=0)
+    largest = np.maximum(array.max(initial=0), -array.min(initial=0))  # NaN if there is one
     if not np.isfinite(largest):
         what = "input" if layer is None else f"layer {layer.name!r} ({layer.type}): blob"
         raise ModelError(
@@ -201,7 +208,8 @@ def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph
         )
     observed.seen.setdefault(blob, Histogram()).add(array)
     if array.ndim == 4:
-        top = np.abs(array).max((0, 2, 3), initial=0)
+        axes = 0, 2, 3
+        top = np.maximum(array.max(axes, initial=0), -array.min(axes, initial=0))
         peaks = observed.peaks.setdefault(blob, [])
         if keep or not peaks:
             peaks.append(top)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..evaluate.compare import Report, compare
+from ..graph import Graph
 from ..net import Net
+from ..runtime.source import single
 from ..tasks.coarser import SENTENCE, as_json, listed
 from ..util.lazy_dataclass import dataclass
 from ..util.table import Table, floored
 from .search import Result
+from .walk import Batch
 
 DEAR = 5  # number of most expensive layers named
 
@@ -94,6 +97,13 @@ class Verdict:
         return Table(["layer", "engine", "format", "chosen by", "SQNR", "sat %", "cost alone"], rows, "llllrrr")
 
 
+def _images(graph: Graph, result: Result) -> Iterator[Batch]:
+    """Yield the calibration images one by one, so that memory does not grow with their number."""
+    for feeds in result.batches:
+        yield from (one for _, one in single(graph, feeds))
+        result.shelf.rest()
+
+
 def verdict(result: Result, prototxt: str | Path, caffemodel: str | Path | None, **options: Any) -> Verdict:
     """Compare the files that ``quantize`` wrote with the float network; ``options`` are the Net options it was called with."""
     overlay = options.pop("overlay", None)
@@ -101,7 +111,7 @@ def verdict(result: Result, prototxt: str | Path, caffemodel: str | Path | None,
         Net(prototxt, caffemodel, "float", keep="all", **options) as reference,
         Net(result.prototxt, result.caffemodel, "emulator", overlay=overlay, **options) as fixed,
     ):
-        report = compare(reference, fixed, result.batches, factors=result.built.factors)
+        report = compare(reference, fixed, _images(reference.graph, result), factors=result.built.factors)
     graph = result.built.graph
     methods = {x.name: result.built.chosen[x.tops[0]] for x in graph.layers if x.tops and x.precision is not None}
     return Verdict(result, report, methods)

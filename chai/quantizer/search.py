@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import UsageError
 from ..net import Net
 from ..passes.rewrite import rewrite
+from ..util.data.shelf import Shelf
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -39,7 +40,8 @@ class Result:
     ``tried``    every recipe with its cost, in order: KL(float || fixed) in nats per image for class probabilities, error
                  energy / signal energy for other outputs
     ``plain``    cost of formats that cover the largest values, the usual choice with CHaiDNN
-    ``images``   number of all calibration images; ``batches`` holds those that recipes were judged on
+    ``images``   number of all calibration images; ``batches`` holds those that recipes were judged on, and they lie on
+                 ``shelf``
     ``costs``    cost by layer if all others ran in float, on a few of those images
     ``widened``  layers to which mixed widths gave 8 bits, each with its share of the multiply-accumulates
     ``seconds``  wall-clock time, including ``observing`` for the float pass
@@ -53,6 +55,7 @@ class Result:
     plain: float
     images: int
     batches: list[Batch]
+    shelf: Shelf
     costs: dict[str, float]
     widened: dict[str, float]
     seconds: float
@@ -171,9 +174,20 @@ def quantize(
     seconds = monotonic() - started
     budgeted = budget if bits == "mixed" else None
     how = {"bits": bits, "budget": budgeted, "scheme": scheme, "effort": effort, "seed": seed}
-    images = observed.images
     return Result(
-        output, weights, candidate, tried, plain, images, observed.batches, costs, widened, seconds, observing, how
+        output,
+        weights,
+        candidate,
+        tried,
+        plain,
+        observed.images,
+        observed.batches,
+        observed.shelf,
+        costs,
+        widened,
+        seconds,
+        observing,
+        how,
     )
 
 

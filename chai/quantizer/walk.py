@@ -23,6 +23,7 @@ from ..passes.infer_shapes import infer_shapes
 from ..runtime.host import run_layer
 from ..tasks.target import Target, Unsupported
 from ..tasks.work import Work
+from ..util.data.shelf import Shelf
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
@@ -35,12 +36,13 @@ Batch = Mapping[str, "Array"]
 
 @dataclass
 class State:
-    """One batch in progress: blobs in float32 and as codes, by id."""
+    """One batch in progress: blobs in float32 and as codes, by id; on ``shelf``, if there is one, until they are read."""
 
     shapes: Mapping[str, Shape]
     formats: Mapping[str, Format]
     host: dict[str, Array]
     codes: dict[str, Array] = field(default_factory=dict)
+    shelf: Shelf | None = None
 
     @property
     def device_shapes(self) -> dict[str, Shape]:
@@ -59,6 +61,13 @@ class State:
             codes = pack(self.host[blob], self.formats[blob])
             self.codes[blob] = codes.reshape(on_device(codes.shape))
         return self.codes[blob]
+
+    def put_away(self, blobs: Iterable[str]) -> None:
+        """Put blobs that a layer has written on the shelf."""
+        if self.shelf is not None:
+            for values in (self.host, self.codes):
+                values.update({blob: self.shelf.put(values[blob]) for blob in blobs if blob in values})
+            self.shelf.rest()
 
     def drop(self, blobs: Iterable[str]) -> None:
         """Free blobs that have no more readers."""
@@ -111,13 +120,15 @@ class Emulation:
         keep: Collection[str],
         before: Callable[[Layer, list[State]], None] | None = None,
         after: Callable[[Layer, list[State]], None] | None = None,
+        shelf: Shelf | None = None,
     ) -> list[State]:
         """Run all layers on all batches; the returned states hold the blobs of ``keep``.
 
         ``before`` and ``after`` are called around each layer with the current states; ``before`` may change the layer's
-        weights and precision_param.
+        weights and precision_param. Blobs lie on ``shelf`` until they are read, so that memory does not grow with the batches.
         """
-        states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds)) for feeds in batches]
+        shelf = shelf or Shelf()
+        states = [State(shapes_of(self.graph, feeds), self.formats, dict(feeds), shelf=shelf) for feeds in batches]
         with ThreadPoolExecutor(min(len(states), len(os.sched_getaffinity(0)))) as pool:
             for layer, finished in zip(self.graph.layers, last_readers(self.graph.layers)):
                 if not layer.source:
@@ -158,6 +169,7 @@ class Emulation:
         blobs = {b: state.code(b) for b in layer.bottoms}
         programs[tuple(state.shapes[b] for b in layer.bottoms)].run(blobs)
         state.codes.update((t, blobs[t]) for t in layer.tops)
+        state.put_away(blobs)
 
     def _on_host(self, layer: Layer, state: State) -> None:
         coded = all(b in state.codes for b in layer.bottoms)
@@ -168,3 +180,4 @@ class Emulation:
             tops, _ = run_layer(layer, bottoms, state.shapes, 0.0, compute)
         tops = tuple(t.reshape(on_device(t.shape)) if coded else t for t in tops)
         (state.codes if coded else state.host).update(zip(layer.tops, tops))
+        state.put_away(layer.tops)

@@ -263,7 +263,7 @@ class PrototxtSource:
 
         for feeds in batches:
             images += next(iter(feeds.values())).shape[0]
-            for sizes, part in self._single(feeds):
+            for sizes, part in single(self.graph, feeds):
                 for blob, feed in part.items():
                     watch(blob, feed)
                 host.run(self.graph, sizes, part, (), watch=watch)
@@ -272,26 +272,6 @@ class PrototxtSource:
             kind = f"{self._bits}-bit {self._scheme}"
             text = "%s brings no precision_param: %s formats from the largest values of the first batch (%d images)"
             log.warning(text, self._name, kind, images)
-
-    def _single(self, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
-        """Yield each image of a batch on its own with the shapes of all blobs; the batch if it cannot be split.
-
-        So memory does not grow with the images, and the numbers do not depend on how many a batch has: a matrix product may
-        round differently in another size.
-        """
-        whole = {blob: feed.shape for blob, feed in feeds.items()}
-        sizes = infer_shapes(self.graph, whole)
-        count = next((shape[0] for shape in whole.values() if shape), 1)
-        try:
-            one = infer_shapes(self.graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-            check_weights(self.graph.layers, one)
-        except ModelError:
-            one = {}  # a layer has the number of images in its parameters
-        alone = all(layer.images_alone for layer in self.graph.layers) and one.keys() == sizes.keys()
-        if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
-            yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
-        else:
-            yield sizes, feeds
 
     def preview(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> None:
         from ..offload.formats import calibrated, from_precision, given, unsigned_blobs
@@ -323,6 +303,27 @@ class PrototxtSource:
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
+
+
+def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[str, Shape], Mapping[str, Array]]]:
+    """Yield each image of a batch on its own with the shapes of all blobs; the batch if it cannot be split.
+
+    So memory does not grow with the images, and the numbers do not depend on how many a batch has: a matrix product may
+    round differently in another size.
+    """
+    whole = {blob: feed.shape for blob, feed in feeds.items()}
+    sizes = infer_shapes(graph, whole)
+    count = next((shape[0] for shape in whole.values() if shape), 1)
+    try:
+        one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
+        check_weights(graph.layers, one)
+    except ModelError:
+        one = {}  # a layer has the number of images in its parameters
+    alone = all(layer.images_alone for layer in graph.layers) and one.keys() == sizes.keys()
+    if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
+        yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
+    else:
+        yield sizes, feeds
 
 
 def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:

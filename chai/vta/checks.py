@@ -15,7 +15,7 @@ from ..limits import limits
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 from .isa import BLOCK, BYTES, ENTRY_BYTES, Alu, Gemm, Instruction, Load, Memory, Store, decode
-from .loops import FORGET, Indices, indices, nest
+from .loops import FORGET, Indices, Nest, indices, nest
 from .units import Step, Unit, steps
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ class _Checker:
     areas: Sequence[Area]
     distance: bool
     nests: dict[tuple[object, ...], Indices] = field(default_factory=dict)
+    recent: dict[tuple[object, ...], Indices] = field(default_factory=dict)  # since micro-ops were loaded last
     kept: int = 0  # micro-ops in ``nests``
 
     def __post_init__(self) -> None:
@@ -155,6 +156,7 @@ class _Checker:
         if memory == Memory.UOP:
             self.micro_ops[entries] = np.ascontiguousarray(data).view("<u4").reshape(-1)
             self.known[entries] = True
+            self.recent.clear()
         return data
 
     def _store(self, store: Store, step: Step) -> Array:
@@ -165,23 +167,12 @@ class _Checker:
         return self._dram(store, Memory.OUT, step, self.writable)
 
     def _compute(self, instruction: Gemm | Alu, step: Step) -> Indices:
-        first, end = instruction.first, instruction.end
-        if end > len(self.known) or not self.known[first:end].all():
-            raise DeviceError(f"micro-ops {first} to {end} were not all loaded by the program")
+        gemm = isinstance(instruction, Gemm)
         reads_src = isinstance(instruction, Alu) and instruction.immediate is None
-        loops = nest(instruction)
-        key = (self.micro_ops[first:end].tobytes(), loops, reads_src, isinstance(instruction, Gemm))
-        if key not in self.nests:
-            depths, acc = self.machine.depths, self.machine.depths[Memory.ACC]
-            gemm = isinstance(instruction, Gemm)
-            unread = 1 << 32  # the field src of an ALU instruction with an immediate
-            src = depths[Memory.INP] if gemm else acc if reads_src else unread
-            limits = acc, src, depths[Memory.WGT] if gemm else unread
-            self.nests[key] = indices(self.micro_ops[first:end], loops, limits, reads_src)
-            self.kept += len(self.nests[key].dst)
-            if self.kept > ROOM:
-                raise DeviceError(f"{self.kept:,} micro-ops of different instructions, expected at most {ROOM:,}")
-        known = self.nests[key]
+        where = instruction.first, instruction.end, nest(instruction), reads_src, gemm
+        if where not in self.recent:
+            self.recent[where] = self._indices(*where)
+        known = self.recent[where]
         if self.distance and known.distance < FORGET:
             raise DeviceError(
                 f"it reads an accumulator {known.distance} micro-ops after it was written, expected at least {FORGET}"
@@ -193,6 +184,22 @@ class _Checker:
         self.orders[Memory.OUT].access(Memory.OUT, accumulators, step, write=True)
         self.filled[accumulators] = True
         return known
+
+    def _indices(self, first: int, end: int, loops: Nest, reads_src: bool, gemm: bool) -> Indices:
+        """Return the indices of micro-ops that are loaded now."""
+        if end > len(self.known) or not self.known[first:end].all():
+            raise DeviceError(f"micro-ops {first} to {end} were not all loaded by the program")
+        key = self.micro_ops[first:end].tobytes(), loops, reads_src, gemm
+        if key not in self.nests:
+            depths, acc = self.machine.depths, self.machine.depths[Memory.ACC]
+            unread = 1 << 32  # the field src of an ALU instruction with an immediate
+            src = depths[Memory.INP] if gemm else acc if reads_src else unread
+            limits = acc, src, depths[Memory.WGT] if gemm else unread
+            self.nests[key] = indices(self.micro_ops[first:end], loops, limits, reads_src)
+            self.kept += len(self.nests[key].dst)
+            if self.kept > ROOM:
+                raise DeviceError(f"{self.kept:,} micro-ops of different instructions, expected at most {ROOM:,}")
+        return self.nests[key]
 
     def _entries(self, memory: Memory, index: int, count: int) -> slice:
         depth = self.machine.depths[memory]

@@ -163,10 +163,12 @@ def test_a_file_that_is_cut_short_later_is_refused(wide: tuple[Path, dict[str, n
         net.forward(IMAGE)
 
 
-def test_a_file_is_closed_with_the_last_who_needs_it(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
+def test_a_file_is_closed_with_the_last_who_needs_it(wide: tuple[Path, dict[str, np.ndarray]], tmp_path: Path) -> None:
+    path = tmp_path / "net.chai"  # a file that no other test has open
+    path.write_bytes(wide[0].read_bytes())
     left = Leftovers()
-    net = chai.Net(wide[0])
-    assert left.files == [str(wide[0])]
+    net = chai.Net(path)
+    assert left.files == [str(path)]
     del net
     gc.collect()
     assert left.files == []

@@ -327,3 +327,26 @@ def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
     for thread in threads:
         thread.join(HANG)
     assert found == [0] * 10
+
+
+@pytest.mark.parametrize("variant", ["sgemm", *NAMES])
+@pytest.mark.parametrize("deep", [False, True], ids=["whole", "depthwise"])
+def test_sums_beyond_24_bits_are_exact_whatever_runs_them(variant: str, deep: bool) -> None:
+    """Only weights that were never trained reach them. Odd ones of that size are no float32."""
+    kernel, inputs, width = (33, 1, 33) if deep else (1, 1111, 5)
+    x = np.full((1, 3 if deep else inputs, kernel, width), 127, np.int8)
+    x[0, slice(None) if deep else 0, 0, 0 if deep else slice(None)] = np.arange(3 if deep else 5)
+    weights = np.full((3, inputs, kernel, kernel), 127, np.int8)
+    weights[:, 0, 0, 0] = 1  # so sums differ by 1
+    full = 127 * 127 * (weights[0].size - 1)
+    r = Requantization(np.ones((3, 1, 1), np.int64), 0, -128, 127)
+    window, bias = Window((kernel, kernel), (1, 1), (0, 0)), np.full(3, -full, np.int64)
+    task = Conv(("x",), "y", ("c",), weights, bias, window, 3 if deep else 1, r)
+    wanted = task.define(x)
+    with used(variant):
+        made = program([task], {"x": x}, {"y": wanted.shape}, None, ("y",))
+    blobs = {"x": x}
+    made.run(blobs)
+    assert full > 1 << 24
+    assert sorted({*wanted.flat}) == list(range(3 if deep else 5))
+    assert np.array_equal(blobs["y"], wanted)

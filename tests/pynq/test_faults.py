@@ -21,7 +21,6 @@ from chai.errors import ChaiError, DeviceError
 from chai.evaluate import selftest
 from chai.offload.schedule import DeviceStep
 from chai.tasks import Task
-from chai.tasks.work import Work
 from tests.leftovers import Leftovers
 
 pytest.importorskip("pynq", reason="no pynq here: nox -s driver")
@@ -57,7 +56,7 @@ def layer(net: chai.Net, tag: int) -> str:
     step, overlay = segment(net), net.overlay
     assert overlay is not None
     shapes, views = net.offload.plan.device_shapes, net.schedule.views
-    return chain(Work(overlay, step.tasks, shapes, views, step.inputs, step.outputs)).tasks[tag].origin[0]
+    return chain(step.work(overlay, shapes, views)).tasks[tag].origin[0]
 
 
 @contextmanager
@@ -406,6 +405,47 @@ def test_ctrl_c(net: chai.Net, board: Any, wanted: Any, look: int) -> None:
     fails(net, board, KeyboardInterrupt)
     assert reset(board)
     board.accelerator.on_look = lambda: None
+    right(net, wanted)
+
+
+def test_ctrl_c_twice(net: chai.Net, board: Any, wanted: Any) -> None:
+    """The second comes before the reset: the chain may still write, so its buffers are kept until a download."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def first() -> None:
+        board.on_use = interrupt
+        interrupt()
+
+    board.accelerator.on_look = first
+    held = set(board.memory.held)
+    with pytest.raises(KeyboardInterrupt):
+        net.forward(IMAGES[1])
+    assert set(board.memory.held) == held
+    assert board.accelerator._bit("busy")
+    board.accelerator.on_look = board.on_use = lambda: None
+    right(net, wanted)
+    assert board.downloads == 2
+    net.close()
+    assert not board.memory.held
+
+
+def test_a_signals_handler_closes_the_network_while_it_runs(net: chai.Net, board: Any, wanted: Any) -> None:
+    """The accelerator is reset before its buffers are given back."""
+
+    def close() -> None:
+        board.accelerator.on_look = lambda: None
+        for user in [*program._boards[board.overlay.digest].users]:
+            user.close()
+
+    def released() -> None:
+        assert not board.accelerator._bit("busy")
+
+    board.accelerator.on_look, board.memory.on_release = close, released
+    error = fails(net, board)
+    assert error.message == "the network was closed while the board ran it"
+    assert reset(board)
     right(net, wanted)
 
 

@@ -15,6 +15,7 @@ import pytest
 import chai
 from chai import cli
 from chai.artifact.save import save
+from chai.codegen.chain import compiled
 from chai.codegen.memory_map import OUTPUT
 from chai.devices.pynq import memory, program, published, waiting
 from chai.env import env
@@ -83,9 +84,7 @@ def fails(net: chai.Net, words: str) -> DeviceError:
 def segment(net: chai.Net) -> Segment:
     """The program of the only segment."""
     (step,) = (s for s in net.schedule.steps if isinstance(s, DeviceStep))
-    own, shapes = net.overlay.own, net.offload.plan.device_shapes
-    assert own is not None
-    made = own.segment(net.overlay, step.tasks, shapes, net.schedule.views, step.inputs, step.outputs)
+    made = compiled(step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views))
     assert isinstance(made, Segment)
     return made
 
@@ -369,7 +368,11 @@ def test_ctrl_c_twice(net: chai.Net, board: VtaBoard, wanted: Wanted) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    board.accelerator.on_look = lambda: (setattr(board, "on_use", interrupt), interrupt())[0]  # type: ignore[func-returns-value]
+    def first() -> None:
+        board.on_use = interrupt
+        interrupt()
+
+    board.accelerator.on_look = first
     held = set(board.memory.held)
     with pytest.raises(KeyboardInterrupt):
         net.forward(IMAGES[1])

@@ -47,7 +47,8 @@ def test_each_half_is_fitted_on_one_and_held_back_from_the_other(tmp_path: Path)
     assert [half.fitted for half in halves] == [3, 2]
     for half in halves:
         for number, feeds, wanted in zip(half.numbers, half.batches, half.wanted):
-            assert feeds["data"] is data[number]
+            assert feeds["data"] is observed.batches[number]["data"]
+            np.testing.assert_array_equal(feeds["data"], data[number])
             assert wanted is observed.wanted[number]
         mine = half.numbers[: half.fitted]
         assert all(r is observed.rows["b"][i] for r, i in zip(half.rows["b"], mine))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,11 @@ def test_a_journal_with_other_numbers_is_refused(tmp_path: Path, part: str, cost
     """Even with the right checksums: it may come from a stranger."""
     path = tmp_path / "j"
     Known(path, {}, images=12).close()
-    record = {"recipe": "{}", "costs": [0.5] * 12, "softened": [0.5] * 12}
+    name, other = (json.dumps(Recipe(ranges=ranges).to_json(), sort_keys=True) for ranges in ("mse", "max"))
+    record = {"recipe": name, "costs": [0.5] * 12, "softened": [0.5] * 12}
     with path.open("ab") as file:
-        file.write(_line({**record, "recipe": "other"}) + _line({**record, part: costs}))
-    with pytest.raises(ParseError, match=r"recipe \{\}: expected 12 finite numbers") as refused:
+        file.write(_line({**record, "recipe": other}) + _line({**record, part: costs}))
+    with pytest.raises(ParseError, match=f"recipe {re.escape(name)}: expected 12 finite numbers") as refused:
         Known(path, {}, images=12)
     assert refused.value.path == str(path)
     Known(path, {}, restart=True, images=12).close()  # and the file is not locked

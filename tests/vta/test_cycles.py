@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import chai
 from chai.cli import main
+from chai.codegen.chain import compiled
 from chai.vta.cycles import Rates, Times, times
 from chai.vta.isa import Alu, Finish, Gemm, Instruction, Load, Memory, Operation, Store, Tokens
 
@@ -51,12 +53,9 @@ def test_tasks_have_cycles_of_their_own(capsys: pytest.CaptureFixture[str]) -> N
     net = chai.Net("digits", device="null", overlay="vta-z7020")
     net.plan()
     (step,) = net.schedule.segments
-    shapes, views, own = net.offload.plan.device_shapes, net.schedule.views, net.overlay.own
-    assert own is not None
+    work = step.work(net.overlay, net.offload.plan.device_shapes, net.schedule.views)
     first = step.tasks[:2]
-    whole, part = (
-        own.segment(net.overlay, tasks, shapes, views, step.inputs, [tasks[-1].output]) for tasks in (step.tasks, first)
-    )
+    whole, part = (compiled(each) for each in (work, replace(work, tasks=first, writes=[first[-1].output])))
     assert whole.spent is not None
     assert part.spent == whole.spent[:2]
     assert all(cycles > 100 for cycles in whole.spent)

@@ -127,8 +127,8 @@ class ArrayBoard(Board, Registers):
 
     def _wait(self, tasks: Sequence[Task], seconds: float) -> None:
         for late in self._waiting.looks(seconds):
-            self.check_running()
             status = self.read("STATUS")
+            self.check_running()
             if self.bits("STATUS", "error", status):
                 raise self.failed(tasks)
             if self.bits("STATUS", "done", status):

@@ -77,8 +77,9 @@ class Published(Board):
             self.stuck = True
             self._driver.start(made, memory)
             for late in Polling().looks(seconds):
+                ended = self._driver.ended(made, memory)
                 self.check_running()
-                if self._driver.ended(made, memory):
+                if ended:
                     break
                 if late:
                     raise self._driver.late(made, memory, f"{seconds:.1f} s")
@@ -205,7 +206,8 @@ def _bytes(overlay: Overlay, files: Sequence[Any]) -> bytes:
     if path is None:
         raise DeviceError(
             f"there is no bitstream of overlay {overlay.name} here",
-            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit beside {overlay.path}",
+            hint=f"chai fetch {overlay.name}, or put {overlay.name}.bit beside {overlay.path}; "
+            f"--device {overlay.simulator} needs no board",
         )
     with open(path, "rb") as file:
         found = file.read(max(each.bytes for each in files) + 1)

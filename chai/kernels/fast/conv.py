@@ -8,7 +8,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
-from ...overlay.weights import is_depthwise, matrices
+from ...fixed import ACCUMULATOR, accumulator_bounds
+from ...overlay.weights import Packed, is_depthwise, matrices
 from ...util.lazy_numpy import np
 from .. import codes
 from ..convolution import columns, conv2d
@@ -25,7 +26,12 @@ COLUMNS = 1 << 20  # bytes of float32 columns: columns, sums and weights of a la
 
 
 def kernel(task: Conv) -> Kernel | None:
-    """Return the kernel of a Conv: products over whole maps if depthwise, else im2col and matrix products."""
+    """Return the kernel of a Conv: products over whole maps if depthwise, else im2col and matrix products.
+
+    None if float32 could round a sum. Only weights that were never trained reach that: others have coarser steps.
+    """
+    if _magnitudes(task).max(initial=0) * 128 > ACCUMULATOR:
+        return None
     m = task.weights.shape[0]
     if is_depthwise(task.weights.shape, task.group) and task.window.kernel != (1, 1):
         return lambda x, out, _: _requantize(_taps(x, task), task, out)
@@ -57,6 +63,13 @@ def _whole_map(x: Array, task: Conv, out: Array, scratch: Scratch) -> None:
         np.copyto(wide, part)
         np.matmul(rows, wide.T, out=sums[:, first : first + step, 0, 0])
     _requantize(sums, task, out)
+
+
+def _magnitudes(task: Conv) -> Array:
+    """Return the sum of the magnitudes of each output's weights, int64 (M,)."""
+    if isinstance(task.weights, Packed):
+        return task.weights.magnitudes()
+    return accumulator_bounds(np.asarray(task.weights), np.zeros(1, np.int64), 1)
 
 
 def form(task: Conv) -> Form | None:

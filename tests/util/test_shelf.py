@@ -1,0 +1,67 @@
+"""Arrays in temporary files: equal, out of memory when they rest, gone with their last reference."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chai.util.data import shelf as module
+from chai.util.data.shelf import FILE, Shelf
+
+
+def resident_files() -> int:
+    """Bytes of mapped files that are in this process's memory."""
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssFile"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.int64])
+def test_what_is_put_is_read_again(dtype: type) -> None:
+    rng, shelf = np.random.default_rng(0), Shelf()
+    given = [rng.integers(-100, 100, shape).astype(dtype) for shape in ((3, 5, 7), (1,), (), (0, 4), (2, 3))]
+    stored = [shelf.put(array) for array in given]
+    shelf.rest()
+    for a, b in zip(given, stored):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_put_may_be_changed_and_does_not_change_what_was_given() -> None:
+    shelf, given = Shelf(), np.arange(6.0).reshape(2, 3).T
+    stored = shelf.put(given)
+    stored[...] = 0
+    shelf.rest()
+    assert not stored.any() and given[2, 1] == 5
+
+
+def test_arrays_that_rest_need_no_memory() -> None:
+    shelf, size = Shelf(), 2 * FILE + 5
+    stored = shelf.put(np.ones(size, np.int8))
+    used = resident_files()
+    shelf.rest()
+    assert used - resident_files() > size // 2
+    assert stored.sum(dtype=np.int64) == size
+
+
+def test_files_go_with_their_last_array() -> None:
+    shelf = Shelf()
+    arrays = [shelf.put(np.full(FILE, number, np.int8)) for number in range(3)]
+    assert len(shelf._files) == 3
+    kept = arrays[1][:10]
+    del arrays
+    gc.collect()
+    assert len(shelf._files) == 2  # that of ``kept``, and the current one
+    assert (kept == 1).all()
+
+
+def test_without_room_on_the_disk_arrays_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(module.os, "posix_fallocate", full)
+    array = np.arange(5)
+    assert Shelf().put(array) is array
