@@ -80,6 +80,8 @@ def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: 
         for tap in taps:
             operation(result, tap, out=result)
         x = result
+    if x.dtype == np.float32:  # Caffe begins with it: a maximum of -inf is -FLT_MAX, a sum of -0 is 0
+        operation(x, np.float32(neutral), out=x)
     return x
 
 

@@ -253,6 +253,20 @@ def test_a_maximum_shows_that_a_window_has_nan(variant: str) -> None:
         assert np.array_equal(pooling.max_pool(x, window, (7, 23)), wanted, equal_nan=True)
 
 
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_pools_begin_as_caffe_does(variant: str, pad: int) -> None:
+    """A maximum at -FLT_MAX, which is more than -inf, and a sum at 0, which is not -0."""
+    window = Window((2, 3), (1, 1), (pad, pad))
+    out, shape = window.sizes((5, 23)), (1, 2, 5, 23)
+    with used(variant):
+        largest = pooling.max_pool(np.full(shape, -np.inf, np.float32), window, out)
+        total = pooling.sum_pool(np.full(shape, -0.0, np.float32), window, out)
+    assert (largest == np.finfo(np.float32).min).all()
+    assert not total.any()
+    assert not np.signbit(total).any()
+
+
 # -- networks
 
 
