@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
 from ..util.files import obstacle
 from ..util.log import show_with
+from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, widths
 from ..util.text import encodable, tell, visible
 
@@ -252,25 +253,28 @@ class _Bar:
 
     display: Any = None
     bars = 0
+    lock = Mutex()  # threads work at once
 
     def __init__(self, what: str, total: int | None, bytes: bool) -> None:
         from rich.markup import escape
 
-        if not _Bar.display:
-            _Bar.display = _display(bytes)
-            _Bar.display.start()
-        _Bar.bars += 1
-        self.task = _Bar.display.add_task(escape(visible(what)), total=total)
+        with _Bar.lock:
+            if not _Bar.display:
+                _Bar.display = _display(bytes)
+                _Bar.display.start()
+            _Bar.bars += 1
+            self.task = _Bar.display.add_task(escape(visible(what)), total=total)
 
     def update(self, done: int, total: int | None) -> None:
         _Bar.display.update(self.task, completed=done, total=total)
 
     def stop(self) -> None:
-        _Bar.display.remove_task(self.task)
-        _Bar.bars -= 1
-        if not _Bar.bars:
-            _Bar.display.stop()
-            _Bar.display = None
+        with _Bar.lock:
+            _Bar.display.remove_task(self.task)
+            _Bar.bars -= 1
+            if not _Bar.bars:
+                _Bar.display.stop()
+                _Bar.display = None
 
 
 def _display(bytes: bool) -> Any:

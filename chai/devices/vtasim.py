@@ -28,11 +28,11 @@ BEGIN, PAGE = 1 << 20, 4096  # where buffers lie in the simulated memory, bytes
 class Buffers:
     """The regions of a segment in the simulated memory."""
 
-    def __init__(self, made: Segment) -> None:
-        self.bytes = {region: np.zeros(size, np.uint8) for region, size in made.sizes.items()}
+    def __init__(self, segment: Segment) -> None:
+        self.bytes = {region: np.zeros(size, np.uint8) for region, size in segment.sizes.items()}
         self.addresses: dict[int, int] = {}
         end = BEGIN
-        for region, size in made.sizes.items():
+        for region, size in segment.sizes.items():
             self.addresses[region] = end
             end += round_up(size, PAGE)
 
@@ -47,16 +47,16 @@ class SimulatedProgram(Program):
     """One program and its buffers; it is checked once, since neither its bytes nor its addresses change between runs."""
 
     def __init__(self, work: Work) -> None:
-        self.made: Segment = work.chain or segment(replace(work, writes=work.writes or work.shapes))
-        self.views, self.memory = work.views, Buffers(self.made)
-        place(self.made, self.memory)
-        self.steps = self.made.checked(self.memory.addresses, self.memory.bytes)
-        self.chip = Chip(self.made.machine)
+        self.segment: Segment = work.chain or segment(replace(work, writes=work.writes or work.shapes))
+        self.views, self.memory = work.views, Buffers(self.segment)
+        place(self.segment, self.memory)
+        self.steps = self.segment.checked(self.memory.addresses, self.memory.bytes)
+        self.chip = Chip(self.segment.machine)
         self._busy = Mutex()  # threads that share a network have one program, with one memory
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         with self._busy:
-            run(self.made, self.memory, blobs, self.views, lambda: self.chip.run(self.steps))
+            run(self.segment, self.memory, blobs, self.views, lambda: self.chip.run(self.steps))
         return Ran()
 
 

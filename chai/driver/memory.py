@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..blob import codes_of
@@ -10,25 +10,9 @@ from ..codegen.memory_map import FIXED
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape, View
-    from ..codegen.memory_map import Regions
+    from ..codegen.memory_map import Buffers, Regions
 
 Result = TypeVar("Result")
-
-
-class Memory(Protocol):
-    """One buffer per region of a Chain: the host's bytes (uint8), and the addresses that the accelerator knows."""
-
-    @property
-    def bytes(self) -> Mapping[int, Array]: ...
-
-    @property
-    def addresses(self) -> Mapping[int, int]: ...
-
-    def flush(self, regions: Collection[int]) -> None:
-        """Let the accelerator see what the host wrote."""
-
-    def invalidate(self, regions: Collection[int]) -> None:
-        """Let the host see what the accelerator wrote."""
 
 
 class Compiled(Protocol):
@@ -59,15 +43,15 @@ class Compiled(Protocol):
     def load(self, blob: str, first: int, out: Array, memory: Mapping[int, Array]) -> None: ...
 
 
-def place(made: Compiled, memory: Memory) -> None:
+def place(segment: Compiled, memory: Buffers) -> None:
     """Write descriptors and constants."""
-    made.fix(memory.addresses, memory.bytes[FIXED])
+    segment.fix(memory.addresses, memory.bytes[FIXED])
     memory.flush([FIXED])
 
 
 def run(
-    made: Compiled,
-    memory: Memory,
+    segment: Compiled,
+    memory: Buffers,
     blobs: dict[str, Array],
     views: Mapping[str, View],
     start: Callable[[], Result],
@@ -77,13 +61,13 @@ def run(
     Returns what ``start`` returns, None without Tasks.
     """
     result = None
-    for blob in made.regions.given:
-        made.store(blob, codes_of(blob, blobs, made.shapes, views), memory.bytes)
-    memory.flush(made.written)
-    if made.tasks:
+    for blob in segment.regions.given:
+        segment.store(blob, codes_of(blob, blobs, segment.shapes, views), memory.bytes)
+    memory.flush(segment.written)
+    if segment.tasks:
         result = start()
-    memory.invalidate(made.read)
-    for blob, first, channels in made.wanted:
-        out = codes_of(blob, blobs, made.shapes, views)[:, first : first + channels]
-        made.load(blob, first, out, memory.bytes)
+    memory.invalidate(segment.read)
+    for blob, first, channels in segment.wanted:
+        out = codes_of(blob, blobs, segment.shapes, views)[:, first : first + channels]
+        segment.load(blob, first, out, memory.bytes)
     return result

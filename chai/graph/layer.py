@@ -159,10 +159,10 @@ class Layer:
         """Return how its top identifies classes: "softmax", "sigmoid" or "argmax"; None if it may hold anything."""
         return None
 
-    @property
-    def images_alone(self) -> bool:
+    def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         """Return whether it computes each image of a batch (axis 0) without looking at the others."""
-        return not self.carries_state and not self.dynamic and getattr(self.params, "axis", 1) != 0
+        first = 0, -len(bottoms[0]) if bottoms else 0  # an axis may be counted from the end
+        return not self.carries_state and not self.dynamic and getattr(self.params, "axis", 1) not in first
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.

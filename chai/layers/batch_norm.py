@@ -65,8 +65,7 @@ class BatchNorm(AffineLayer):
         factor = 1 / self._deviation(variance, self.params.eps)
         return factor, -mean * factor
 
-    @property
-    def images_alone(self) -> bool:
+    def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.params.use_global_stats is not False
 
     @property

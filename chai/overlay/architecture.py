@@ -60,24 +60,24 @@ class Proof(NamedTuple):
     """A compiled segment with the codes that it reads and those that it has to write, by blob (int8, NCHW)."""
 
     name: str
-    made: Any
-    given: Mapping[str, Any]
-    wanted: Mapping[str, Any]
+    segment: Any
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
 
 
 class Driver(Protocol):
     """Runs compiled segments in a ``memory``, as in ``chai/driver/memory.py``, on a board with the design."""
 
-    def check(self, made: Any, memory: Any) -> None:
+    def check(self, segment: Any, memory: Any) -> None:
         """Check what is in memory before its first start. Raises DeviceError."""
 
-    def start(self, made: Any, memory: Any) -> None:
+    def start(self, segment: Any, memory: Any) -> None:
         """Start a segment."""
 
-    def ended(self, made: Any, memory: Any) -> bool:
+    def ended(self, segment: Any, memory: Any) -> bool:
         """Return whether it has ended."""
 
-    def late(self, made: Any, memory: Any, waited: str) -> Exception:
+    def late(self, segment: Any, memory: Any, waited: str) -> Exception:
         """Return the error of one that has not ended after ``waited``, with the layer."""
 
     def proofs(self) -> Iterable[Proof]:
@@ -111,7 +111,7 @@ class Architecture(Protocol):
     def segment(self, work: Any) -> Sized:
         """Return what the Tasks of a segment (a Work) become."""
 
-    def saved(self, made: Any) -> tuple[Sequence[int], dict[str, Any]]:
+    def saved(self, segment: Any) -> tuple[Sequence[int], dict[str, Any]]:
         """Return a segment for a file: the instructions of each Task, and all of them and the constants as sections.
 
         Addresses are relative to the segment's regions.

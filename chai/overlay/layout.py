@@ -84,9 +84,12 @@ def planes(channels: int, layout: Layout) -> int:
 
 def share(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Return offsets of blobs and the total size; blobs with disjoint lifetimes (first, last) may share bytes."""
+    largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
+    if max((first for first, _ in lives.values()), default=0) <= min((last for _, last in lives.values()), default=0):
+        ends = accumulate((sizes[b] for b in largest_first), initial=0)  # all are alive at one moment
+        return dict(zip(largest_first, ends)), sum(sizes[b] for b in lives)
     # neither greedy order is best for every network, and both are fast: take the smaller buffer
     crowds = _crowds(lives, sizes)
-    largest_first = sorted(lives, key=lambda b: (-sizes[b], lives[b], b))
     crowded_first = sorted(lives, key=lambda b: (-crowds[b], -sizes[b], lives[b], b))
     tries = [_in_order(order, lives, sizes) for order in (crowded_first, largest_first)]
     peaks = [max((found[b] + sizes[b] for b in found), default=0) for found in tries]
@@ -106,8 +109,6 @@ def _crowds(lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> d
 
 def _in_order(order: list[str], lives: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]) -> dict[str, int]:
     """Return offsets: each blob in turn gets the smallest sufficient gap between blobs alive at the same time."""
-    if max((first for first, _ in lives.values()), default=0) <= min((last for _, last in lives.values()), default=0):
-        return dict(zip(order, accumulate((sizes[blob] for blob in order), initial=0)))  # all alive at one moment
     offsets: dict[str, int] = {}
     begun: dict[int, list[str]] = {}  # blobs that have an offset, by the moment of their first use
     alive: dict[int, list[str]] = {}  # and by each moment of their lives

@@ -96,9 +96,8 @@ class CustomLayer(Layer):
     def output_kind(self, top: Shape) -> OutputKind | None:
         return self.custom.options.output or super().output_kind(top)
 
-    @property
-    def images_alone(self) -> bool:
-        return self.custom.options.per_image and super().images_alone
+    def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.custom.options.per_image and super().images_alone(bottoms)
 
     @property
     def needs_signed(self) -> bool:

@@ -14,7 +14,6 @@ from .perf import joined as joined_times
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
-    from ..graph import Graph
     from ..offload.plan import Plan
     from .execution import Execution
     from .perf import PerfInfo
@@ -65,13 +64,16 @@ def rebatched(plan: Plan, count: int) -> dict[str, Shape]:
     return shapes
 
 
-def _apart(graph: Graph) -> set[str]:
-    """Return the blobs that do not mix the images of a batch: each image has a part of its own, or none."""
-    apart = set(graph.inputs)
-    for layer in graph.layers:
-        if layer.source or layer.images_alone or layer.on_device:
-            apart.update(layer.tops)
-    return apart
+def _mixed(plan: Plan, rebatched: Mapping[str, Shape]) -> set[str]:
+    """Return the blobs that all images of a batch have a part in and that have no batch axis, and what is computed of them."""
+    mixed: set[str] = set()
+    for layer in plan.graph.layers:
+        alone = layer.source or layer.on_device
+        alone = alone or layer.images_alone(tuple(plan.shapes[blob] for blob in layer.bottoms))
+        for top in layer.tops:
+            if not mixed.isdisjoint(layer.bottoms) or (not alone and rebatched[top] == plan.shapes[top]):
+                mixed.add(top)
+    return mixed
 
 
 def _fits(execution: Execution, feeds: Mapping[str, Array]) -> bool:
@@ -90,12 +92,14 @@ def _parts(feeds: Mapping[str, Array], count: int, own: int) -> Iterator[dict[st
 
 def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: int) -> dict[str, Array]:
     plan, joined = execution.plan, {}
-    wanted, apart = rebatched(plan, count), _apart(plan.graph)
+    shapes = rebatched(plan, count)
+    mixed = _mixed(plan, shapes)
     for blob, first in parts[0].items():
         shape = execution.shapes[blob]
-        if wanted[blob] == shape == first.shape and blob in apart:
+        whole = shapes[blob] if first.shape == shape and blob not in mixed else None
+        if whole == shape:
             joined[blob] = first
-        elif shape[:1] == (plan.batch,) and wanted[blob] == (count, *shape[1:]) and first.shape == shape:
+        elif whole == (count, *shape[1:]) and shape[:1] == (plan.batch,):
             joined[blob] = np.concatenate([part[blob] for part in parts])[:count]
         else:
             raise UsageError(

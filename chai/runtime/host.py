@@ -160,6 +160,8 @@ def run(
                 tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started, compute)
                 if layer.new_tops:
                     new.update(layer.tops)
+                if layer.engine == "custom":  # its function may have kept them
+                    new.difference_update(layer.bottoms)
                 for blob, top in zip(layer.tops, tops):
                     values[blob] = top
                     alive.add(blob, top)

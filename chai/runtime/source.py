@@ -319,7 +319,9 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
         check_weights(graph.layers, one)
     except ModelError:
         one = {}  # a layer has the number of images in its parameters
-    alone = all(layer.images_alone for layer in graph.layers) and one.keys() == sizes.keys()
+    alone = one.keys() == sizes.keys() and all(
+        layer.images_alone(tuple(sizes[b] for b in layer.bottoms)) for layer in graph.layers
+    )
     if alone and all(s[:1] == (count,) and one[b] == (1, *s[1:]) for b, s in sizes.items()):
         yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
     else:

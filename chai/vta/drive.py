@@ -6,8 +6,8 @@ There is no ID, no reset, no error register and no counter of cycles. Who reache
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from ..codegen.chain import wanted
 from ..codegen.memory_map import FIXED, MARKS, REGION, regions
@@ -20,27 +20,11 @@ from .isa import BLOCK, Alu, Finish, Gemm, Load, Memory, MicroOp, Operation, Sto
 from .program import ALIGNMENT, MARK, MOST, Segment
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..codegen.memory_map import Buffers
     from ..overlay import Overlay
 
 START, RESTART = 0x01, 0x80  # bits of each block's control: start, and start again by itself when done
 SHIFT = 9  # bits, of the known program
-
-
-class Regions(Protocol):
-    """A segment's regions in memory: the host's bytes (uint8), and the addresses that VTA knows."""
-
-    @property
-    def bytes(self) -> Mapping[int, Array]: ...
-
-    @property
-    def addresses(self) -> Mapping[int, int]: ...
-
-    def flush(self, regions: Collection[int]) -> None:
-        """Let VTA see what the host wrote."""
-
-    def invalidate(self, regions: Collection[int]) -> None:
-        """Let the host see what VTA wrote."""
 
 
 class Blocks:
@@ -52,49 +36,51 @@ class Blocks:
         self.windows = windows
         self._mark = b""
 
-    def check(self, made: Segment, memory: Regions) -> None:
+    def check(self, segment: Segment, memory: Buffers) -> None:
         """Check a program in memory as it is there, before its first start. Raises DeviceError."""
         wrong = [at for at in memory.addresses.values() if at % ALIGNMENT or at >> 32]
         if wrong:
             raise DeviceError(f"a buffer at {wrong[0]:#x}: VTA reaches multiples of {ALIGNMENT} below 4 GB")
-        if made.sizes[FIXED] - made.start > MOST:
-            raise DeviceError(f"{len(made.program):,} instructions are more than {MOST:,} bytes")
+        if segment.sizes[FIXED] - segment.start > MOST:
+            raise DeviceError(f"{len(segment.program):,} instructions are more than {MOST:,} bytes")
         # a copy: an error's traceback must not hold buffers. Only the constants and instructions in FIXED are looked at
         copies = {region: np.zeros(len(data), np.uint8) for region, data in memory.bytes.items()}
         copies[FIXED][:] = memory.bytes[FIXED]
-        made.checked(memory.addresses, copies)
+        segment.checked(memory.addresses, copies)
 
-    def start(self, made: Segment, memory: Regions) -> None:
+    def start(self, segment: Segment, memory: Buffers) -> None:
         """Start a program that was checked in this memory."""
         self._mark = os.urandom(BLOCK)
         marks, mark = memory.bytes[MARKS], np.frombuffer(self._mark, np.int8)
         marks[:MARK] = mark.astype("<i4").view(np.uint8)
         marks[MARK:].reshape(-1, BLOCK)[...] = ~mark.view(np.uint8)
         memory.flush([MARKS])
-        self._write("fetch", "count", len(made.program))
-        self._write("fetch", "address", memory.addresses[FIXED] + made.start)
+        self._write("fetch", "count", len(segment.program))
+        self._write("fetch", "address", memory.addresses[FIXED] + segment.start)
         for block, name in (("load", "inp"), ("load", "wgt"), ("compute", "uop"), ("compute", "acc"), ("store", "out")):
             self._write(block, name, 0)  # instructions hold whole addresses
         self._control("fetch", START)
         for block in ("load", "compute", "store"):
             self._control(block, START | RESTART)
 
-    def ended(self, made: Segment, memory: Regions) -> bool:
+    def ended(self, segment: Segment, memory: Buffers) -> bool:
         """Return whether the program that was started last has ended.
 
         The done flag may be that of the program before: it counts with the last Task's mark.
         """
         done = self.windows["compute"].read(self.registers["compute"]["done"]) & 1
-        return bool(done) and self._ended(made, memory) == len(made.tasks)
+        return bool(done) and self._ended(segment, memory) == len(segment.tasks)
 
-    def late(self, made: Segment, memory: Regions, waited: str) -> DeviceError:
+    def late(self, segment: Segment, memory: Buffers, waited: str) -> DeviceError:
         """Return the error of a program that has not ended after ``waited``: the first Task without a mark is named."""
-        count = self._ended(made, memory)
-        words = f"not done after {waited}" + (f", {count} of {len(made.tasks)} Tasks completed" if made.tasks else "")
+        count = self._ended(segment, memory)
+        words = f"not done after {waited}" + (
+            f", {count} of {len(segment.tasks)} Tasks completed" if segment.tasks else ""
+        )
         hint = "the bitstream was loaded again; if it stays so, power cycle"
-        if count == len(made.tasks):
+        if count == len(segment.tasks):
             return DeviceError(words, hint=hint)
-        late = made.tasks[count]
+        late = segment.tasks[count]
         return DeviceError(f"layer {late.origin[0]!r} ({late.kind}): {words}", layer=late.origin[0], hint=hint)
 
     def proofs(self) -> Iterator[Proof]:
@@ -105,11 +91,11 @@ class Blocks:
         yield Proof("a program of one FINISH", empty, {}, {})
         yield _known(self.overlay)
 
-    def _ended(self, made: Segment, memory: Regions) -> int:
+    def _ended(self, segment: Segment, memory: Buffers) -> int:
         """Return how many Tasks have ended."""
         memory.invalidate([MARKS])
-        found = memory.bytes[MARKS][MARK:].tobytes()
-        marks = [found[i : i + BLOCK] == self._mark for i in range(0, len(found), BLOCK)]
+        blocks = memory.bytes[MARKS][MARK:].tobytes()
+        marks = [blocks[i : i + BLOCK] == self._mark for i in range(0, len(blocks), BLOCK)]
         return marks.index(False) if False in marks else len(marks)
 
     def _write(self, block: str, name: str, value: int) -> None:
@@ -120,7 +106,7 @@ class Blocks:
 
 
 def _known(overlay: Overlay) -> Proof:
-    """Return a convolution of 16 channels and 16 positions, in hand-made instructions."""
+    """Return a convolution of 16 channels and 16 positions, in hand-segment instructions."""
     machine, shapes = overlay.machine.machine, {"x": (1, BLOCK, 2, 8), "y": (1, BLOCK, 2, 8)}
     only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0), overlay.simulator)
     laid = regions(overlay.layout, shapes, {}, [(["x"], "y")], ["x"], ["y"])
@@ -139,7 +125,7 @@ def _known(overlay: Overlay) -> Proof:
     program = task(0, [group], micro_ops, constants)
     outputs = wanted(laid, [only], shapes)
     whole = finished(program)
-    made = Segment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)
+    segment = Segment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)
     sums = weights.astype(np.int32) @ codes.reshape(BLOCK, -1).astype(np.int32) + bias[:, None]
     right = np.clip(sums >> SHIFT, -128, 127).astype(np.int8).reshape(shapes["y"])
-    return Proof("a known program", made, {"x": codes}, {"y": right})
+    return Proof("a known program", segment, {"x": codes}, {"y": right})

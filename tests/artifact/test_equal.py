@@ -188,6 +188,9 @@ def test_a_top_that_no_image_has_a_part_in_is_not_joined(tmp_path: Path, images:
     [
         "re Reshape c1 -> re : reshape_param { shape { dim: 1 dim: -1 } }",  # its second axis grows with the batch
         "re Reduction c1 -> re : reduction_param { axis: 0 }",
+        "re Reduction c1 -> re : reduction_param { axis: -4 }",
+        "re ArgMax c1 -> re : argmax_param { axis: -4 }",  # one class for all images
+        "sum Reduction c1 -> sum : reduction_param { axis: 0 }\nre Power sum -> re : power_param { scale: 2 }",
     ],
 )
 def test_an_output_that_mixes_images_cannot_be_joined(tmp_path: Path, line: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from dataclasses import field
 from typing import Any
 
@@ -14,6 +15,9 @@ from chai.cli.schemas import Schema
 from chai.util import log
 from chai.util.lazy_dataclass import dataclass
 from chai.util.table import plain, quantity
+from tests.conftest import HANG
+
+SHORT = 0.3  # seconds for another thread to do what it must not do
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -75,6 +79,29 @@ def test_work_within_other_work_shares_the_display(monkeypatch: pytest.MonkeyPat
         ]
         assert output._Bar.display is display and output._Bar.bars == 2
     assert output._Bar.display is None and not output._Bar.bars and not display.live.is_started
+
+
+def test_threads_that_begin_at_once_share_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a segment's simulation and the command that counts its images."""
+    bars: list[output._Bar] = []
+    original, threads = output._display, list[threading.Thread]()
+
+    def display(bytes: bool) -> object:
+        if not threads:
+            threads.append(threading.Thread(target=lambda: bars.append(output._Bar("cycles", 200, bytes=False))))
+            threads[0].start()
+            threads[0].join(SHORT)
+        return original(bytes)
+
+    monkeypatch.setattr(output, "_display", display)
+    bars.append(output._Bar("images", 3, bytes=False))
+    threads[0].join(HANG)
+    try:
+        assert sorted(task.description for task in output._Bar.display.tasks) == ["cycles", "images"]
+    finally:
+        for bar in bars:
+            bar.stop()
+    assert output._Bar.display is None and not output._Bar.bars
 
 
 def test_long_work_of_the_library_is_shown_by_the_command_line(

@@ -19,7 +19,7 @@ from chai.codegen.dependencies import dependencies
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, regions, split
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
-from chai.overlay import Layout, load
+from chai.overlay import Layout, layout, load
 from chai.overlay.layout import Placed, blob_bytes, share
 from chai.runtime.execution import Execution
 from chai.tasks import Task
@@ -409,3 +409,14 @@ def test_a_blob_between_two_parts_of_another_is_refused() -> None:
     offsets = segment.lay().offsets
     with pytest.raises(DeviceError, match="another blob is written over 'whole', which is still read"):
         segment.lay(offsets | {"other": 0})
+
+
+def test_blobs_that_are_all_alive_at_once_are_only_put_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the check of a file's Tasks as they are listed: comparing moments would take the square of their number."""
+    monkeypatch.setattr(layout, "_crowds", lambda *_: pytest.fail("it compares moments"))
+    lives = {str(i): (i, 9 + i) for i in range(9)}
+    sizes = {name: 64 * (1 + i % 4) for i, name in enumerate(lives)}
+    offsets, total = share(lives, sizes)
+    assert total == sum(sizes.values())
+    taken = sorted((offsets[name], offsets[name] + sizes[name]) for name in lives)
+    assert [begin for begin, _ in taken] == [0, *(end for _, end in taken[:-1])]

@@ -132,3 +132,15 @@ def test_a_block_for_an_array(board: Any, capsys: pytest.CaptureFixture[str]) ->
     code, lines = command(board, capsys)
     assert code == 0
     assert "right      100 of 100 programs" in lines
+
+
+def test_a_bitstream_that_cannot_be_read_is_in_the_block(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "design.bit"
+    path.touch()
+
+    def refused(path: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(about, "bitstream", lambda overlay: path)
+    monkeypatch.setattr(about, "digest", refused)
+    assert dict(about.about(chai.overlay.load()))["bitstream"] == "cannot be read: Permission denied"

@@ -89,6 +89,23 @@ def test_a_parameter_is_not_overwritten(tmp_path: Path, overwritten: list[str]) 
     assert overwritten == []
 
 
+def test_what_a_custom_function_has_kept_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:
+    kept: list[np.ndarray] = []
+
+    def probe(x: chai.xChangeLayer) -> None:
+        kept.append(x.bottom[0])
+        x.top[0][...] = x.bottom[0]
+
+    sizes = "xcustom_param { top_dim: 2 top_dim: 4 top_dim: 5 top_dim: 7 }"
+    layer = f'layer {{ name: "probe" type: "Probe" bottom: "a" top: "p" {sizes} }}'
+    (tmp_path / "net.prototxt").write_text("\n".join((INPUT, CONV, layer, RELU % "")))
+    custom = {"Probe": chai.custom("Probe", jit=False)(probe)}
+    with chai.Net(tmp_path / "net.prototxt", device="float", custom=custom) as net:
+        copy = net.forward(X)["p"]
+    assert np.array_equal(kept[0], copy) and (copy < 0).any()
+    assert overwritten == []
+
+
 @pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 def test_a_batch_needs_no_memory_but_its_blobs(tmp_path: Path) -> None:
     """No columns of pixels, no second blob for a ReLU."""

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from weakref import WeakSet
 
 import numpy as np
 import pytest
 
 from chai.util.data import shelf as module
 from chai.util.data.shelf import FILE, Shelf
+from tests.conftest import HANG
+
+SHORT = 0.3  # seconds for another thread to do what it must not do
 
 
 def resident_files() -> int:
-    """Bytes of mapped files that are in this process's memory."""
-    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssFile"))
-    return int(line.split()[1]) * 1024
+    """Bytes of mapped files that are in this process's memory; those of a tmpfs are counted apart."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssFile", "RssShmem")))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.int64])
@@ -56,6 +63,27 @@ def test_files_go_with_their_last_array() -> None:
     gc.collect()
     assert len(shelf._files) == 2  # that of ``kept``, and the current one
     assert (kept == 1).all()
+
+
+def test_arrays_rest_while_another_thread_puts_more() -> None:
+    """As the threads do that run one layer on several batches."""
+    shelf, threads = Shelf(), list[threading.Thread]()
+    full = np.ones(FILE, np.int8)  # each is in a file of its own
+
+    class Files(WeakSet[mmap.mmap]):
+        def __iter__(self) -> Iterator[mmap.mmap]:
+            for file in super().__iter__():
+                threads.append(threading.Thread(target=lambda: kept.append(shelf.put(full))))
+                threads[-1].start()
+                threads[-1].join(SHORT)
+                yield file
+
+    kept = [shelf.put(full)]
+    shelf._files = Files(shelf._files)
+    shelf.rest()
+    for thread in threads:
+        thread.join(HANG)
+    assert len(kept) == 2 and all(array.all() for array in kept)
 
 
 def test_without_room_on_the_disk_arrays_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

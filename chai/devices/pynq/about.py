@@ -26,8 +26,17 @@ def about(overlay: Overlay) -> list[tuple[str, str]]:
         ("board", f"{_text(MODEL).strip(chr(0)) or 'unknown'}, BOARD {os.environ.get('BOARD') or 'not set'}"),
         ("image", f"{_release()}, Linux {platform.release()}, Python {platform.python_version()}, pynq {_pynq()}"),
         ("overlay", f"{overlay.name}, build {overlay.build:08x}"),
-        ("bitstream", f"sha256 {digest(path)}" if path.is_file() else "by a link"),
+        ("bitstream", _identity(path)),
     ]
+
+
+def _identity(bitstream: Path) -> str:
+    if not bitstream.is_file():
+        return "by a link"
+    try:
+        return f"sha256 {digest(bitstream)}"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
 
 
 def _text(path: Path) -> str:

@@ -72,8 +72,8 @@ class ArrayBoard(Board, Registers):
                 hint="take the bitstream that was built from this overlay.json, or compile the network for the other",
             )
 
-    def run(self, made: Chain, memory: Memory, seconds: float) -> float | None:
-        tasks = made.tasks
+    def run(self, segment: Chain, memory: Memory, seconds: float) -> float | None:
+        tasks = segment.tasks
         self.check()
         try:
             if isinstance(self._waiting, Interrupt):

@@ -52,10 +52,10 @@ class Board:
                 hint='start workers before the first network is loaded, or with multiprocessing\'s "spawn"',
             )
 
-    def check_program(self, made: Any, memory: Memory) -> None:
+    def check_program(self, segment: Any, memory: Memory) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""
 
-    def run(self, made: Any, memory: Memory, seconds: float) -> float | None:
+    def run(self, segment: Any, memory: Memory, seconds: float) -> float | None:
         """Run a program in memory; return the milliseconds that the accelerator counted, None if unknown.
 
         Raises DeviceError that names the layer; the accelerator is then reset, and ``stuck`` if even that fails.

@@ -34,11 +34,11 @@ class PynqProgram(Program):
     It uses the board until ``close``.
     """
 
-    def __init__(self, device: Pynq, made: Any, views: Mapping[str, View]) -> None:
+    def __init__(self, device: Pynq, segment: Any, views: Mapping[str, View]) -> None:
         self.device = device
-        self.made = made
+        self.segment = segment
         self.views = views
-        expected = made.cycles / (made.overlay.clock_mhz * 1e6)
+        expected = segment.cycles / (segment.overlay.clock_mhz * 1e6)
         self.seconds = PATIENCE[0] * expected + PATIENCE[1]
         self._memory: Memory | None = None
         self._board: Board | None = None  # that it runs on
@@ -46,15 +46,15 @@ class PynqProgram(Program):
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         begin = perf_counter()
-        board = self.device.board(self.made.overlay, self)
+        board = self.device.board(self.segment.overlay, self)
         with self._busy, board.lock:
             self._board = board
             try:
                 if self._memory is None:
                     self._memory = self._placed(board)
                 memory = self._memory
-                start = lambda: board.run(self.made, memory, self.seconds)  # noqa: E731
-                device = run(self.made, memory, blobs, self.views, start)
+                start = lambda: board.run(self.segment, memory, self.seconds)  # noqa: E731
+                device = run(self.segment, memory, blobs, self.views, start)
             except BaseException as error:
                 self._give_back(board)
                 if board.stuck or isinstance(error, Lost):
@@ -62,7 +62,7 @@ class PynqProgram(Program):
                 raise
             finally:
                 self._board = None
-        return Ran([(perf_counter() - begin) * 1000] if len(self.made.tasks) == 1 else None, device)
+        return Ran([(perf_counter() - begin) * 1000] if len(self.segment.tasks) == 1 else None, device)
 
     def close(self) -> None:
         with self._busy:
@@ -83,13 +83,13 @@ class PynqProgram(Program):
     def _placed(self, board: Board) -> Memory:
         """Return memory with the program and its constants in it."""
         try:
-            memory = Memory(self.made.sizes, board.device)
+            memory = Memory(self.segment.sizes, board.device)
         except DeviceError:
             gc.collect()  # unreferenced networks may still hold buffers
-            memory = Memory(self.made.sizes, board.device)
+            memory = Memory(self.segment.sizes, board.device)
         try:
-            place(self.made, memory)
-            board.check_program(self.made, memory)
+            place(self.segment, memory)
+            board.check_program(self.segment, memory)
         except BaseException:  # nothing runs now
             memory.free()
             raise
@@ -117,8 +117,8 @@ class Pynq(Device):
 
     def compile(self, work: Work) -> Program:
         self.board(work.overlay)  # reports what is missing now, not at the first image
-        made = work.chain or compiled(work)
-        program = PynqProgram(self, made, work.views)
+        segment = work.chain or compiled(work)
+        program = PynqProgram(self, segment, work.views)
         self.board(work.overlay, program)
         return program
 

@@ -68,21 +68,21 @@ class Published(Board):
             self.closed = True
         super().close()
 
-    def check_program(self, made: Any, memory: Memory) -> None:
-        self._driver.check(made, memory)
+    def check_program(self, segment: Any, memory: Memory) -> None:
+        self._driver.check(segment, memory)
 
-    def run(self, made: Any, memory: Memory, seconds: float) -> float | None:
+    def run(self, segment: Any, memory: Memory, seconds: float) -> float | None:
         self._check_loaded()
         try:
             self.stuck = True
-            self._driver.start(made, memory)
+            self._driver.start(segment, memory)
             for late in Polling().looks(seconds):
-                ended = self._driver.ended(made, memory)
+                ended = self._driver.ended(segment, memory)
                 self.check_running()
                 if ended:
                     break
                 if late:
-                    raise self._driver.late(made, memory, f"{seconds:.1f} s")
+                    raise self._driver.late(segment, memory, f"{seconds:.1f} s")
             self.stuck = False
         except DeviceError:
             self._stop()
@@ -140,18 +140,18 @@ class Published(Board):
 
     def _prove(self, proof: Proof) -> None:
         """Run a proof. Raises DeviceError if it does not come out right."""
-        memory = Memory(proof.made.sizes, self.device)
+        memory = Memory(proof.segment.sizes, self.device)
         try:
-            place(proof.made, memory)
-            self.check_program(proof.made, memory)
-            for blob, codes in proof.given.items():
-                proof.made.store(blob, codes, memory.bytes)
-            memory.flush(proof.made.written)
-            self.run(proof.made, memory, PATIENCE)
-            memory.invalidate(proof.made.read)
-            for blob, codes in proof.wanted.items():
+            place(proof.segment, memory)
+            self.check_program(proof.segment, memory)
+            for blob, codes in proof.inputs.items():
+                proof.segment.store(blob, codes, memory.bytes)
+            memory.flush(proof.segment.written)
+            self.run(proof.segment, memory, PATIENCE)
+            memory.invalidate(proof.segment.read)
+            for blob, codes in proof.outputs.items():
                 found: Array = np.zeros_like(codes)
-                proof.made.load(blob, 0, found, memory.bytes)
+                proof.segment.load(blob, 0, found, memory.bytes)
                 if wrong := int((found != codes).sum()):
                     raise DeviceError(f"{wrong} of {codes.size} codes are wrong")
         except DeviceError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +60,10 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.with_suffix(".lock")):
         if not target.is_file():
-            with tempfile.TemporaryDirectory(prefix=".making-", dir=target.parent) as folder:
+            aside = f".{target.stem}-"
+            for stale in target.parent.glob(f"{aside}*"):  # of a process that was killed
+                shutil.rmtree(stale, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=aside, dir=target.parent) as folder:
                 os.replace(SIMULATORS[simulator](text, Path(folder), command), target)
     return target
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -55,7 +56,13 @@ class HostMemory:
 
 
 class Simulated:
-    """The accelerator of an overlay, of which this process has one; ``lock`` is held while a chain runs."""
+    """The accelerator of an overlay, of which this process has one.
+
+    ``lock``    is held while a chain runs
+    ``failed``  a chain has not ended well, and may still run
+    """
+
+    failed = False
 
     def __init__(self, overlay: Overlay, seed: int = 0, latency: tuple[int, int] = (LATENCY, LATENCY)) -> None:
         self.lock = threading.Lock()
@@ -96,8 +103,7 @@ class RtlProgram(Program):
         self._busy = threading.Lock()
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        simulated = accelerator(self.chain.overlay)
-        with self._busy, simulated.lock:
+        with self._busy, _alone(self.chain.overlay) as simulated:
             memory = self._memory
             if memory is None:
                 memory = HostMemory(self.chain.sizes)
@@ -107,6 +113,7 @@ class RtlProgram(Program):
                 cycles = run(self.chain, memory, blobs, self.views, lambda: simulated.run(self.chain, memory))
             except BaseException:  # Ctrl-C, too
                 accelerator.cache_clear()  # the next run begins with a reset
+                simulated.failed = True
                 raise
         return Ran(None, None if cycles is None else cycles / (self.chain.overlay.clock_mhz * 1000))
 
@@ -136,6 +143,17 @@ class RtlSim(Device):
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
         segment: Chain = work.chain or chain(work)
         return RtlProgram(segment, work.views)
+
+
+@contextmanager
+def _alone(overlay: Overlay) -> Iterator[Simulated]:
+    """Wait for the accelerator of an overlay, and for another one if a chain has failed on it meanwhile."""
+    while True:
+        simulated = accelerator(overlay)
+        with simulated.lock:
+            if not simulated.failed:
+                yield simulated
+                return
 
 
 @lru_cache(maxsize=2)

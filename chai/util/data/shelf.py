@@ -46,7 +46,9 @@ class Shelf:
 
     def rest(self) -> None:
         """Take all arrays out of the process's memory. Whoever uses one again has it back, from the system's or the disk."""
-        for file in [*self._files]:
+        with self._lock:  # other threads put arrays into new files
+            files = [*self._files]
+        for file in files:
             file.madvise(mmap.MADV_DONTNEED)
 
 
