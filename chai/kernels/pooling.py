@@ -11,6 +11,9 @@ from .compiled import compiled
 
 if TYPE_CHECKING:
     from ..blob import Array, Shape
+    from .native.floats import Floats
+
+SEEN = 2048  # columns of a window, and of 16 times its stride, at most, in C
 
 
 def max_pool(x: Array, window: Window, out: Shape) -> Array:
@@ -18,7 +21,7 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
     An empty window gives the least value of the type (-FLT_MAX).
     """
-    if x.dtype == np.float32 and (used := compiled(x.shape, out)) is not None:
+    if (used := _compiled(x, window, out)) is not None:
         return used.largest(x, window, out)
     least = float(np.finfo(np.float32).min) if x.dtype == np.float32 else int(np.iinfo(x.dtype).min)
     return _reduce(x, window, out, np.maximum, least)
@@ -26,7 +29,7 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
 def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     """Sum each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
-    if x.dtype == np.float32 and (used := compiled(x.shape, out)) is not None:
+    if (used := _compiled(x, window, out)) is not None:
         return used.total(x, window, out)
     return _reduce(x, window, out, np.add, 0.0)
 
@@ -64,6 +67,12 @@ def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
     return found
 
 
+def _compiled(x: Array, window: Window, out: Shape) -> Floats | None:
+    """Return the kernels in C for float32; None if they cannot store the columns of several windows side by side."""
+    narrow = window.kernel[1] <= SEEN and 16 * window.stride[1] <= SEEN
+    return compiled(x.shape, out) if narrow and x.dtype == np.float32 else None
+
+
 def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: float) -> Array:
     for axis in (2, 3):
         i = axis - 2
@@ -80,6 +89,8 @@ def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: 
         for tap in taps:
             operation(result, tap, out=result)
         x = result
+    if x.dtype == np.float32:  # Caffe begins with it: a maximum of -inf is -FLT_MAX, a sum of -0 is 0
+        operation(x, np.float32(neutral), out=x)
     return x
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import chai
+from chai.errors import DeviceError
 from chai.kernels import convolution as convolutions, pooling
 from chai.kernels.native import floats, library, single as singles
 from chai.kernels.native.single import Single
@@ -227,17 +228,25 @@ def test_pools(
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(
-    ("kernel", "width", "stride"), [(4090, 4100, 1), (4096, 4111, 7), (5000, 5003, 1), (3, 9000, 2)]
+    ("kernel", "width", "stride", "stored"),
+    [(2048, 4099, 1, True), (2048, 9999, 128, True), (3, 9000, 2, True), (2049, 4100, 1, False), (3, 900, 129, False)],
 )
-def test_pools_of_wide_images(variant: str, kernel: int, width: int, stride: int) -> None:
-    """More columns than are stored at a time."""
+def test_pools_of_wide_images(variant: str, kernel: int, width: int, stride: int, stored: bool) -> None:
+    """More columns than are stored at a time. Those that see too many are in numpy, which takes each column once."""
     x = numbers(np.random.default_rng(width), 1, 2, 3, width)
     window, out = Window((2, kernel), (1, stride), (0, 1)), (2, (width + 1 - kernel) // stride + 1)
     for pool in (pooling.max_pool, pooling.sum_pool):
         with used("numpy"):
             wanted = pool(x, window, out)
-        with used(variant):
+        with used(variant), pytest.MonkeyPatch.context() as patch:
+            count = computed_in_c(patch)
             assert np.array_equal(pool(x, window, out), wanted)
+            assert count() == stored
+    if not stored:
+        found = library.variant(variant)
+        assert found is not None
+        with pytest.raises(DeviceError, match="would leave its memory"):
+            Single(found, Form(Kind.TOTAL, window=window), x.shape, (1, 2, *out))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -251,6 +260,20 @@ def test_a_maximum_shows_that_a_window_has_nan(variant: str) -> None:
     assert np.isnan(wanted).sum() == 3 * (2 + 3 + 2)
     with used(variant):
         assert np.array_equal(pooling.max_pool(x, window, (7, 23)), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+@pytest.mark.parametrize("pad", [0, 1])
+def test_pools_begin_as_caffe_does(variant: str, pad: int) -> None:
+    """A maximum at -FLT_MAX, which is more than -inf, and a sum at 0, which is not -0."""
+    window = Window((2, 3), (1, 1), (pad, pad))
+    out, shape = window.sizes((5, 23)), (1, 2, 5, 23)
+    with used(variant):
+        largest = pooling.max_pool(np.full(shape, -np.inf, np.float32), window, out)
+        total = pooling.sum_pool(np.full(shape, -0.0, np.float32), window, out)
+    assert (largest == np.finfo(np.float32).min).all()
+    assert not total.any()
+    assert not np.signbit(total).any()
 
 
 # -- networks

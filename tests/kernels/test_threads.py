@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import signal
@@ -201,6 +202,29 @@ def test_a_forked_process_starts_its_own_workers() -> None:
             before, again = workers(), {"x": x}
             made.run(again)
             code = int(not np.array_equal(again["y"], blobs["y"])) + 4 * before + 8 * (workers() != 2)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@needs_library
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pthread_setattr_default_np"), reason="not glibc")
+def test_workers_of_a_forked_process_have_stacks_large_enough() -> None:
+    """A piece of a convolution in tiles takes more than the 128 KB that musl gives a thread."""
+    x = np.random.default_rng(1).integers(-128, 128, (4, 64, 60, 60)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program([conv("x", "y", 64, 64, 3)], {"x": x}, {"y": x.shape})
+    child = fork()
+    if not child:
+        code = 2
+        try:
+            c, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+            c.pthread_attr_init(attributes)
+            c.pthread_attr_setstacksize(attributes, ctypes.c_size_t(1 << 16))
+            code = 4 * bool(c.pthread_setattr_default_np(attributes))
+            for _ in range(5):
+                made.run({"x": x})
+            code += 8 * (workers() != 2)
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -55,6 +55,7 @@ enum { AT = 128 };   /* a stored code of 0, as a byte */
 enum { TAPS = 1024 }; /* of a kernel, at most */
 enum { DWORDS = 1 << 17 }; /* of an output's weights, at most: sums of more leave 32 bits, packed weights 64 */
 enum { BLOCK_OUTPUTS = 64 }; /* of a block of IN_PLACE, at most */
+enum { SEEN = 2048 };  /* columns of a window of LARGEST and TOTAL, and of 16 times its stride, at most */
 enum { PIECES = 1 << 30 }; /* of work in a table, at most */
 #define PIXELS ((int64_t)1 << 38) /* of an output for all of a batch, at most: those times its channels are counted in 64 bits */
 enum { SPARE = 64 };  /* entries of a table beyond the last output, which a vector may read */

@@ -180,7 +180,8 @@ static int valid(const table *t, const variant *v) {
         return multiplies(t);
     case LARGEST:
     case TOTAL:
-        return planes(t, input, op->channels, op->height, op->width, 0) &&
+        return op->kernel_w <= SEEN && op->stride_w <= SEEN / 16 &&
+               planes(t, input, op->channels, op->height, op->width, 0) &&
                planes(t, output, op->channels, op->out_height, op->out_width, 1);
     }
     return 0;

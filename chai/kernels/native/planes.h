@@ -5,7 +5,7 @@
    instruction set's file defines larger(a, b), which keeps NaN, and every_second(from) beside what float32.h needs. */
 #include <float.h>
 
-enum { STORED = 4096 };          /* columns */
+enum { STORED = 2 * SEEN + 1 };  /* columns */
 enum { PIECE_PIXELS = 1 << 16 }; /* of the input, in one piece of work */
 
 static int64_t planes_together(const operation *op) { return most(1, PIECE_PIXELS / (op->height * op->width)); }
@@ -16,9 +16,9 @@ typedef struct {
     int64_t x, count, left, length, begin, end;
 } stripe;
 
-/* Return the windows from ``x`` on whose columns can be stored; count is 0 if that is none. */
+/* Return the windows from ``x`` on whose columns can be stored: a vector of them, or more. */
 static stripe stripe_at(const operation *op, int64_t x) {
-    int64_t most_count = op->kernel_w < STORED ? ((STORED - op->kernel_w - 1) / op->stride_w + 1) / WIDTH * WIDTH : 0;
+    int64_t most_count = ((STORED - op->kernel_w - 1) / op->stride_w + 1) / WIDTH * WIDTH;
     stripe s = {.x = x, .count = least(most_count, op->out_width - x), .left = x * op->stride_w - op->pad_w};
     s.length = (ceil_div(s.count, WIDTH) * WIDTH - 1) * op->stride_w + op->kernel_w + 1;
     s.begin = least(most(-s.left, 0), s.length), s.end = most(least(op->width - s.left, s.length), s.begin);
@@ -68,30 +68,12 @@ static inline __attribute__((always_inline)) void combine_windows(const operatio
     }
 }
 
-/* Return the result of one window whose columns are too many to be stored. */
-static float wide_window(const operation *op, const float *plane, int64_t y, int64_t x, int largest) {
-    span rows = clipped(y, op->stride_h, op->pad_h, op->kernel_h, op->height);
-    span across = clipped(x, op->stride_w, op->pad_w, op->kernel_w, op->width);
-    reals all = same(largest ? -FLT_MAX : 0);
-    for (int64_t j = across.first; j < across.end && rows.first < rows.end; j++) {
-        reals column = same(plane[rows.first * op->width + j]);
-        for (int64_t i = rows.first + 1; i < rows.end; i++) column = combined(column, same(plane[i * op->width + j]), largest);
-        all = combined(all, column, largest);
-    }
-    return all[0];
-}
-
 static inline __attribute__((always_inline)) void pool_planes(const operation *op, uint8_t *const *buffers, int64_t item, int largest) {
     int64_t per = planes_together(op), pieces = ceil_div(op->channels, per), n = item / pieces, first = item % pieces * per;
     int64_t count = least(per, op->channels - first), size = op->height * op->width, out_size = op->out_height * op->out_width;
     const float *in = input_of(op, buffers, n) + first * size;
     float *out = output_of(op, buffers, n) + first * out_size, columns[STORED];
-    stripe s = stripe_at(op, 0);
-    if (!s.count)
-        for (int64_t c = 0; c < count; c++)
-            for (int64_t i = 0; i < out_size; i++)
-                out[c * out_size + i] = wide_window(op, in + c * size, i / op->out_width, i % op->out_width, largest);
-    for (; s.x < op->out_width && s.count; s = stripe_at(op, s.x + s.count)) {
+    for (stripe s = stripe_at(op, 0); s.x < op->out_width; s = stripe_at(op, s.x + s.count)) {
         int64_t together = STORED / s.length;
         for (int64_t r = 0; r < together; r++) {
             filled(columns + r * s.length, 0, s.begin, largest ? -FLT_MAX : 0);

@@ -15,6 +15,7 @@
 
 #define SPIN_MS 0.03 /* about as long as it takes to wake a thread */
 #define WORKERS 255  /* at most */
+#define STACK (1 << 20) /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 20     /* times as long as it waited, the caller computes alone */
 #define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
@@ -169,15 +170,19 @@ static __attribute__((constructor)) void register_fork(void) { pthread_atfork(0,
 /* Start workers until there are ``count``, or the system allows no more. They leave signals to the caller. */
 static void start(int count) {
     sigset_t all, before;
+    pthread_attr_t large;
+    if (pool.started >= count || pthread_attr_init(&large)) return;
+    pthread_attr_setstacksize(&large, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (pthread_t thread; pool.started < count && !pthread_create(&thread, 0, worker, 0); pool.started++) {
+    for (pthread_t thread; pool.started < count && !pthread_create(&thread, &large, worker, 0); pool.started++) {
 #if defined __linux__
         pthread_setname_np(thread, "chai-kernels");
 #endif
         pthread_detach(thread);
     }
     pthread_sigmask(SIG_SETMASK, &before, 0);
+    pthread_attr_destroy(&large);
 }
 
 /* Run a job with the help of workers, if the caller does not leave them alone. */
