@@ -305,8 +305,9 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
 @needs_library
 def test_control_c_ends_a_run_of_several_threads() -> None:
     """And the workers are free again: the next run has its codes."""
-    x = np.zeros((40, 256, 40, 40), np.int8)  # many seconds
-    small = np.random.default_rng(1).integers(-128, 128, (1, 256, 5, 6)).astype(np.int8)
+    draw = np.random.default_rng(1)
+    x = draw.integers(-128, 128, (40, 256, 40, 40), np.int8)  # many seconds; copies of an image would be computed once
+    small = draw.integers(-128, 128, (1, 256, 5, 6), np.int8)
     task = conv("x", "y", 256, 256, 3)
     with used("plain"):
         made = program([task], {"x": x}, {"y": x.shape}, None, ("y",))
