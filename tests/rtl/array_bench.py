@@ -140,7 +140,7 @@ class Bench:
         simulation.source("task", pause).feed(*self.descriptors)
         return simulation
 
-    def run(self, latency: tuple[int, int] = (1, 1), pause: int = 0, limit: int = 1_000_000) -> int:
+    def run(self, latency: tuple[int, int] = (1, 1), pause: int = 0, limit: int = 20_000_000) -> int:
         """Run all Tasks and compare all memory with what their definitions say; return the cycles."""
         simulation = self.simulation(latency, pause)
         for done in range(len(self.descriptors)):
