@@ -53,11 +53,13 @@ def execute(args: argparse.Namespace) -> int:
         with output.meter(published.file, args.quiet, bytes=True) as tell:
             path = fetching.fetch(published, folder, force=args.force, tell=tell)
         output.result(f"{name}: {path}")
-    if published and published.file.endswith(".bit"):
-        output.say(f"from {published.where} ({published.source}); chai has no driver for it yet")
-    elif not args.quiet:
-        weights = f" {path}" if args.dir and published else ""
-        output.say(f"next: chai run {args.net[-1]}{weights} -i IMAGE")
+    if published is not None and published.file.endswith(".bit"):
+        output.say(f"from {published.where} ({published.source})")
+        after = "" if args.dir else f"devices --test --device pynq --overlay {name}"  # which looks in the cache
+    else:
+        after = f"run {name}{f' {path}' if args.dir and published else ''} -i IMAGE"
+    if after and not args.quiet:
+        output.say(f"next: chai {after}")
     return 0
 
 

@@ -673,7 +673,10 @@ def test_a_bitstream_is_fetched(
     assert command(["fetch", "vta-z7020"]) == 0
     said = capsys.readouterr()
     assert said.out == f"vta-z7020: {cache / 'vta-z7020.bit'}\n"
-    assert said.err.splitlines()[-1] == f"from {server.url()} (Apache-2.0); chai has no driver for it yet"
+    assert said.err.splitlines()[-2:] == [
+        f"from {server.url()} (Apache-2.0)",
+        "next: chai devices --test --device pynq --overlay vta-z7020",
+    ]
     assert (cache / "vta-z7020.bit").read_bytes() == CONTENT
     assert len(server.seen) == 1
     assert command(["fetch", "pynq-z2"]) == 0
