@@ -205,19 +205,16 @@ class Steps:
         entries, moves, laid = self._laid(about)
         tasks = []
         for tag, (entry, (ins, out)) in enumerate(zip(entries, moves)):
-            about = self.reader.of(entry, {"channels": [int], "macs": int, "cycles": int, "instructions": int}, "task")
-            part, numbers = (
-                about["channels"],
-                [about[name] for name in ("zero_weights", "macs", "cycles", "instructions")],
-            )
+            sizes = self.reader.of(entry, {"channels": [int], "macs": int, "cycles": int, "instructions": int}, "task")
+            part = sizes["channels"]
+            numbers = [sizes[name] for name in ("zero_weights", "macs", "cycles", "instructions")]
             if len(part) != 2 or part[0] < 0 or part[1] < 1 or sum(part) > self.shapes[out][1]:
                 raise self.reader.error(f"task {tag}: blob {out!r} has no channels {part}")
             if min(numbers) < 0 or max(numbers) >= 1 << 48:
                 raise self.reader.error(f"task {tag}: expected sizes from 0 to 2^48, found {numbers}")
             zeros, macs, cycles, count = numbers
-            origin, work = tuple(entry["origin"]), (macs, cycles, count)
-            made = CompiledTask(ins, out, origin, (part[0], part[1]), work, self.overlay.simulator, zero_weights=zeros)
-            tasks.append(made)
+            origin, channels, work = tuple(entry["origin"]), (part[0], part[1]), (macs, cycles, count)
+            tasks.append(CompiledTask(ins, out, origin, channels, work, self.overlay.simulator, zero_weights=zeros))
         sections = {name: self.reader.section(f"{name}.{index}").mapped for name in ("instructions", "constants")}
         assert self.overlay.own is not None
         counts = [task.work[2] for task in tasks]

@@ -127,8 +127,8 @@ def outcome(device: Device, overlay: Overlay, results: Sequence[Result]) -> Iter
     if wrong:
         yield "wrong", "; ".join(wrong)
     try:
-        found, modelled = segment_ms(device, overlay)
-        yield "segment", f"network {NETWORK}: {found:.3f} ms by the host's clock, {modelled:.3f} ms modelled"
+        measured, modelled = segment_ms(device, overlay)
+        yield "segment", f"network {NETWORK}: {measured:.3f} ms by the host's clock, {modelled:.3f} ms modelled"
     except ChaiError as error:
         yield "segment", str(error)
 
@@ -141,9 +141,10 @@ def segment_ms(device: Device, overlay: Overlay) -> tuple[float, float]:
         for _ in range(PASSES):
             net.forward(images)
             passes.append(sum(step.ms for step in net.perf.steps if step.engine == "fpga"))
-        shapes, views, segments = net.offload.plan.device_shapes, net.schedule.views, net.schedule.segments
-        made = (compiled(Work(overlay, s.tasks, shapes, views, s.inputs, s.outputs)) for s in segments if s.tasks)
-        return median(passes), sum(each.cycles for each in made) / (overlay.clock_mhz * 1000)
+        shapes, views = net.offload.plan.device_shapes, net.schedule.views
+        segments = [step for step in net.schedule.segments if step.tasks]
+        cycles = sum(compiled(step.work(overlay, shapes, views)).cycles for step in segments)
+        return median(passes), cycles / (overlay.clock_mhz * 1000)
 
 
 def difference(found: Array, wanted: Array) -> str:

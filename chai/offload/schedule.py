@@ -269,7 +269,7 @@ def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Target)
         scheduled.steps[i] = replace(step, tasks=tuple(map(unfolding.tasks.__getitem__, step.tasks)), inputs=names)
 
 
-def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack | Unpack]) -> Schedule:
+def with_plain_inputs(scheduled: Schedule, packs: Collection[Pack]) -> Schedule:
     """Return a Schedule of the same codes in which these ``packs`` unfold nothing, if that can be."""
     steps = list(scheduled.steps)
     for at, pack in enumerate(scheduled.steps):

@@ -26,7 +26,7 @@ KEPT = 64  # images for judging recipes and fitting weights; range statistics us
 ROWS = 128  # positions sampled per layer and image, at most
 READ = 32  # positions per convolution and image at which its inputs are kept
 READ_IMAGES = 16  # images for which these inputs are kept
-BEHIND_IMAGES = 8  # images for which the whole input of an LRN or average pool is kept
+WHOLE_IMAGES = 8  # images for which the whole input of an LRN or average pool is kept
 USELESS = 1e6  # cost of an output that is not finite
 
 
@@ -129,8 +129,8 @@ def observe(
                     few = at[:read, :: ceil_div(at.shape[1], READ)]
                     rows = patches(source[:read], window, group, area, few)
                     observed.in_front.setdefault(layer.name, []).append(shelf.put(rows))
-            if layer.error_sensitive and (observed.images <= BEHIND_IMAGES or layer.name not in observed.in_front):
-                observed.in_front.setdefault(layer.name, []).append(shelf.put(bottoms[0][:BEHIND_IMAGES]))
+            if layer.error_sensitive and (observed.images <= WHOLE_IMAGES or layer.name not in observed.in_front):
+                observed.in_front.setdefault(layer.name, []).append(shelf.put(bottoms[0][:WHOLE_IMAGES]))
         if keep:
             observed.numbers.append(len(observed.batches))
             observed.batches.append({blob: shelf.put(array) for blob, array in feeds.items()})

@@ -48,9 +48,7 @@ class Histogram:
         self.low, self.high = min(self.low, low), max(self.high, high)
         self._widen(self.largest)
         self.zeros += values.size - int(np.count_nonzero(values))
-        for image in (
-            values if values.ndim > 1 else (values,)
-        ):  # one by one: copies of all would need as much memory again
+        for image in values if values.ndim > 1 else (values,):  # copies of all would need as much memory again
             self.counts[0] += self._binned(image[image > 0] if self.span else image[:0])
             if low < 0:
                 self.counts[1] += self._binned(-image[image < 0])

@@ -143,11 +143,14 @@ class Execution:
             elif isinstance(step, HostStep) and step.codes:
                 step.layer.on_codes(self.shapes, self.formats)  # compiled now, not at the first image
 
-    def _plain(self) -> Iterator[Pack | Unpack]:
-        """Yield the Packs that do not unfold on this device; who looks at Tasks sees those of the overlay."""
-        for step in () if env().check or env().dump else self.schedule.conversions:
-            unfold = step.unfold if isinstance(step, Pack) else None
-            if unfold is not None and self.device.reads_plain(unfold, self.shapes[step.blob][1]):
+    def _plain(self) -> Iterator[Pack]:
+        """Yield the Packs that do not unfold on this device; none if Tasks are checked or dumped, as the overlay has them."""
+        if env().check or env().dump:
+            return
+        for step in self.schedule.steps:
+            if not isinstance(step, Pack) or step.unfold is None:
+                continue
+            if self.device.reads_plain(step.unfold, self.shapes[step.blob][1]):
                 yield step
 
     def close(self) -> None:

@@ -13,11 +13,10 @@ from ..util.lazy_dataclass import dataclass
 from .checks import Machine
 from .cycles import Rates, estimate
 from .isa import BLOCK, LEFT, RIGHT, Memory
-from .program import restored as _restored, saved as saved
+from .program import restored as restored, saved as saved
 
 if TYPE_CHECKING:
     from ..blob import Shape
-    from ..codegen.memory_map import Regions
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.work import Work
@@ -144,23 +143,11 @@ def segment(work: Work) -> Segment:
     for task in work.tasks:
         if isinstance(task, CompiledTask):
             raise task.unknown
-    made: Segment = _lowering().segment(work)
-    return made
+    segment: Segment = _lowering().segment(work)
+    return segment
 
 
 def _lowering() -> ModuleType:
     from . import segment  # what runs a compiled network lowers nothing
 
     return segment
-
-
-def restored(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    laid: Regions,
-    counts: Sequence[int],
-    sections: Mapping[str, memoryview],
-) -> Segment:
-    """Return the program of a segment in a file. Raises DeviceError."""
-    return _restored(overlay, overlay.machine.machine, tasks, shapes, laid, counts, sections)

@@ -178,7 +178,6 @@ def saved(segment: Segment) -> tuple[list[int], dict[str, bytes | Array]]:
 
 def restored(
     overlay: Overlay,
-    machine: Machine,
     tasks: Sequence[Task],
     shapes: Mapping[str, Shape],
     laid: Regions,
@@ -190,6 +189,7 @@ def restored(
     Raises DeviceError, with the instruction's number, for what cannot be a program in these regions. ``Segment.checked``
     checks the rest, where the regions are.
     """
+    machine: Machine = overlay.machine.machine
     listed, constants = sections["instructions"], sections["constants"]
     if len(listed) > MOST:
         raise DeviceError(f"{len(listed):,} bytes of instructions are more than {MOST:,}")

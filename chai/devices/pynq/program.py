@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +53,8 @@ class PynqProgram(Program):
             try:
                 if self._memory is None:
                     self._memory = self._placed(board)
-                memory = self._memory
-                start = lambda: board.run(self.segment, memory, self.seconds)  # noqa: E731
-                device = run(self.segment, memory, blobs, self.views, start)
+                start = partial(board.run, self.segment, self._memory, self.seconds)
+                device = run(self.segment, self._memory, blobs, self.views, start)
             except BaseException as error:
                 self._give_back(board)
                 if board.stuck or isinstance(error, Lost):
