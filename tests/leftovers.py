@@ -39,9 +39,9 @@ def _threads() -> Counter[str]:
 
 
 def _files() -> Counter[str]:
-    found: Counter[str] = Counter()
+    names: Counter[str] = Counter()
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # of the listing itself, which is closed
             name = os.readlink(f"/proc/self/fd/{descriptor}")
-            found[name if name.startswith("/") else name.partition(":[")[0]] += 1
-    return found
+            names[name if name.startswith("/") else name.partition(":[")[0]] += 1
+    return names

@@ -102,7 +102,7 @@ def _needs(
 
     wrote: dict[tuple[str, int, int], int] = {}
     read: dict[tuple[str, int, int], list[int]] = {}
-    found = []
+    every = []
     for i, piece in enumerate(pieces):
         task, needs = tasks[piece.task], {i}
         for blob in task.inputs:
@@ -112,8 +112,8 @@ def _needs(
         for part in parts(piece, task.output, task.channels(shapes)):
             needs.update(read.pop(part, ()), (wrote.get(part, i),))
             wrote[part] = i
-        found.append(needs - {i})
-    return found
+        every.append(needs - {i})
+    return every
 
 
 def _paths(efforts: Sequence[Effort], needs: Sequence[set[int]]) -> list[int]:

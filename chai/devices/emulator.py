@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     Forms = Sequence[tuple[Task, Form]]
 
 
-# how many times the products of the unfolded input a plain one may take: where they are fast, moving codes costs more
+# how many times the products of the unfolded input a plain one may take: where they are fast, moving codes costs more.
+# Measured on one AMD EPYC (family 26)
 MORE = {"avx512vnni": 1.3}
 
 

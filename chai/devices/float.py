@@ -10,7 +10,7 @@ from .base import Device
 
 
 class FloatDevice(Device):
-    """Needs numpy; a C compiler at installation makes it twice as fast."""
+    """Needs numpy; kernels in C make large networks faster where the processor has AVX512 (docs/kernels.md)."""
 
     def status(self) -> tuple[bool, str]:
         import numpy as np

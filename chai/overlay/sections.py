@@ -1,4 +1,4 @@
-"""Parts of an overlay's manifest, as dataclasses: each stands for an object in ``overlay.json``."""
+"""Parts of an overlay's manifest, as dataclasses: one for each kind of object in ``overlay.json``."""
 
 from __future__ import annotations
 

@@ -295,9 +295,9 @@ class Builder:
             return np.array([error(f) for f in formats])
 
         middle = 3 * int(np.argmin(errors(formats[::3])))  # running a layer is slow: coarse steps first
-        found = best(formats[max(0, middle - 2) : middle + 3], errors)
+        format = best(formats[max(0, middle - 2) : middle + 3], errors)
         observed.shelf.rest()
-        return found
+        return format
 
     # -- precision_param of layers
 

@@ -109,10 +109,10 @@ def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Ma
     Custom layers may be functions of a program, which have no file: what they compute shows in the float outputs.
     """
     images, outputs = sha256(str(observed.images).encode()), sha256()
-    for found, batches in ((images, observed.batches), (outputs, observed.wanted)):
+    for digest_of, batches in ((images, observed.batches), (outputs, observed.wanted)):
         for batch in batches:
             for blob, array in sorted(batch.items()):
-                found.update(f"{blob} {array.shape}".encode() + array.tobytes())
+                digest_of.update(f"{blob} {array.shape}".encode() + array.tobytes())
     for blob in sorted(observed.batches[0]):  # images that were not kept matter only through their ranges
         images.update(observed.seen[blob].counts.tobytes())
     return {

@@ -227,11 +227,11 @@ class Conv(Task):
     def from_plain(self, unfold: Unfold, blob: str) -> Conv | None:
         if self.group > 1:
             return None
-        found = np.asarray(self.weights)
-        weights = unfold.plain_weights(found)
-        if not np.array_equal(unfold.weights(weights), found):  # of a file: rows beyond the kernel are not zeros
+        unfolded = np.asarray(self.weights)
+        weights = unfold.plain_weights(unfolded)
+        if not np.array_equal(unfold.weights(weights), unfolded):  # of a file: rows beyond the kernel are not zeros
             return None
-        zeros = self.zero_weights + weights.size - found.size
+        zeros = self.zero_weights + weights.size - unfolded.size
         return replace(self, inputs=(blob,), weights=weights, window=unfold.window, zero_weights=zeros)
 
     def merge_key(self) -> Hashable | None:

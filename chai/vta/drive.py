@@ -1,6 +1,7 @@
 """Drive VTA: its registers, and what the host sees of a program.
 
-There is no ID, no reset, no error register and no counter of cycles. Who reaches the registers has loaded the bitstream.
+There is no ID, no reset, no error register and no counter of cycles. Whatever uses these registers has loaded the bitstream
+before.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Blocks:
 
 
 def _known(overlay: Overlay) -> Proof:
-    """Return a convolution of 16 channels and 16 positions, in hand-segment instructions."""
+    """Return a convolution of 16 channels and 16 positions, in hand-written instructions."""
     machine, shapes = overlay.machine.machine, {"x": (1, BLOCK, 2, 8), "y": (1, BLOCK, 2, 8)}
     only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0), overlay.simulator)
     laid = regions(overlay.layout, shapes, {}, [(["x"], "y")], ["x"], ["y"])

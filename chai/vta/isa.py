@@ -297,8 +297,8 @@ def _wrong(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: 
     if opcode == Opcode.ALU:
         wrong += [values["reset"] != 0, values["operation"] >= len(Operation)]
         wrong.append((values["is_immediate"] == 0) & (values["immediate"] != 0))
-    found: Array = np.any(wrong, 0)
-    return found
+    refused: Array = np.any(wrong, 0)
+    return refused
 
 
 def _column(name: str, values: Mapping[str, Array]) -> list[Any]:

@@ -96,10 +96,10 @@ class Indices:
 def _distinct(indices: Array) -> Entries:
     seen = np.zeros(int(indices.max(initial=-1)) + 1, bool)
     seen[indices] = True
-    found = np.flatnonzero(seen)
-    if len(found) and int(found[-1]) - int(found[0]) + 1 == len(found):
-        return slice(int(found[0]), len(seen))
-    return found
+    distinct = np.flatnonzero(seen)
+    if len(distinct) and int(distinct[-1]) - int(distinct[0]) + 1 == len(distinct):
+        return slice(int(distinct[0]), len(seen))
+    return distinct
 
 
 def indices(micro_ops: Array, nest: Nest, limits: tuple[int, int, int], reads_src: bool) -> Indices:

@@ -114,9 +114,9 @@ class Segment(HostBlobs):
         areas.append(Area(base[MARKS], memory[MARKS][:MARK], frozenset([Memory.ACC])))
         areas.append(Area(base[MARKS] + MARK, memory[MARKS][MARK:], writable=True))
         try:
-            found = checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
-            self._check_mark(base[MARKS], found)
-            return found
+            steps = checked(base[FIXED] + self.start, len(self.program), self.machine, areas)
+            self._check_mark(base[MARKS], steps)
+            return steps
         except DeviceError as error:
             names = [name for task in self.tasks for name in task.origin]
             whole = f"the program of layers {names[0]} to {names[-1]}" if names else "the program of no layers"

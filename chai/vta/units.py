@@ -130,8 +130,8 @@ class _Flow:
             if other not in (*Unit,):
                 side = "before" if other < unit else "after"
                 raise DeviceError(f"instruction {number}: there is no unit {side} {unit.name} for its tokens")
-        taken, given = [(Unit(other), unit) for other, _ in pops], [(unit, Unit(other)) for other, _ in pushes]
-        return [(queue, self.tokens[queue]) for queue in taken], [(queue, self.tokens[queue]) for queue in given]
+        taken, pushed = [(Unit(other), unit) for other, _ in pops], [(unit, Unit(other)) for other, _ in pushes]
+        return [(queue, self.tokens[queue]) for queue in taken], [(queue, self.tokens[queue]) for queue in pushed]
 
     def run(self, number: int) -> bool:
         """Run the next instruction of its unit, if its tokens are there and the ones it gives have room."""

@@ -74,11 +74,12 @@ def bitstreams() -> list[str]:
 def bitstream(name: str) -> Published | None:
     """Return the published bitstream of a shipped overlay; None if there is none."""
     overlay = overlays.load(name)
-    found = None if overlay.own is None else overlay.own.bitstream(overlay)
-    if found is None:
+    source = None if overlay.own is None else overlay.own.bitstream(overlay)
+    if source is None:
         return None
-    file = f"{name}.bit"
-    return Published("", file, (found.url,), "sha256", found.sha256, found.bytes, found.license, found.url)
+    return Published(
+        "", f"{name}.bit", (source.url,), "sha256", source.sha256, source.bytes, source.license, source.url
+    )
 
 
 def fetched(name: str) -> Path | None:

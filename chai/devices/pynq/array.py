@@ -58,11 +58,11 @@ class ArrayBoard(Board, Registers):
 
     def check(self) -> None:
         """Raise Lost unless the registers show the accelerator of this overlay and build."""
-        wanted = self.overlay.registers["ID"].value
-        found = self.read("ID")
-        if found != wanted:
+        expected = self.overlay.registers["ID"].value
+        number = self.read("ID")
+        if number != expected:
             raise Lost(
-                f"no accelerator of chai answers: register ID reads {found:#010x}, expected {wanted:#010x}",
+                f"no accelerator of chai answers: register ID reads {number:#010x}, expected {expected:#010x}",
                 hint="another bitstream may have been loaded; load the network again",
             )
         build = self.read("BUILD")

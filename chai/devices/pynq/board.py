@@ -1,4 +1,4 @@
-"""The opened board: who has it, and what it runs."""
+"""The opened board: the programs that use it, and what it runs."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ class Board:
         raise NotImplementedError
 
     def check_running(self) -> None:
-        """Raise DeviceError if it was stopped while somebody waits for its program: a signal's handler closed a network."""
+        """Raise DeviceError if it was stopped during the wait for its program: a signal's handler closed a network."""
         if not self.stuck:
             raise DeviceError("the network was closed while the board ran it")

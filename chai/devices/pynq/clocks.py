@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 log = logger("chai.pynq")
 
 TOLERANCE = 0.01  # pynq's own: within it, pynq does not warn
-UNKNOWN = (
-    RuntimeError,
-    ValueError,
-    AttributeError,
-    TypeError,
-    OSError,
-    ArithmeticError,
-)  # of a PLL that pynq does not know
+# what pynq raises for a PLL that it does not know
+UNKNOWN = (RuntimeError, ValueError, AttributeError, TypeError, OSError, ArithmeticError)
 STEPS = range(100, 45, -5)  # percent of the clock to try if the nearest divider is too fast
 
 
@@ -79,11 +73,11 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
 def set_exactly(number: int, mhz: float, hint: str) -> None:
     """Set a clock of the processor, and read it back. Raises DeviceError unless it then runs at ``mhz``."""
     try:
-        found = _set(number, mhz)
+        actual = _set(number, mhz)
     except UNKNOWN as error:
         raise DeviceError(f"clock {number} cannot be set to {mhz:g} MHz: {error}", hint=hint) from error
-    if abs(found - mhz) > mhz * TOLERANCE:
-        raise DeviceError(f"clock {number} runs at {found:g} MHz, and only {mhz:g} will do", hint=hint)
+    if abs(actual - mhz) > mhz * TOLERANCE:
+        raise DeviceError(f"clock {number} runs at {actual:g} MHz, and only {mhz:g} will do", hint=hint)
 
 
 def _set(number: int, wanted: float) -> float:

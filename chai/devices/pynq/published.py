@@ -150,9 +150,9 @@ class Published(Board):
             self.run(proof.segment, memory, PATIENCE)
             memory.invalidate(proof.segment.read)
             for blob, codes in proof.outputs.items():
-                found: Array = np.zeros_like(codes)
-                proof.segment.load(blob, 0, found, memory.bytes)
-                if wrong := int((found != codes).sum()):
+                loaded: Array = np.zeros_like(codes)
+                proof.segment.load(blob, 0, loaded, memory.bytes)
+                if wrong := int((loaded != codes).sum()):
                     raise DeviceError(f"{wrong} of {codes.size} codes are wrong")
         except DeviceError as error:
             raise DeviceError(
@@ -172,10 +172,10 @@ def noted() -> tuple[int, int] | None:
 
     place = getattr(global_state, "_get_state_path", lambda: Path(global_state.STATE_DIR, "global_pl_state.json"))
     try:
-        found = os.stat(place())
+        state = os.stat(place())
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return state.st_mtime_ns, state.st_ino
 
 
 class _Window:
@@ -210,12 +210,12 @@ def _bytes(overlay: Overlay, files: Sequence[Any]) -> bytes:
             f"--device {overlay.simulator} needs no board",
         )
     with open(path, "rb") as file:
-        found = file.read(max(each.bytes for each in files) + 1)
-    digest = hashlib.sha256(found).hexdigest()
+        content = file.read(max(each.bytes for each in files) + 1)
+    digest = hashlib.sha256(content).hexdigest()
     if digest not in [each.sha256 for each in files]:
         raise DeviceError(
             f"{path} is no bitstream that overlay {overlay.name} knows: its sha256 is {digest}"
-            + ("" if len(found) <= max(each.bytes for each in files) else " (of its beginning)"),
+            + ("" if len(content) <= max(each.bytes for each in files) else " (of its beginning)"),
             hint=f"chai fetch {overlay.name} gets the published one: another may take other instructions, and write anywhere",
         )
-    return found
+    return content

@@ -115,8 +115,8 @@ class Simulation:
         met = ctypes.c_int()
         cycles = 0
         while not met.value and cycles < limit:
-            slice_ = min(SLICE, limit - cycles)
-            cycles += int(self._library.rtl_run(self._open, until, slice_, ctypes.byref(met)))
+            some = min(SLICE, limit - cycles)
+            cycles += int(self._library.rtl_run(self._open, until, some, ctypes.byref(met)))
             if self._library.rtl_error(self._open):
                 raise self._error()
             tell(cycles)

@@ -45,7 +45,7 @@ class Shelf:
         return stored
 
     def rest(self) -> None:
-        """Take all arrays out of the process's memory. Whoever uses one again has it back, from the system's or the disk."""
+        """Take all arrays out of the process's memory. One that is used again comes from the page cache, or from the disk."""
         with self._lock:  # other threads put arrays into new files
             files = [*self._files]
         for file in files:
