@@ -8,10 +8,10 @@
    neither on threads nor on the batch, and all variants that multiply and add with one rounding have the same.
 
    The instruction set's file defines WIDTH (float32 of a vector), reals, same(number), multiply_add(a, b, sum), some(from, count)
-   and put(to, vector, count), which touch ``count`` numbers alone, and HEIGHTS, the outputs of a block, largest first, down to 1. */
+   and put(to, vector, count), which touch ``count`` numbers alone, HEIGHTS, the outputs of a block, largest first, down to 1, and
+   ACROSS, the vectors of a panel at most: 2 or 3. */
 
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
-enum { ACROSS = 3 };  /* vectors of a panel, at most */
 
 /* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``; then the bias, if it is given. ``last`` pixels
    of the last vector count. */
@@ -36,15 +36,20 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
             put(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
     }
+#if ACROSS == 2
+#define P(M) SUMS(M, 1) SUMS(M, 2)
+#define Q(M) {M, {product_##M##x1, product_##M##x2}},
+#else
 #define P(M) SUMS(M, 1) SUMS(M, 2) SUMS(M, 3)
+#define Q(M) {M, {product_##M##x1, product_##M##x2, product_##M##x3}},
+#endif
 HEIGHTS(P)
-#undef P
-#define P(M) {M, {product_##M##x1, product_##M##x2, product_##M##x3}},
 static const struct {
     int outputs;
     product *across[ACROSS];
-} products[] = {HEIGHTS(P)};
+} products[] = {HEIGHTS(Q)};
 #undef P
+#undef Q
 
 /* Pixels of a panel that come from one row of the input for one tap of the kernel, or are padding (from < 0). */
 typedef struct {
