@@ -20,7 +20,8 @@ enum kind {
     UNFOLD,          /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
     PRODUCT,         /* a convolution of float32 planes, with weights as they are in their array */
     LARGEST,         /* largest number of each window of float32 planes, clipped to the image */
-    TOTAL            /* sum of each window of float32 planes */
+    TOTAL,           /* sum of each window of float32 planes */
+    SOFTMAX          /* exp(x) / sum of exp(x) over the channels of float32 planes */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -38,7 +39,8 @@ enum kind {
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
-                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input */ \
+                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input;
+                                                        of PRODUCT: 0 if sums below 0 become 0, else -1 */ \
     F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE and PRODUCT: buffer of the weights; channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
     F(low) F(high)                                   /* clamp of stored codes */ \

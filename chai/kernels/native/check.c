@@ -113,6 +113,10 @@ static int multiplies(const table *t) {
            planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
 }
 
+static int alike(const operation *op) {
+    return op->channels == op->outputs && op->height == op->out_height && op->width == op->out_width;
+}
+
 static int unfolds(const table *t) {
     const operation *op = t->op;
     place input = PLACE_OF(op, input), output = PLACE_OF(op, output);
@@ -183,6 +187,9 @@ static int valid(const table *t, const variant *v) {
         return op->kernel_w <= SEEN && op->stride_w <= SEEN / 16 &&
                planes(t, input, op->channels, op->height, op->width, 0) &&
                planes(t, output, op->channels, op->out_height, op->out_width, 1);
+    case SOFTMAX:
+        return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->height, op->width, 1);
     }
     return 0;
 }

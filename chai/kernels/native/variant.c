@@ -20,6 +20,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "lrn.h"
 #include "float32.h"
 #include "planes.h"
+#include "softmax.h"
 
 static int64_t packed(const operation *op) {
     return op->kind == DEPTHWISE ? depthwise_bytes(op) : is_winograd(op) ? winograd_bytes(op) : convolution_bytes(op);
@@ -58,6 +59,7 @@ static const kernel kernels[] = {
     [PRODUCT] = {product_items, product_run},
     [LARGEST] = {planes_items, largest_run},
     [TOTAL] = {planes_items, total_run},
+    [SOFTMAX] = {softmax_items, softmax_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
