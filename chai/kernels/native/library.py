@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...env import env
-from ...errors import UsageError
+from ...errors import DeviceError, UsageError
 from . import build
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .table import Extent, Operation, Table
 
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
+COMPLETE = 1  # a run: all operations are done
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
 SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 
@@ -38,16 +39,25 @@ class Library(NamedTuple):
     def run_one(self, operation: Operation, buffers: Sequence[Array]) -> None:
         """Run a checked operation on four buffers at most, in this thread to its end: for short ones."""
         addresses = (*(array.ctypes.data for array in buffers), None, None, None)
-        self.calls.chai_one(self.number, ctypes.addressof(operation), *addresses[:4])
+        if self.calls.chai_one(self.number, ctypes.addressof(operation), *addresses[:4]) < 0:
+            raise _small_stack()
 
     def run(self, table: Table, buffers: Sequence[Array], tasks: int, threads: int = 1) -> list[float]:
         """Run a checked table on its buffers, with at most so many threads; return the milliseconds of each of ``tasks``."""
         addresses = (ctypes.c_void_p * len(buffers))(*(array.ctypes.data for array in buffers))
         ms, at, count = (ctypes.c_double * tasks)(), (ctypes.c_int * (2 + len(table)))(), ctypes.c_int64(len(table))
         several, pause = ctypes.c_int64(threads), ctypes.c_double(PAUSE)
-        while not self.calls.chai_run(self.number, table, count, addresses, several, pause, ms, at):
-            pass  # between calls, Python handles signals
-        return list(ms)
+        while (state := self.calls.chai_run(self.number, table, count, addresses, several, pause, ms, at)) != COMPLETE:
+            if state < 0:
+                raise _small_stack()
+        return list(ms)  # between calls, Python handled signals
+
+
+def _small_stack() -> DeviceError:
+    return DeviceError(
+        "this thread's stack is too small for the kernels in C, which need 220 KB",
+        hint="call threading.stack_size(1 << 20) before its start",
+    )
 
 
 def pointer(array: Array) -> ctypes.c_void_p:
