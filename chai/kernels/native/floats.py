@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...blob import Array, Shape
 
 KEPT = 1024  # operations: more than the layers of a large network
+RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
 
 
 class Floats(NamedTuple):
@@ -51,11 +52,7 @@ class Floats(NamedTuple):
 
     def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
-        x = _plain(x)
-        y = np.empty_like(x)
-        for image, result in zip(x, y):
-            self.library.lrn(image, result, (size - 1) // 2, alpha / size, k)
-        return y
+        return _lrn(self.library, size, alpha, k, x.shape).run(_plain(x))
 
 
 def floats() -> Floats | None:
@@ -71,17 +68,24 @@ def _product(
     target = (source[0], weights[0], *window.sizes(source[2:]))
     form = Form(Kind.PRODUCT, window=window, group=group, rectified=rectified)
     parameters = (4 * prod(weights), 4 * weights[0])[: 1 + biased]
-    return Single(used, form, source, target, parameters, prod(target) * prod(weights[1:]))
+    ns = max(prod(target) * prod(weights[1:]) / RATE, parameters[0] / BANDWIDTH)
+    return Single(used, form, source, target, parameters, ns)
 
 
 @lru_cache(maxsize=KEPT)
 def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
-    return Single(used, Form(kind, window=window), source, target, (), prod(source))
+    return Single(used, Form(kind, window=window), source, target, (), prod(source) / 4)
+
+
+@lru_cache(maxsize=KEPT)
+def _lrn(used: Library, size: int, alpha: float, k: float, shape: Shape) -> Single:
+    form = Form(Kind.LRN, window=Window((size, 1), (1, 1), (0, 0)), numbers=(alpha / size, k))
+    return Single(used, form, shape, shape, (), prod(shape) * 0.3)
 
 
 @lru_cache(maxsize=KEPT)
 def _softmax(used: Library, planes: Shape) -> Single:
-    return Single(used, Form(Kind.SOFTMAX), planes, planes, (), 32 * prod(planes))
+    return Single(used, Form(Kind.SOFTMAX), planes, planes, (), prod(planes))
 
 
 def _plain(array: Array) -> Array:

@@ -31,28 +31,6 @@ class Library(NamedTuple):
     number: int
     calls: ctypes.CDLL
 
-    def floats_to_codes(self, x: Array, step: float, low: int, high: int, zero: int, out: Array) -> bool:
-        """Write the nearest codes of x / step, in float32 and saturated, to ``out``; return whether no x is NaN.
-
-        Both are contiguous, float32 and int8.
-        """
-        count, factor = ctypes.c_int64(x.size), ctypes.c_float(step)
-        done = self.calls.chai_floats_to_codes(self.number, pointer(x), count, factor, low, high, zero, pointer(out))
-        return bool(done)
-
-    def codes_to_floats(self, codes: Array, step: float, zero: int, out: Array) -> None:
-        """Write (codes - zero) * step in float32 to ``out``; both are contiguous, int8 and float32."""
-        count, factor = ctypes.c_int64(codes.size), ctypes.c_float(step)
-        self.calls.chai_codes_to_floats(self.number, pointer(codes), count, factor, zero, pointer(out))
-
-    def lrn(self, x: Array, y: Array, half: int, alpha: float, k: float) -> None:
-        """Write x / (k + alpha * sum of squares of ``half`` channels on each side and its own) ^ 0.75 to ``y``.
-
-        Both are contiguous float32 images (C, H, W).
-        """
-        sizes = map(ctypes.c_int64, (len(x), x[0].size, half))
-        self.calls.chai_lrn(self.number, pointer(x), pointer(y), *sizes, ctypes.c_float(alpha), ctypes.c_float(k))
-
     def check(self, table: Table, extents: ctypes.Array[Extent]) -> int:
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
@@ -130,7 +108,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     try:
         calls = ctypes.CDLL(str(path))
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
-        calls.chai_packed.restype = calls.chai_check.restype = calls.chai_floats_to_codes.restype = ctypes.c_int64
+        calls.chai_packed.restype = calls.chai_check.restype = ctypes.c_int64
         calls.chai_one.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5]
         if calls.chai_digest() != build.digest().encode():
             return None, f"{path.name} was compiled from other sources; again: {build.COMMAND}"
