@@ -16,7 +16,7 @@ import ctypes
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -28,9 +28,11 @@ os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
+from chai.fixed import Requantization  # noqa: E402
 from chai.kernels.native import build, library  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
-from chai.kernels.native.table import Kind, Operation  # noqa: E402
+from chai.kernels.native.single import Single  # noqa: E402
+from chai.kernels.native.table import Form, Kind, Operation  # noqa: E402
 from chai.util.table import plain  # noqa: E402
 
 PRODUCTS = (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.IN_PLACE)
@@ -99,20 +101,23 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
 
 def conversions() -> None:
     """Print the speed of Pack and Unpack as a share of memcpy's, with as many bytes; rounds are interleaved."""
-    for count, rounds in ((200_000, 800), (33_000_000, 10)):
+    for count, rounds in ((200_000, 800), (33_000_000, 10)):  # multiples of 64
         x = np.random.default_rng(0).normal(0, 50, count).astype(np.float32)
         codes, back = np.zeros(count, np.int8), np.zeros(count, np.float32)
         source, target = (
             np.ones(x.nbytes + codes.nbytes >> 1, np.uint8),
             np.zeros(x.nbytes + codes.nbytes >> 1, np.uint8),
         )
+        shape = 1, count >> 6, 8, 8
+        r = Requantization(np.ones(1, np.int64), 0, -128, 127)
         for variant in library.state().variants:
-            calls, size, step = variant.calls, ctypes.c_int64(count), ctypes.c_float(0.37)
-            floats, packed, unpacked = (library.pointer(array) for array in (x, codes, back))
-            runs = (
+            packing = Single(variant, Form(Kind.PACK, r, numbers=(0.37,)), shape, shape, (1,))
+            unpacking = Single(variant, Form(Kind.UNPACK, numbers=(0.37,)), shape, shape)
+            nan = np.zeros(1, np.uint8)
+            runs: tuple[Callable[[], object], ...] = (
                 partial(ctypes.memmove, library.pointer(target), library.pointer(source), source.size),
-                partial(calls.chai_floats_to_codes, variant.number, floats, size, step, -128, 127, 0, packed),
-                partial(calls.chai_codes_to_floats, variant.number, packed, size, step, 0, unpacked),
+                partial(variant.run_one, packing._table[0], (x, codes, nan)),
+                partial(variant.run_one, unpacking._table[0], (codes, back)),
             )
             best = [float("inf")] * len(runs)
             for _ in range(rounds):

@@ -142,12 +142,12 @@ static inline __attribute__((always_inline)) void sums_of_points(const sums32 *m
     y[3 * apart] = 4 * b + 8 * d + 24 * m[5 * step];
 }
 
-/* Write the sums of a tile's pixels, from those at its points, which are ``step`` vectors apart. */
-static inline void transform_sums(const sums32 *m, int step, vec *y) {
+/* Write the sums of a tile's pixels, from those at its points, which are ``step`` vectors apart, and the bias. */
+static inline void transform_sums(const sums32 *m, int step, signed32 bias, vec *y) {
     sums32 half[SIDE * REACH], all[SIDE * SIDE];
     for (int j = 0; j < REACH; j++) sums_of_points(m + j * step, REACH * step, half + j, REACH);
     for (int i = 0; i < SIDE; i++) sums_of_points(half + i * REACH, 1, all + i * SIDE, 1);
-    for (int p = 0; p < SIDE * SIDE; p++) y[p] = (vec)((signed32)(all[p] * (uint32_t)INVERSE9) >> 6);
+    for (int p = 0; p < SIDE * SIDE; p++) y[p] = (vec)(((signed32)(all[p] * (uint32_t)INVERSE9) >> 6) + bias);
 }
 
 /* Sums over the channels of MP tiles and NV vectors of outputs, at one point. */
@@ -229,7 +229,7 @@ static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t i
                 finish f = finish_of(op, constants, group * outputs + (v + n) * LANES, outputs - (v + n) * LANES);
                 for (int64_t k = 0; k < blocks16[b].tiles; k++) {
                     vec pixels[SIDE * SIDE];
-                    transform_sums((const sums32 *)sums + k * count + n, step, pixels);
+                    transform_sums((const sums32 *)sums + k * count + n, step, (signed32)gather(f.bias), pixels);
                     store_tile(op, &f, pixels, tile_at(op, first + i + k), output + (v + n) * LANES);
                 }
             }
