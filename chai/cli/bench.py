@@ -36,7 +36,7 @@ same time. Peers are installed by: pip install "chai-fpga[bench]" for OpenCV,
 which reads Caffe's files, and "chai-fpga[peers]" for onnxruntime and OpenVINO,
 for which the network is converted to ONNX. """
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "CHAI_THREADS")
-PEERS = ("opencv", "onnxruntime", "openvino")
+PEERS = ("opencv", "onnxruntime", "openvino", "ncnn")
 NOISE = 0.1  # difference of the two halves of a run, and slow-down since the last one, that is worth a remark
 
 

@@ -202,7 +202,7 @@ def test_bench_alone_and_against_peers(chai_command, tmp_path: Path) -> None:  #
     assert alone["ratio"] == alone["difference"] == {}
     done = chai_command(*command, "--against", "all", "--int8")
     both = as_json(done, "bench")
-    peers = ["opencv", "onnxruntime", "onnxruntime int8", "openvino", "openvino int8"]
+    peers = ["opencv", "onnxruntime", "onnxruntime int8", "openvino", "openvino int8", "ncnn", "ncnn int8"]
     missing = [name for name in peers if name not in both["ratio"]]
     notes = [line.split(":")[1].strip() for line in done.stderr.splitlines() if line.startswith("note: no ")]
     assert notes == [f"no {name}" for name in missing]

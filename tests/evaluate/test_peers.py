@@ -10,7 +10,9 @@ import pytest
 from chai.errors import UsageError
 from chai.evaluate.peers import engines
 from chai.evaluate.peers.engines import ENGINES, Subject, opened
+from chai.evaluate.peers.ncnn import ncnn
 from chai.evaluate.peers.onnx import onnx
+from chai.fixed import Format
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
 from tests.passes.common import AFFINE, GLOBAL, network
@@ -27,7 +29,10 @@ g ReLU f -> g
 h Pooling g -> h : pooling_param {{ pool: MAX kernel_size: 3 stride: 2 }}
 i LRN h -> i : lrn_param {{ local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }}
 j Pooling i -> j : pooling_param {{ pool: AVE kernel_size: 3 stride: 1 pad: 1 }}
-k Concat i j -> k
+o Convolution j -> o : convolution_param {{ num_output: 10 kernel_size: 1 }}
+p ReLU o -> o : relu_param {{ relu6: true }}
+q Convolution o -> q : convolution_param {{ num_output: 10 kernel_size: 3 pad: 1 group: 10 }}
+k Concat i q -> k
 l Pooling k -> l : pooling_param {{ pool: MAX kernel_size: 2 stride: 2 pad: 1 }}
 m InnerProduct l -> m : inner_product_param {{ num_output: 11 }}
 n Softmax m -> n
@@ -49,8 +54,8 @@ def test_opencv_computes_the_same_from_onnx(tmp_path: Path) -> None:
     assert wanted.std() > 0.01
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
-def test_engines_of_onnx_compute_the_same(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "ncnn"])
+def test_engines_that_read_no_caffe_compute_the_same(tmp_path: Path, name: str) -> None:
     pytest.importorskip(name, reason='pip install "chai-fpga[peers]"')
     net = network(tmp_path, LINES, SHAPE)
     wanted = net.forward(X)["n"]
@@ -64,10 +69,53 @@ def test_engines_of_onnx_compute_the_same(tmp_path: Path, name: str) -> None:
         assert np.abs(value - wanted).max() < bound
 
 
+def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
+    """Each blob is written before its only reader; the weights have the size that the layers' parameters say."""
+    net = network(tmp_path, LINES, SHAPE)
+    graph = rewrite(net.graph)
+    shapes = infer_shapes(graph)
+    formats = {blob: Format("Xilinx", 8, 1.0) for blob in shapes if blob not in graph.outputs}
+    for codes in (None, formats):
+        files = ncnn(graph, shapes, codes)
+        magic, counts, *lines = files.param.splitlines()
+        assert magic == "7767517"
+        unread: set[str] = set()
+        written, size, kinds = 0, 0, []
+        for line in lines:
+            kind, _, reads, writes, *words = line.split()
+            inputs, outputs = words[: int(reads)], words[int(reads) : int(reads) + int(writes)]
+            numbers = dict(word.split("=") for word in words[int(reads) + int(writes) :])
+            assert unread >= {*inputs} and not unread & {*outputs}, line
+            unread = unread - {*inputs} | {*outputs}
+            written += len(outputs)
+            kinds.append(kind)
+            size += stored(kind, numbers)
+        assert counts == f"{len(lines)} {written}"
+        assert unread == {files.names["n"]}
+        assert len(files.weights) == size
+        assert (kinds.count("Convolution"), kinds.count("ConvolutionDepthWise"), kinds.count("Split")) == (2, 2, 2)
+        assert ("8=101" in files.param) == bool(codes)  # q alone reads p: it is stored as codes
+
+
+def stored(kind: str, numbers: dict[str, str]) -> int:
+    """Bytes that ncnn reads for a layer: the flag and the weights in whole words, the bias, and the scales of codes."""
+    if kind not in ("Convolution", "ConvolutionDepthWise", "InnerProduct"):
+        return 0
+    first = 1 if kind == "InnerProduct" else 5
+    outputs, bias, count, codes = (int(numbers.get(str(i), 0)) for i in (0, first, first + 1, 8))
+    scales = int(numbers["7"]) if kind == "ConvolutionDepthWise" else outputs
+    return (
+        4
+        + (4 * -(-count // 4) if codes else 4 * count)
+        + 4 * (outputs * bias + bool(codes) * (scales + 1) + (codes > 100))
+    )
+
+
 def test_what_cannot_be_converted_is_named(tmp_path: Path) -> None:
     net = network(tmp_path, "a Sigmoid data -> a\nb Softmax a -> b", SHAPE)
-    with pytest.raises(UsageError, match="layer 'a': Sigmoid is not written as ONNX"):
-        onnx(net.graph, infer_shapes(net.graph))
+    for write, form in ((onnx, "as ONNX"), (ncnn, "for ncnn")):
+        with pytest.raises(UsageError, match=f"layer 'a': Sigmoid is not written {form}"):
+            write(net.graph, infer_shapes(net.graph))
 
 
 def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

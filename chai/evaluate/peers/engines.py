@@ -15,10 +15,12 @@ from ...passes.infer_shapes import infer_shapes
 from ...passes.rewrite import rewrite
 from ...runtime import host
 from ...util.lazy_numpy import np
+from .ncnn import ncnn as write_ncnn
 from .onnx import onnx
 
 if TYPE_CHECKING:
-    from ...blob import Array
+    from ...blob import Array, Shape
+    from ...fixed import Format
     from ...graph import Graph
 
     Run = Callable[[], list[Array]]  # returns the outputs in the network's order
@@ -96,13 +98,55 @@ def openvino(subject: Subject, fixed: bool) -> Run:
     return run
 
 
+def ncnn(subject: Subject, fixed: bool) -> Run:
+    """Read the network as ncnn's files; a batch is run image by image, as ncnn has none. Raises ImportError, UsageError."""
+    import ncnn
+
+    graph, shapes, formats = _prepared(subject, fixed)
+    outputs = [graph.latest[name] for name in graph.outputs]
+    files = write_ncnn(graph, shapes, formats)
+    net = ncnn.Net()
+    net.opt.num_threads = subject.threads
+    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+    with tempfile.TemporaryDirectory() as folder:
+        param, weights = Path(folder, "net.param"), Path(folder, "net.bin")
+        param.write_text(files.param)
+        weights.write_bytes(files.weights)
+        if net.load_param(str(param)) or net.load_model(str(weights)):
+            raise UsageError("ncnn cannot read this network")
+    images = [
+        {files.names[blob]: np.ascontiguousarray(value[i]) for blob, value in subject.feeds.items()}
+        for i in range(len(next(iter(subject.feeds.values()))))
+    ]
+
+    def once(image: Mapping[str, Array]) -> list[Array]:
+        extractor = net.create_extractor()
+        for name, value in image.items():
+            extractor.input(name, ncnn.Mat(value))
+        results = []
+        for blob in outputs:
+            failed, value = extractor.extract(files.names[blob])
+            if failed:
+                raise UsageError("ncnn cannot run this network")
+            results.append(np.array(value).reshape(shapes[blob][1:]))
+        return results
+
+    return lambda: [np.stack(values) for values in zip(*map(once, images))]
+
+
 ENGINES: dict[str, Callable[[Subject, bool], Run]] = {
     "opencv": opencv,
     "onnxruntime": onnxruntime,
     "openvino": openvino,
+    "ncnn": ncnn,
 }
-FIXED = ("onnxruntime", "openvino")  # engines that run 8 bits, too
-EXTRA = {"opencv": "bench", "onnxruntime": "peers", "openvino": "peers"}  # extra of chai that installs each
+FIXED = ("onnxruntime", "openvino", "ncnn")  # engines that run 8 bits, too
+EXTRA = {
+    "opencv": "bench",
+    "onnxruntime": "peers",
+    "openvino": "peers",
+    "ncnn": "peers",
+}  # extra of chai that installs each
 
 
 def opened(names: Iterator[str], subject: Subject, fixed: bool) -> Iterator[tuple[str, Run | str]]:
@@ -125,21 +169,24 @@ def opened(names: Iterator[str], subject: Subject, fixed: bool) -> Iterator[tupl
 
 def _model(subject: Subject, fixed: bool) -> tuple[bytes, dict[str, Array], list[str]]:
     """Return the network as ONNX, and inputs and outputs by the names it has there."""
+    graph, shapes, formats = _prepared(subject, fixed)
+    return onnx(graph, shapes, formats), dict(subject.feeds), [graph.latest[name] for name in graph.outputs]
+
+
+def _prepared(subject: Subject, fixed: bool) -> tuple[Graph, dict[str, Shape], dict[str, Format] | None]:
+    """Return the graph after the passes, its shapes, and its blobs' formats, without those of the outputs, if ``fixed``."""
     graph = rewrite(subject.graph)
     shapes = infer_shapes(graph, {blob: feed.shape for blob, feed in subject.feeds.items()})
-    formats = None
-    if fixed:  # as chai would choose them on these inputs
-        seen = {blob: float(np.abs(feed).max()) for blob, feed in subject.feeds.items()}
+    if not fixed:
+        return graph, shapes, None
+    seen = {blob: float(np.abs(feed).max()) for blob, feed in subject.feeds.items()}
 
-        def watch(blob: str, value: Array) -> None:
-            seen[blob] = float(np.abs(value).max(initial=0))
+    def watch(blob: str, value: Array) -> None:
+        seen[blob] = float(np.abs(value).max(initial=0))
 
-        host.run(graph, shapes, subject.feeds, (), watch=watch)
-        formats = calibrated(graph, seen, 8, "Xilinx", (), unsigned_blobs(graph, load()))
-    outputs = [graph.latest[name] for name in graph.outputs]
-    if formats is not None:
-        formats = {blob: format for blob, format in formats.items() if blob not in outputs}
-    return onnx(graph, shapes, formats), dict(subject.feeds), outputs
+    host.run(graph, shapes, subject.feeds, (), watch=watch)
+    formats = calibrated(graph, seen, 8, "Xilinx", (), unsigned_blobs(graph, load()))  # as chai chooses on these inputs
+    return graph, shapes, {blob: format for blob, format in formats.items() if blob not in graph.output_blobs}
 
 
 def _last(error: Exception) -> str:
