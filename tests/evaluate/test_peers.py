@@ -7,15 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import chai
 from chai.errors import UsageError
 from chai.evaluate.peers import engines
+from chai.evaluate.peers.caffe import caffe, replaced
 from chai.evaluate.peers.engines import ENGINES, Subject, opened
 from chai.evaluate.peers.ncnn import ncnn
 from chai.evaluate.peers.onnx import onnx
 from chai.fixed import Format
+from chai.parser.caffemodel import write_caffemodel
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
-from tests.passes.common import AFFINE, GLOBAL, network
+from chai.util.paths import resource
+from tests.passes.common import AFFINE, GLOBAL, network, prototxt
 
 SHAPE = (2, 3, 13, 17)
 LINES = f"""
@@ -59,14 +63,48 @@ def test_engines_that_read_no_caffe_compute_the_same(tmp_path: Path, name: str) 
     pytest.importorskip(name, reason='pip install "chai-fpga[peers]"')
     net = network(tmp_path, LINES, SHAPE)
     wanted = net.forward(X)["n"]
-    found = dict(opened(iter([name]), Subject(net.graph, {"data": X}, 1), True))
-    assert [*found] == [name, f"{name} int8"]
-    for kind, bound in ((name, 1e-5), (f"{name} int8", 0.1)):
-        run = found[kind]
-        assert not isinstance(run, str), run
-        (value,) = run()
+    peers = list(opened([name], Subject(net.graph, ("", ""), {"data": X}, 1), True, tmp_path))
+    assert [(peer.name, peer.engine) for peer in peers] == [(name, name), (f"{name} int8", name)]
+    for peer, bound in zip(peers, (1e-5, 0.1)):
+        assert not isinstance(peer.run, str), peer.run
+        (value,) = peer.run()
         assert value.shape == wanted.shape
         assert np.abs(value - wanted).max() < bound
+
+
+def test_the_gemm_of_digits_is_a_layer_of_caffe_for_peers(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2", reason='pip install "chai-fpga[bench]"')
+    net = chai.Net("digits", device="float", batch=3)
+    x = np.random.default_rng(0).standard_normal(net.shapes["data"]).astype(np.float32)
+    wanted = net.forward(x)["prob"]
+    files = caffe(net.graph, tmp_path)
+    assert replaced(net.graph, chai.Net(*files, device="float").graph) == ["classifier"]
+    peer = cv2.dnn.readNetFromCaffe(*map(str, files))
+    peer.setInput(x, "data")
+    assert np.abs(peer.forward("prob") - wanted).max() < 1e-5
+
+
+def test_custom_layers_that_have_a_twin_in_caffe(tmp_path: Path) -> None:
+    """LeakyReLU and LRN with arguments of their own, a gemm without a bias; a layer of another's code stays."""
+    lines = """
+a LeakyReLU data -> a : user_defined_layer: true xcustom_param { float_args: 0.25 }
+b LRN a -> b : user_defined_layer: true lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }
+c gemm b -> c : user_defined_layer: true xcustom_param { float_args: 7 }
+d Twice c -> d : user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 7 }
+"""
+    own = tmp_path / "twice.py"
+    own.write_text("import chai\n@chai.custom('Twice', jit=False)\ndef twice(x): x.out_ptrs[0][:] = 2 * x.in_ptrs[0]\n")
+    folders = [resource("custom"), own]
+    (tmp_path / "net.prototxt").write_text(prototxt(lines, SHAPE))
+    weights = np.random.default_rng(1).standard_normal((1, 1, 7, 3 * 13 * 17)).astype(np.float32)
+    write_caffemodel(tmp_path / "net.caffemodel", "net", [("c", "gemm", [weights])])
+    net = chai.Net(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", device="float", custom=folders)
+    wanted = net.forward(X)["d"]
+    (tmp_path / "peers").mkdir()
+    other = chai.Net(*caffe(net.graph, tmp_path / "peers"), device="float", custom=folders)
+    assert [layer.type for layer in other.graph.layers if not layer.source] == ["ReLU", "LRN", "InnerProduct", "Twice"]
+    assert replaced(net.graph, other.graph) == ["a", "b", "c"]
+    assert np.abs(other.forward(X)["d"] - wanted).max() < 1e-4 * np.abs(wanted).max()
 
 
 def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
@@ -126,8 +164,8 @@ def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path, monkeypatch: p
         raise UsageError("no", hint="yes")
 
     monkeypatch.setattr(engines, "ENGINES", {"openvino": missing, "opencv": refusing})
-    subject = Subject(network(tmp_path, "a ReLU data -> a", SHAPE).graph, {"data": X}, 1)
-    assert [*opened(iter(["openvino", "opencv"]), subject, True)] == [
+    subject = Subject(network(tmp_path, "a ReLU data -> a", SHAPE).graph, ("", ""), {"data": X}, 1)
+    assert [(peer.name, peer.run) for peer in opened(["openvino", "opencv"], subject, True, tmp_path)] == [
         ("openvino", 'it is not installed (pip install "chai-fpga[peers]")'),
         ("openvino int8", 'it is not installed (pip install "chai-fpga[peers]")'),
         ("opencv", "no (yes)"),
