@@ -161,8 +161,12 @@ class Layer:
 
     def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         """Return whether it computes each image of a batch (axis 0) without looking at the others."""
+        return not (self.carries_state or self.dynamic or self.mixes_images(bottoms))
+
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        """Return whether it computes along the axis of the images, so that a value depends on all of a batch."""
         first = 0, -len(bottoms[0]) if bottoms else 0  # an axis may be counted from the end
-        return not self.carries_state and not self.dynamic and getattr(self.params, "axis", 1) not in first
+        return getattr(self.params, "axis", 1) in first
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.

@@ -65,13 +65,17 @@ def rebatched(plan: Plan, count: int) -> dict[str, Shape]:
 
 
 def _mixed(plan: Plan, rebatched: Mapping[str, Shape]) -> set[str]:
-    """Return the blobs that all images of a batch have a part in and that have no batch axis, and what is computed of them."""
+    """Return the blobs that all images of a batch have a part in, and what is computed of them.
+
+    A custom function that says nothing about images is taken to compute each alone, if its top has a batch axis.
+    """
     mixed: set[str] = set()
     for layer in plan.graph.layers:
-        alone = layer.source or layer.on_device
-        alone = alone or layer.images_alone(tuple(plan.shapes[blob] for blob in layer.bottoms))
+        bottoms = tuple(plan.shapes[blob] for blob in layer.bottoms)
+        alone = layer.source or layer.on_device or layer.images_alone(bottoms)
+        mixes = not alone and layer.mixes_images(bottoms)
         for top in layer.tops:
-            if not mixed.isdisjoint(layer.bottoms) or (not alone and rebatched[top] == plan.shapes[top]):
+            if mixes or not mixed.isdisjoint(layer.bottoms) or (not alone and rebatched[top] == plan.shapes[top]):
                 mixed.add(top)
     return mixed
 
@@ -102,8 +106,9 @@ def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: i
         elif whole == (count, *shape[1:]) and shape[:1] == (plan.batch,):
             joined[blob] = np.concatenate([part[blob] for part in parts])[:count]
         else:
+            why = "depends on all images of a batch" if shapes[blob][:1] == (count,) else "has no batch axis"
             raise UsageError(
-                f"output {plan.graph.caffe_name(blob)!r} of {show(shape)} has no batch axis: "
+                f"output {plan.graph.caffe_name(blob)!r} of {show(shape)} {why}: "
                 f"{count} images cannot be joined from passes of {plan.batch}",
                 hint=f"feed {plan.batch} images at a time",
             )

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 import chai
 from chai.errors import DeviceError
 from chai.kernels import convolution as convolutions, pooling
-from chai.kernels.native import floats, library, single as singles
+from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 from chai.tasks.window import Window
@@ -295,7 +295,6 @@ def test_a_network_has_the_same_numbers_for_every_number_of_threads_and_batch(mo
     for threads in (1, 3):
         monkeypatch.setattr(singles, "threads", lambda threads=threads: threads)
         monkeypatch.setattr(singles, "SHARED", 0)
-        floats._product.cache_clear()
         net.forward(images)
         together = {name: net.blobs[name] for name in net.blobs}
         for i in range(len(images)):
@@ -305,7 +304,6 @@ def test_a_network_has_the_same_numbers_for_every_number_of_threads_and_batch(mo
         for batches in ([images], [*images[:, np.newaxis]]):
             ranges.calibrate(iter(batches))
             formats.append(dict(ranges.offload.formats))
-    floats._product.cache_clear()
     assert set(shared) == {1, 3}
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
     assert len(formats[0]) > 5

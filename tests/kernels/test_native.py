@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,14 @@ from hypothesis import given, settings, strategies as st
 
 from chai import overlay
 from chai.blob import View
-from chai.fixed import Requantization
-from chai.kernels.native import library, program as programs, table
+from chai.errors import ModelError
+from chai.fixed import Format, Requantization
+from chai.kernels import codes as conversions
+from chai.kernels.native import library, program as programs, single as singles, table
 from chai.kernels.native.build import FOLDER, machine
 from chai.kernels.native.program import Native
+from chai.kernels.native.single import Single
+from chai.kernels.native.table import Form, Kind
 from chai.layers.lrn import LRN, LRNParams
 from chai.overlay.weights import Held, Packed, pack_weights
 from chai.tasks.conv import Conv
@@ -475,13 +480,51 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int]) -> N
         with np.errstate(all="ignore"):
             steps = np.clip((x / step).astype(np.float64), -1000, 1000)
         wanted = np.clip(np.copysign(np.floor(np.abs(steps) + 0.5), steps) + zero, low, high)
-        found, back = np.empty(x.size, np.int8), np.empty(x.size + 1, np.float32)[1:]
-        assert used.floats_to_codes(x, float(step), low, high, zero, found)
-        assert np.array_equal(found, wanted)
-        used.codes_to_floats(found, float(step), zero, back)
-        assert np.array_equal(back, (found.astype(np.float32) - zero) * step)
+        row, r = (1, 1, 1, x.size), Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
+        packing = Single(used, Form(Kind.PACK, requantization=r, numbers=(float(step),)), row, row, (1,))
+        unpacking = Single(used, Form(Kind.UNPACK, zeros=(zero,), numbers=(float(step),)), row, row)
+        nan = np.zeros(1, np.uint8)
+        found = packing.run(x, nan)
+        assert np.array_equal(found.ravel(), wanted)
+        assert np.array_equal(unpacking.run(found), (found.astype(np.float32) - zero) * step)
+        assert not nan
         x[rng.integers(x.size)] = np.nan
-        assert not used.floats_to_codes(x, float(step), low, high, zero, found)
+        packing.run(x, nan)
+        assert nan
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_conversions_in_pieces_have_the_codes_of_whole_ones(
+    variant: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a last piece that is not whole, in which NaN is found, too."""
+    x = np.random.default_rng(0).normal(0, 60, (3, 5, 61, 47)).astype(np.float32)
+    format, threads = Format("Xilinx", 8, 100.0), several(monkeypatch, count)
+    wanted = format.quantize(x)
+    with used(variant):
+        assert np.array_equal(conversions.pack(x, format), wanted)
+        assert np.array_equal(conversions.unpack(wanted, format), format.dequantize(wanted))
+        x.flat[-1] = np.nan
+        with pytest.raises(ModelError, match="NaN"):
+            conversions.pack(x, format)
+        x.flat[-1] = 0
+        assert np.array_equal(conversions.pack(x, format), format.quantize(x))
+    assert threads == [count] * 4
+
+
+def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
+    """Let every operation on arrays of the host use so many threads; return a list of those of each run."""
+    found, run = list[int](), library.Library.run
+
+    def counted(self: library.Library, *arguments: Any) -> list[float]:
+        found.append(arguments[-1])
+        return run(self, *arguments)
+
+    patch.setattr(library.Library, "run", counted)
+    patch.setattr(singles, "threads", lambda: count)
+    patch.setattr(singles, "SHARED", 0)
+    return found
 
 
 # -- float layers
@@ -489,14 +532,22 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int]) -> N
 
 @pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division and square root are approximate")
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3)])
-def test_lrn_has_the_same_bits_as_in_numpy(variant: str, shape: tuple[int, ...], size: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3), ((2, 50, 19, 23), 5)]
+)
+def test_lrn_has_the_same_bits_as_in_numpy(
+    variant: str, shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 40
     x.flat[:3] = 0, 3e38, -1e-30
     layer = LRN("lrn", ("x",), ("y",), type="LRN", params=LRNParams(local_size=size, alpha=1e-4, k=2.0))
-    found = []
-    for name in (variant, "numpy"):
-        with used(name), np.errstate(all="ignore"):
-            found.append(layer.forward(x)[0])
-    assert found[0].tobytes() == found[1].tobytes()
+    with np.errstate(all="ignore"):
+        with used("numpy"):
+            wanted = layer.forward(x)[0]
+        with used(variant):
+            alone = layer.forward(x)[0]
+            threads = several(monkeypatch, 3)
+            together = layer.forward(x)[0]
+    assert alone.tobytes() == together.tobytes() == wanted.tobytes()
+    assert threads == [3]
     assert library.variant(variant) is not None

@@ -108,6 +108,9 @@ SINGLES = [
     (Form(Kind.LARGEST, window=Window((3, 2), (2, 1), (1, 1))), (2, 3, 9, 20), (2, 3, 5, 21), ()),
     (Form(Kind.TOTAL, window=Window((2, 5), (1, 2), (0, 2))), (2, 3, 9, 20), (2, 3, 8, 10), ()),
     (Form(Kind.PRODUCT, window=Window((5, 7), (1, 1), (0, 0))), (3, 2, 5, 7), (3, 9, 1, 1), (9 * 2 * 35 * 4, 36)),
+    (Form(Kind.PACK, numbers=(0.37,)), (2, 3, 9, 20), (2, 3, 9, 20), (1,)),
+    (Form(Kind.UNPACK, numbers=(0.37,)), (2, 3, 9, 20), (2, 3, 9, 20), ()),
+    (Form(Kind.LRN, window=Window((5, 1), (1, 1), (0, 0)), numbers=(1e-4, 1.0)), (2, 7, 9, 20), (2, 7, 9, 20), ()),
 ]
 
 
@@ -123,7 +126,10 @@ def test_a_single_operation_that_passes_the_check_writes_inside_its_buffers_only
     changes: list[tuple[str, int]],
 ) -> None:
     single = Single(LIBRARY.variants[0], form, source, target, parameters)
-    given = {i: np.ones(size // 4, np.float32) for i, size in enumerate(parameters, 2)}
+    given = {
+        i: np.ones(size, np.uint8) if size < 4 else np.ones(size // 4, np.float32)
+        for i, size in enumerate(parameters, 2)
+    }
     changed(single._table, single._extents(), given, changes, 0)
 
 
@@ -147,7 +153,7 @@ def changed(
     lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
     for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    LIBRARY.variants[0].run(operations, [memory[EDGE:] for memory in lent], 1)
+    LIBRARY.variants[0].run(operations, [memory[EDGE:-EDGE] for memory in lent], 1)
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()

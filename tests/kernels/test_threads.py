@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai.blob import View
 from chai.env import env
-from chai.errors import UsageError
+from chai.errors import DeviceError, UsageError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs, threads
 from chai.kernels.native.order import Use, after
@@ -455,3 +455,30 @@ def test_a_control_group_limits_them(
         (tmp_path / name).write_text(text)
     fresh.setattr(threads, "GROUP", tmp_path)
     assert threads.processors() == wanted
+
+
+@needs_library
+@pytest.mark.parametrize("device", ["emulator", "float"])
+def test_a_thread_with_a_small_stack_is_refused(device: str) -> None:
+    """A kernel's tile takes more than such a stack: it would end the process."""
+    net = chai.Net("digits", device=device)
+    results: list[object] = []
+
+    def call() -> None:
+        try:
+            results.append(net.forward(BATCHES[0]))
+        except DeviceError as error:
+            results.append(error)
+
+    before = threading.stack_size()
+    for size in (128 << 10, 1 << 20):
+        threading.stack_size(size)
+        try:
+            thread = threading.Thread(target=call)
+            thread.start()
+        finally:
+            threading.stack_size(before)
+        thread.join(HANG)
+    small, large = results
+    assert isinstance(small, DeviceError) and "stack is too small" in str(small), small
+    assert isinstance(large, dict)

@@ -135,8 +135,8 @@ static int divided(const float *x, int64_t count, float step, int32_t low, int32
     return wrong;
 }
 
-/* Write the nearest codes of x / step, saturated; return whether no x is NaN. */
-static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
+/* Write the nearest codes of x / step, saturated; return whether one x is NaN. */
+static int floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
     int wrong = 0;
     int64_t i = 0;
 #ifdef QUOTIENTS
@@ -147,8 +147,7 @@ static int64_t floats_to_codes(const float *x, int64_t count, float step, int32_
         for (; i + QUOTIENTS <= count; i += QUOTIENTS) wrong |= nearest_codes(x + i, &q, out + i);
     }
 #endif
-    wrong |= divided(x + i, count - i, step, low, high, zero, out + i);
-    return !wrong;
+    return wrong | divided(x + i, count - i, step, low, high, zero, out + i);
 }
 
 static void multiplied(const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
@@ -163,4 +162,24 @@ static void codes_to_floats(const int8_t *codes, int64_t count, float step, int3
     for (; i + QUOTIENTS <= count; i += QUOTIENTS) values(codes + i, step, zero, out + i);
 #endif
     multiplied(codes + i, count - i, step, zero, out + i);
+}
+
+enum { PIECE = 1 << 14 }; /* numbers of one piece of work */
+
+static int64_t numbers(const operation *op) { return op->images * op->channels * op->height * op->width; }
+static int64_t conversion_items(const operation *op) { return ceil_div(numbers(op), PIECE); }
+
+static void pack_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t first = item * PIECE, count = least(PIECE, numbers(op) - first);
+    const float *x = (const float *)(buffers[op->input_buffer] + op->input_offset) + first;
+    int8_t *out = (int8_t *)buffers[op->output_buffer] + op->output_offset + first;
+    if (floats_to_codes(x, count, float_of(op->factor), (int32_t)op->low, (int32_t)op->high, (int32_t)op->zero_out, out))
+        __atomic_store_n(buffers[op->second_buffer] + op->second_offset, 1, __ATOMIC_RELAXED);
+}
+
+static void unpack_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t first = item * PIECE, count = least(PIECE, numbers(op) - first);
+    const int8_t *codes = (const int8_t *)buffers[op->input_buffer] + op->input_offset + first;
+    float *out = (float *)(buffers[op->output_buffer] + op->output_offset) + first;
+    codes_to_floats(codes, count, float_of(op->factor), (int32_t)op->zero_in, out);
 }

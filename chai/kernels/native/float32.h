@@ -128,7 +128,7 @@ static int64_t panels_of(const shape *s) { return ceil_div(vectors_across(s), AC
 
 /* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
    Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
-enum { PARTS = 16, TOGETHER_DOTS = 4 };
+enum { PARTS = 16, TOGETHER_DOTS = 4, PIECE_DOTS = 1 << 16 /* products */ };
 
 static inline __attribute__((always_inline)) void add_dots(const float *w, int64_t row, const float *x, int64_t left, int outputs,
                                                            reals sums[][PARTS / WIDTH]) {
@@ -161,9 +161,9 @@ static int whole(const operation *op) {
            !op->pad_h && !op->pad_w && (op->dilation_h == 1 || op->height == 1) && (op->dilation_w == 1 || op->width == 1);
 }
 
-/* Return the outputs of one piece of work, in which all images meet the same weights: about a million products. */
+/* Return the outputs of one piece of work, in which all images meet the same weights. */
 static int64_t dots_piece(const operation *op, const shape *s) {
-    return most(1, (1 << 20) / (op->images * s->depth * TOGETHER_DOTS)) * TOGETHER_DOTS;
+    return most(1, PIECE_DOTS / (op->images * s->depth * TOGETHER_DOTS)) * TOGETHER_DOTS;
 }
 
 static int64_t product_items(const operation *op) {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...blob import Array, Shape
 
 KEPT = 1024  # operations: more than the layers of a large network
+RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
 
 
 class Floats(NamedTuple):
@@ -39,11 +40,7 @@ class Floats(NamedTuple):
 
     def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
-        x = _plain(x)
-        y = np.empty_like(x)
-        for image, result in zip(x, y):
-            self.library.lrn(image, result, (size - 1) // 2, alpha / size, k)
-        return y
+        return _lrn(self.library, size, alpha, k, x.shape).run(_plain(x))
 
 
 def floats() -> Floats | None:
@@ -58,12 +55,19 @@ def _product(
 ) -> Single:
     target = (source[0], outputs, *window.sizes(source[2:]))
     macs = prod(target) * source[1] // group * prod(window.kernel)
-    return Single(used, Form(Kind.PRODUCT, window=window, group=group), source, target, parameters, macs)
+    ns = max(macs / RATE, parameters[0] / BANDWIDTH)
+    return Single(used, Form(Kind.PRODUCT, window=window, group=group), source, target, parameters, ns)
 
 
 @lru_cache(maxsize=KEPT)
 def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
-    return Single(used, Form(kind, window=window), source, target, (), prod(source))
+    return Single(used, Form(kind, window=window), source, target, (), prod(source) / 4)
+
+
+@lru_cache(maxsize=KEPT)
+def _lrn(used: Library, size: int, alpha: float, k: float, shape: Shape) -> Single:
+    form = Form(Kind.LRN, window=Window((size, 1), (1, 1), (0, 0)), numbers=(alpha / size, k))
+    return Single(used, form, shape, shape, (), prod(shape) * 0.3)
 
 
 def _plain(array: Array) -> Array:

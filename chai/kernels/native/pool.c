@@ -11,11 +11,14 @@
 #include "pool.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SPIN_MS 0.03 /* about as long as it takes to wake a thread */
 #define WORKERS 255  /* at most */
-#define STACK (1 << 20) /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
+#define STACK (1 << 20)    /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
+#define CALLER (220 << 10) /* bytes that a thread that calls must have left */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 20     /* times as long as it waited, the caller computes alone */
 #define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
@@ -127,6 +130,27 @@ static void work(job *j, int leads) {
             if (time >= j->end) return;
         }
     }
+}
+
+/* Return whether the calling thread has enough stack left for any kernel. A process's first thread is not asked: it has
+   megabytes, and its answer would be a file to read. */
+int enough_stack(void) {
+#if defined __linux__
+    static _Thread_local uintptr_t end; /* of the stack, which grows down to it; 1 if not known */
+    if (!end) {
+        pthread_attr_t own;
+        void *address;
+        size_t size;
+        end = 1;
+        if (getpid() != syscall(SYS_gettid) && !pthread_getattr_np(pthread_self(), &own)) {
+            if (!pthread_attr_getstack(&own, &address, &size)) end = (uintptr_t)address;
+            pthread_attr_destroy(&own);
+        }
+    }
+    return (uintptr_t)__builtin_frame_address(0) - end > CALLER;
+#else
+    return 1;
+#endif
 }
 
 static void *worker(void *none) {

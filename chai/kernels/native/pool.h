@@ -11,6 +11,8 @@ typedef struct {
     atomic_int left[]; /* unfinished pieces of each operation */
 } progress;
 
+int enough_stack(void);
+
 int run_table(const variant *kernels, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads, double pause,
               double *ms, progress *at);
 #endif

@@ -49,9 +49,12 @@ class Kind(IntEnum):
     PRODUCT = 12
     LARGEST = 13
     TOTAL = 14
+    PACK = 15
+    UNPACK = 16
+    LRN = 17
 
 
-FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL)  # on float32, in planes
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):
@@ -92,6 +95,7 @@ class Form:
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
+    ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN
     """
 
     kind: Kind
@@ -103,6 +107,7 @@ class Form:
     zeros: tuple[int, ...] = (0,)
     factors: tuple[int, ...] = ()
     negative: tuple[int, ...] | None = None
+    numbers: tuple[float, ...] = ()
 
     @property
     def border(self) -> tuple[int, int]:
@@ -116,6 +121,7 @@ class Form:
         values |= dict(zip(("zero_in", "zero_second"), self.zeros))
         if (r := self.requantization) is not None:
             values |= {"low": r.low, "high": r.high, "zero_out": r.zero}
+        values |= dict(zip(("factor", "second_factor"), np.array(self.numbers, np.float32).view(np.int32).tolist()))
         if self.kind == Kind.SUM:
             assert self.requantization is not None
             shift, below = self.requantization.shift, self.negative or (0,)

@@ -63,6 +63,9 @@ static const kernel kernels[] = {
     [PRODUCT] = {product_items, product_run},
     [LARGEST] = {planes_items, largest_run},
     [TOTAL] = {planes_items, total_run},
+    [PACK] = {conversion_items, pack_run},
+    [UNPACK] = {conversion_items, unpack_run},
+    [LRN] = {lrn_items, lrn_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
@@ -74,4 +77,4 @@ static void run(const operation *op, uint8_t *const *buffers, int64_t item) { ke
 #define QUOTED(name) TEXT(name)
 int NAMED(usable_, VARIANT)(void);
 const variant NAMED(variant_, VARIANT) = {
-    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run, floats_to_codes, codes_to_floats, lrn};
+    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run};
