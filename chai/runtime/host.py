@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, show
+from ..env import env
 from ..errors import ModelError, PluginError
 from ..graph import Graph, Layer
 from ..plugins.failure import NO_PARAMETERS
@@ -78,6 +79,10 @@ def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
     return tops
 
 
+def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
+    return bottoms
+
+
 def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
     """Allocate and free memory before the first pass, which would otherwise spend a tenth of its time on this.
 
@@ -138,8 +143,9 @@ def run(
 ) -> tuple[dict[str, Array], PerfInfo]:
     """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-    Layers run one by one in prototxt order; blobs are dropped after their last reader, which may overwrite them. ``watch``
-    is called with each blob that a layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
+    Layers run one by one in prototxt order; blobs are dropped after their last reader, which may overwrite them. A ReLU may be
+    computed with the layer before it, and takes no time of its own then. ``watch`` is called with each blob that a layer
+    wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
     """
     started = perf_counter() if started is None else started
     values: dict[str, Array] = dict(feeds)
@@ -148,15 +154,21 @@ def run(
     new: set[str] = set()  # blobs whose memory is the pass's own
     for blob, feed in feeds.items():
         alive.add(blob, feed)
+    joined = graph.rectified if watch is None and env().dump is None else frozenset[int]()
+    ready = -1  # place of a ReLU that is computed already
     last = perf_counter()
     before = (last - started) * 1000
     with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
-        for layer, finished in zip(graph.layers, graph.last_readers):
+        for i, (layer, finished) in enumerate(zip(graph.layers, graph.last_readers)):
             ms = 0.0
             if not layer.source:
                 only = layer.bottoms[0] if layer.overwrites else ""
                 spare = only in new and only in finished and only not in keep and alive.alone(only)
-                compute = layer.overwrite if spare else None
+                compute: Callable[..., tuple[Array, ...]] | None = layer.overwrite if spare else None
+                if i == ready:
+                    compute = _unchanged
+                elif i in joined and layer.tops[0] not in keep:
+                    compute, ready = layer.rectified, i + 1
                 tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started, compute)
                 if layer.new_tops:
                     new.update(layer.tops)
