@@ -99,7 +99,7 @@ def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path)
 
     spin = rounds.Spin(threads) if threads > 1 else None
     programs: list[Callable[[], Any]] = [once, *peers.values(), *([spin] if spin else [])]
-    rounds.timed(programs, range(1))  # warm-up
+    rounds.timed(programs, range(1), threads)  # warm-up
     roof = None
     if args.peak:
         try:
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path)
     passes.clear()
     what = f"rounds, {threads} thread{'s' * (threads > 1)}, batch {images}"
     shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
-    times = dict(zip(["chai", *peers], rounds.timed(programs, shown)))
+    times = dict(zip(["chai", *peers], rounds.timed(programs, shown, threads)))
     figures: dict[str, Any] = {
         "batch": images,
         "threads": threads,

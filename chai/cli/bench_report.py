@@ -33,7 +33,10 @@ def report(figures: Mapping[str, Any]) -> None:
 
 def _run(run: Mapping[str, Any]) -> None:
     threads = run["threads"]
-    spin = f": {threads} threads do {run['spin']:.2f} times the work of one" if run["spin"] else ""
+    spin = ""
+    if run["spin"]:
+        least, median = (f"{run['spin'][key]:.2f}" for key in ("min", "median"))
+        spin = f": {threads} threads do {least} times the work of one at best, {median} in the median"
     output.result("", f"{described(run)}{spin}")
     rows = []
     for name, times in run["ms_per_image"].items():

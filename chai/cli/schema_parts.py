@@ -28,7 +28,7 @@ class Times(TypedDict):
 
 
 class BenchPeak(TypedDict):
-    """What the threads can do at best: 10^9 products per second; one of them, 10^9 bytes read and written per second."""
+    """Limits of the processor: 10^9 products per second of all threads, 10^9 bytes read and written per second of one."""
 
     instructions: str
     products: float
@@ -49,14 +49,14 @@ class BenchOperation(TypedDict):
 class BenchRun(TypedDict):
     """Figures of one batch and number of threads.
 
-    ``spin`` is how much more work the threads do than one, ``measurable`` whether that is 0.9 of their number. ``ratio``
-    is each peer's time divided by chai's, ``difference`` the largest one of the outputs, ``noise`` the relative difference
-    of the two halves of the run. ``share`` is chai's of the peak: of the whole pass, and of its convolutions.
+    ``spin`` is how much more work the threads do than one, ``measurable`` whether its ``min`` is 0.9 of their number.
+    ``ratio`` is each peer's time divided by chai's, ``difference`` the largest one of the outputs, ``noise`` the relative
+    difference of the two halves of the run. ``share`` is chai's of the peak: of the whole pass, and of its convolutions.
     """
 
     batch: int
     threads: int
-    spin: float | None
+    spin: Times | None
     measurable: bool
     load: float
     noise: float

@@ -33,11 +33,24 @@ def test_each_follows_each_other_one_equally_often(count: int) -> None:
     assert len(follows) == count * (count - 1) and len({*follows.values()}) == (count > 1)
 
 
-def test_programs_run_in_those_orders() -> None:
+def test_programs_run_in_those_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several threads each waits for the one before, and its second pass counts."""
     calls: list[str] = []
-    times = rounds.timed([lambda: calls.append("a"), lambda: calls.append("b"), lambda: calls.append("c")], range(4))
+    programs = [lambda: calls.append("a"), lambda: calls.append("b"), lambda: calls.append("c")]
+    assert [len(each) for each in rounds.timed(programs, range(4), 1)] == [4, 4, 4]
     assert calls == [*"abc", *"bca", *"cab", *"cba"]
-    assert [len(each) for each in times] == [4, 4, 4]
+    calls.clear()
+    monkeypatch.setattr(rounds, "settle", lambda: calls.append("-"))
+    assert [len(each) for each in rounds.timed(programs, range(1, 2), 2)] == [1, 1, 1]
+    assert calls == [*"-bb-cc-aa"]
+
+
+def test_waiting_for_threads_ends_when_they_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, slept = iter([0.0, 0.005, 0.010, 0.0104, 0.1]), []
+    monkeypatch.setattr(rounds, "process_time", lambda: next(used))
+    monkeypatch.setattr(rounds, "sleep", slept.append)
+    rounds.settle()
+    assert len(slept) == 3
 
 
 def test_noise_and_ratios() -> None:
@@ -49,13 +62,13 @@ def test_noise_and_ratios() -> None:
 
 def test_threads_that_do_the_work_of_one_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock says how long one and three threads take, in turn."""
-    for ms, reached in ((1.0, True), (1.2, False)):
+    for least, reached in ((1.0, True), (1.2, False)):
         spin = rounds.Spin(3)
-        ends = iter([0.0, 1.0, 0.0, ms] * 3)
-        monkeypatch.setattr(rounds, "perf_counter", lambda: next(ends))  # noqa: B023
+        clock = iter([0.0, 1.0, 0.0, least, *[0.0, 1.0, 0.0, 4.0] * 2])
+        monkeypatch.setattr(rounds, "perf_counter", lambda: next(clock))  # noqa: B023
         for _ in range(3):
             spin()
-        assert spin.speedup == pytest.approx(3 / ms) and spin.reached == reached
+        assert spin.speedup == pytest.approx({"min": 3 / least, "median": 3 / 4}) and spin.reached == reached
 
 
 def test_operations_count_each_number_once(tmp_path: Path) -> None:
@@ -110,7 +123,7 @@ def test_the_roofline_is_drawn_to_scale() -> None:
     assert float(memory.attrib["x2"]) == pytest.approx(across[1], abs=0.2)
     assert float(circles[0].attrib["cy"]) > float(peak_line.attrib["y1"])
     words = [text.text for text in drawn.findall(f"{SVG}text")]
-    assert "net & all" in words and "<3>  10.00 ms" in words
+    assert "net & all" in words and words[-3:] == ["10.00 ms  <3>", "1.00 ms  <2>", "0.10 ms  <1>"]
     picture([], Roof("avx2", 1.0, {}), "empty")
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .peak import Roof
 
 CONVOLUTIONS = ("conv", "Convolution", "DepthwiseConvolution")  # types of a Task and of layers on the host
-_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 860, 560, 70, 46, 24, 56  # pixels
-_LABELS = 8  # of the slowest operations
+_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 980, 560, 70, 46, 250, 56  # pixels; labels are on the right
+_LABELS, _LINE, _LETTERS = 10, 15, 28  # of the slowest operations: number, pixels of a line, characters of a name
 _INK = 'stroke="#888" fill="none"'
 
 
@@ -101,7 +101,12 @@ def picture(found: Sequence[Operation], roof: Roof, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
         f'font-family="sans-serif" font-size="11"><rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>',
         _words(_LEFT, 20, title, 'font-size="14"'),
-        _words(_WIDTH / 2, _HEIGHT - 12, "multiply-accumulates per byte read and written", 'text-anchor="middle"'),
+        _words(
+            (_LEFT + _WIDTH - _RIGHT) / 2,
+            _HEIGHT - 12,
+            "multiply-accumulates per byte read and written",
+            'text-anchor="middle"',
+        ),
         _words(16, _HEIGHT / 2, "GMAC/s", f'text-anchor="middle" transform="rotate(-90 16 {_HEIGHT / 2:g})"'),
         *_grid(range(left, right + 1), range(low, high + 1), x, y),
         f'<line x1="{x(10**left):.1f}" x2="{x(10**right):.1f}" y1="{y(roof.products):.1f}" y2="{y(roof.products):.1f}" '
@@ -115,17 +120,22 @@ def picture(found: Sequence[Operation], roof: Roof, title: str) -> str:
             parts.append(f'<line {ends} stroke="#000" stroke-dasharray="5 3"/>')
             middle = (begin * end) ** 0.5
             parts.append(_words(x(middle) + 5, y(middle * bytes) + 12, f"{name}: {bytes:.0f} GB/s"))
-    slowest = {id(o) for o in sorted(found, key=lambda o: -o.ms)[:_LABELS]}
     most = max((o.ms for o in found), default=1.0)
     for o in found:
-        across, up, radius = x(o.intensity), y(o.rate), 3 + 7 * (o.ms / most) ** 0.5
+        radius = 3 + 7 * (o.ms / most) ** 0.5
         note = f"{o.name}: {o.ms:.3f} ms, {o.rate:.0f} GMAC/s, {o.intensity:.1f} MAC/byte"
         parts.append(
-            f'<circle cx="{across:.1f}" cy="{up:.1f}" r="{radius:.1f}" fill="{colour(o.engine)}" fill-opacity="0.55">'
-            f"<title>{text(note)}</title></circle>"
+            f'<circle cx="{x(o.intensity):.1f}" cy="{y(o.rate):.1f}" r="{radius:.1f}" fill="{colour(o.engine)}" '
+            f'fill-opacity="0.55"><title>{text(note)}</title></circle>'
         )
-        if id(o) in slowest:
-            parts.append(_words(across + radius + 2, up + 4, f"{o.name}  {o.ms:.2f} ms"))
+    slowest = sorted(sorted(found, key=lambda o: -o.ms)[:_LABELS], key=lambda o: -o.rate)
+    up = float(_TOP - _LINE)
+    for i, o in enumerate(slowest):  # each below the one before, as near to its point as there is room
+        up = min(max(up + _LINE, y(o.rate)), _HEIGHT - _BOTTOM - _LINE * (len(slowest) - 1 - i))
+        ends = f'x1="{x(o.intensity):.1f}" y1="{y(o.rate):.1f}" x2="{_WIDTH - _RIGHT + 8}" y2="{up:.1f}"'
+        name = o.name if len(o.name) <= _LETTERS else f"{o.name[: _LETTERS - 2]}.."
+        parts.append(f'<line {ends} {_INK} stroke-opacity="0.6"/>')
+        parts.append(_words(_WIDTH - _RIGHT + 10, up + 4, f"{o.ms:.2f} ms  {name}"))
     return "\n".join([*parts, "</svg>\n"])
 
 
