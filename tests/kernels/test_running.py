@@ -153,7 +153,7 @@ def changed(
     lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
     for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    LIBRARY.variants[0].run(operations, [memory[EDGE:] for memory in lent], 1)
+    LIBRARY.variants[0].run(operations, [memory[EDGE:-EDGE] for memory in lent], 1)
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()

@@ -25,7 +25,8 @@ from chai.env import env
 from chai.errors import DeviceError
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
-from chai.runtime import batches, execution, host, timeline
+from chai.report import timeline
+from chai.runtime import batches, execution, host
 from chai.runtime.perf import CSV, KINDS, OUTSIDE, PerfInfo, StepTime, joined, spread, summary
 from chai.tasks.work import Work
 from chai.util.text import visible
