@@ -41,6 +41,9 @@ static inline finish single_finish_of(const operation *op, const uint8_t *consta
     return f;
 }
 
+/* For limits_of() of an instruction set: the output's zero, and the clamp of stored codes. */
+#define LIMITS(f) limits_of((f)->add, (int)(f)->low + (f)->add, (int)(f)->high + (f)->add)
+
 /* Return the code of one sum. */
 static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
     double wide = sum * (f->negative && sum < 0 ? f->negative[i] : f->scale[i]);

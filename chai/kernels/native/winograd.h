@@ -25,8 +25,6 @@ enum {
 
 typedef uint8_t narrow_codes __attribute__((vector_size(DEPTH)));
 typedef int16_t codes16 __attribute__((vector_size(2 * DEPTH)));
-typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
-typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
 
 static int64_t tiles_across(const operation *op) { return ceil_div(op->out_width, SIDE); }
 static int64_t tiles_of_image(const operation *op) { return ceil_div(op->out_height, SIDE) * tiles_across(op); }

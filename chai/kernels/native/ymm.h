@@ -67,9 +67,15 @@ typedef struct {
     __m256i add, low, high;
 } limits;
 
-static inline limits limits_of(const finish *f) {
-    return (limits){_mm256_set1_ps(0.5f), _mm256_set1_ps(-0.0f), _mm256_set1_epi16((int16_t)f->add),
-                    _mm256_set1_epi8((char)((int)f->low + f->add)), _mm256_set1_epi8((char)((int)f->high + f->add))};
+static inline limits limits_of(int add, int low, int high) {
+    return (limits){_mm256_set1_ps(0.5f), _mm256_set1_ps(-0.0f), _mm256_set1_epi16((int16_t)add), _mm256_set1_epi8((char)low),
+                    _mm256_set1_epi8((char)high)};
+}
+
+static inline __attribute__((always_inline)) __m256i packed_codes(const limits *l, const __m256i *whole) {
+    __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), l->add);
+    __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), l->add);
+    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), l->low), l->high);
 }
 
 static inline __attribute__((always_inline)) __m256i four_codes(const limits *l, const vec *sums, const __m256 *scales,
@@ -80,12 +86,9 @@ static inline __attribute__((always_inline)) __m256i four_codes(const limits *l,
         if (!positive) half = _mm256_or_ps(half, _mm256_and_ps(l->sign, _mm256_xor_ps(x, scales[i])));
         whole[i] = _mm256_cvttps_epi32(_mm256_fmadd_ps(x, scales[i], half));
     }
-    __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), l->add);
-    __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), l->add);
-    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), l->low), l->high);
+    return packed_codes(l, whole);
 }
 
-typedef uint32_t dwords __attribute__((vector_size(32)));
 typedef struct {
     __m256 of[4];
 } scales;
@@ -102,7 +105,7 @@ static inline void put_codes(uint8_t *out, __m256i codes, int64_t count) {
     else
         memcpy(out, &codes, count);
 }
-static inline void four_interleaved(__m256i a, __m256i b, __m256i c, __m256i d, __m256i *to) {
+static inline void interleaved(__m256i a, __m256i b, __m256i c, __m256i d, __m256i *to) {
     __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
     __m256i low2 = _mm256_unpacklo_epi8(c, d), high2 = _mm256_unpackhi_epi8(c, d);
     to[0] = _mm256_unpacklo_epi16(low, low2), to[1] = _mm256_unpackhi_epi16(low, low2);
@@ -112,7 +115,7 @@ static inline void four_interleaved(__m256i a, __m256i b, __m256i c, __m256i d, 
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
     __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* 4 of each vector in turn */
-    limits l = limits_of(f);
+    limits l = LIMITS(f);
     int all = pixels * vectors;
     int64_t outputs = f->outputs;
     __m256 every[WIDE];
