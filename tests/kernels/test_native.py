@@ -448,14 +448,10 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
     for exponent in (-149, -97, -7, -6, -5, -1, 0, 3, 98, 118):
         step = np.float32(2.0**exponent * (1 if exponent == -6 else rng.uniform(1, 2)))
         with np.errstate(all="ignore"):
+            outside = np.float32([-30000, -16384.5, -16384, -16383.5, 16383.5, 16384, 3e4, 2e9] if far else []) * step
             beside = (halves * float(step)).astype(np.float32)
         beside = (beside.view(np.int32) + around).view(np.float32)
-        x = np.concatenate([beside[np.isfinite(beside)], beyond])
-        x = (
-            np.concatenate([x, np.float32([-30000, -16384.5, -16384, -16383.5, 16383.5, 16384, 3e4, 2e9]) * step])
-            if far
-            else x
-        )
+        x = np.concatenate([beside[np.isfinite(beside)], beyond, outside])
         x = np.append(rng.permutation(x), step)[1:]  # from no multiple of a vector on
         with np.errstate(all="ignore"):
             steps = np.clip((x / step).astype(np.float64), -1000, 1000)
