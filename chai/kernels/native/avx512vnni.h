@@ -199,27 +199,30 @@ static inline reals every_second(const float *from) {
 
 #define QUOTIENTS 64
 
-/* Return the nearest codes of 16 numbers, and note whether one is NaN. */
-static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q, unsigned *nan) {
-    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse);
-    *nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(q->least)), _mm512_set1_ps(q->most));
-    __m512 near = _mm512_mul_ps(x, inverse), rest = _mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x);
-    near = _mm512_fmadd_ps(rest, inverse, near);
+/* Return the nearest whole numbers of 16 quotients; the least number of 32 bits for NaN and what leaves them. */
+static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q) {
+    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse), near = _mm512_mul_ps(x, inverse);
+    near = _mm512_fmadd_ps(_mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x), inverse, near);
     __m512i half = _mm512_ternarylogic_epi32(_mm512_castps_si512(near), _mm512_castps_si512(_mm512_set1_ps(0.49999997f)),
                                              _mm512_set1_epi32(INT32_MIN), 0xe4); /* with the sign of near */
     return _mm512_cvttps_epi32(_mm512_add_ps(near, _mm512_castsi512_ps(half)));
 }
 
-static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
-    unsigned nan = 0;
-    __m512i zero = _mm512_set1_epi16((int16_t)q->zero);
-    __m512i first = _mm512_packs_epi32(sixteen(x, q, &nan), sixteen(x + 16, q, &nan));
-    __m512i second = _mm512_packs_epi32(sixteen(x + 32, q, &nan), sixteen(x + 48, q, &nan));
-    __m512i codes = _mm512_packs_epi16(_mm512_add_epi16(first, zero), _mm512_add_epi16(second, zero));
+static inline __attribute__((always_inline)) __m512i both_sixteen(const float *x, const quotients *q, __m512i *seen) {
+    __m512i near = _mm512_packs_epi32(sixteen(x, q), sixteen(x + 16, q));
+    *seen = _mm512_min_epi16(*seen, near);
+    return _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero));
+}
+
+static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(order, codes));
-    return nan != 0;
+    __m512i seen = _mm512_setzero_si512(), low = _mm512_set1_epi8((int8_t)q->low), high = _mm512_set1_epi8((int8_t)q->high);
+    for (int64_t i = 0; i < count; i += QUOTIENTS) {
+        __m512i codes = _mm512_packs_epi16(both_sixteen(x + i, q, &seen), both_sixteen(x + i + 32, q, &seen));
+        codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        _mm512_storeu_si512(out + i, _mm512_permutexvar_epi32(order, codes));
+    }
+    return !_mm512_cmpeq_epi16_mask(seen, _mm512_set1_epi16(INT16_MIN));
 }
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {
