@@ -244,7 +244,9 @@ def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @EXAMPLES
 @given(
-    channels=st.sampled_from([1, 3, 4, 16, 31, 32, 33, 63, 64, 65, 130]),  # of vectors of 32 and 64, and pixels that fill one
+    channels=st.sampled_from(
+        [1, 3, 4, 16, 31, 32, 33, 63, 64, 65, 130]
+    ),  # of vectors of 32 and 64, and pixels that fill one
     kernel=st.sampled_from([(3, 3), (3, 3), (3, 3), (1, 1), (2, 5), (5, 5)]),
     size=st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 3, 5, 7, 16, 21, 62, 64, 67, 131])),
     stride=st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3), (3, 4)]),
