@@ -5,7 +5,8 @@
 
 Without a network: Pack and Unpack against memcpy, in bytes read and written per second of the process's time.
 
-Figures are the least of all rounds, one thread. The peak is measured by ``peak.c``: products of 8 bits in registers, no memory.
+Figures are the least of all rounds, one thread. The peak is measured by ``chai/evaluate/bench/peak.c``: products of 8 bits in
+registers, no memory.
 Products are the layer's own: neither padding of channels nor taps of zeros count.
 """
 
@@ -14,11 +15,8 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
@@ -28,8 +26,9 @@ os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
+from chai.evaluate.bench.peak import peaks  # noqa: E402
 from chai.fixed import Requantization  # noqa: E402
-from chai.kernels.native import build, library  # noqa: E402
+from chai.kernels.native import library  # noqa: E402
 from chai.kernels.native.library import Frame  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
 from chai.kernels.native.single import Single  # noqa: E402
@@ -47,15 +46,6 @@ class Row(NamedTuple):
     sizes: str
     products: int
     us: float
-
-
-def peaks() -> dict[str, float]:
-    """Return the products in a nanosecond that a core can do at best with each set of instructions."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(folder, "peak"))
-        subprocess.run([*build.compiler(), "-O2", str(Path(__file__).with_name("peak.c")), "-o", program], check=True)
-        lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
-    return {name: float(value) for name, value in (line.split() for line in lines if line)}
 
 
 def programs(net: chai.Net, x: np.ndarray) -> list[Native]:

@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape, show
 from ..env import env
@@ -98,6 +98,10 @@ def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
     return tops
 
 
+def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
+    return bottoms
+
+
 def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
     """Allocate and free memory before the first pass, which would otherwise spend a tenth of its time on this.
 
@@ -148,14 +152,47 @@ class Alive:
             self.bytes -= size
 
 
+class _Step(NamedTuple):
+    """A layer in a pass that keeps certain blobs; a source of inputs is None.
+
+    ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
+    """
+
+    layer: PreparedLayer | None
+    compute: Callable[..., tuple[Array, ...]] | None
+    spare: str
+    dropped: Sequence[str]
+
+
 class HostPass:
     """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes."""
 
     def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
-        prepared = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
-        self.shapes = shapes
-        self._layers = [*zip(prepared, graph.last_readers)]
-        self._composed = graph.composed
+        self.graph, self.shapes = graph, shapes
+        self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
+        self._steps: dict[tuple[frozenset[str], bool], list[_Step]] = {}
+
+    def _keeping(self, keep: frozenset[str], every: bool) -> list[_Step]:
+        """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
+        joined = frozenset[int]() if every else self.graph.rectified
+        new: set[str] = set()  # blobs whose memory is the pass's own
+        computed, steps = -1, list[_Step]()  # place of a ReLU that is computed already
+        for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
+            dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
+            if prepared is not None:
+                layer = prepared.layer
+                if i == computed:
+                    compute = _unchanged
+                elif i in joined and layer.tops[0] not in keep:
+                    compute, computed = layer.rectified, i + 1
+                elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
+                    spare = layer.bottoms[0]
+                if layer.new_tops:
+                    new.update(layer.tops)
+                if layer.engine == "custom":  # its function may have kept them
+                    new.difference_update(layer.bottoms)
+            steps.append(_Step(prepared, compute, spare, dropped))
+        return steps
 
     def run(
         self,
@@ -166,31 +203,28 @@ class HostPass:
     ) -> tuple[dict[str, Array], PerfInfo]:
         """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-        Blobs are dropped after their last reader, which may overwrite them. ``watch`` is called with each blob that a
-        layer wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
+        Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
+        it, and takes no time of its own then. ``watch`` is called with each blob that a layer wrote. Raises PluginError
+        for a failing custom layer, ModelError if memory runs out.
         """
         started = perf_counter() if started is None else started
+        key = frozenset(keep), watch is not None or env().dump is not None
+        steps = self._steps.get(key) or self._steps.setdefault(key, self._keeping(*key))
         values: dict[str, Array] = dict(feeds)
         runs: list[Run] = []
         alive, between = Alive(), 0.0
-        new: set[str] = set()  # blobs whose memory is the pass's own
         for blob, feed in feeds.items():
             alive.add(blob, feed)
         last = perf_counter()
         before = (last - started) * 1000
         with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
-            for prepared, finished in self._layers:
+            for prepared, compute, spare, dropped in steps:
                 ms = 0.0
                 if prepared is not None:
                     layer = prepared.layer
-                    only = layer.bottoms[0] if layer.overwrites else ""
-                    spare = only in new and only in finished and only not in keep and alive.alone(only)
-                    compute = layer.overwrite if spare else None
+                    if spare and alive.alone(spare):
+                        compute = layer.overwrite
                     tops, run = prepared.run([values[b] for b in layer.bottoms], started, compute)
-                    if layer.new_tops:
-                        new.update(layer.tops)
-                    if layer.engine == "custom":  # its function may have kept them
-                        new.difference_update(layer.bottoms)
                     for blob, top in zip(layer.tops, tops):
                         values[blob] = top
                         alive.add(blob, top)
@@ -198,18 +232,16 @@ class HostPass:
                             watch(blob, top)
                     runs.append(run)
                     (ms,) = run.ms
-                for blob in finished:
-                    if blob not in keep and blob in values:
-                        alive.drop(blob)
-                        del values[blob]
+                for blob in dropped:
+                    alive.drop(blob)
+                    values.pop(blob, None)
                 now = perf_counter()
                 between += (now - last) * 1000 - ms
                 last = now
-        total = sum(run.rows.bytes for run in runs) + sum(f.nbytes for f in feeds.values())
+        total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
         batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
-        wall = (perf_counter() - started) * 1000
-        perf = PerfInfo(Steps(runs), wall, batch, alive.peak, total, before, between, composed=self._composed)
-        return values, perf
+        wall, composed = (perf_counter() - started) * 1000, self.graph.composed
+        return values, PerfInfo(Steps(runs), wall, batch, alive.peak, total, before, between, composed=composed)
 
 
 def run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from chai.kernels import convolution as convolutions, pooling
 from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
+from chai.layers.softmax import Softmax, SoftmaxParams
 from chai.tasks.window import Window
 from tests.conftest import examples
 
@@ -72,6 +74,7 @@ def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     dilation=st.sampled_from([(1, 1), (1, 1), (2, 3)]),
     size=st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 5, 7, 16, 19, 60])),
     biased=st.booleans(),
+    rectified=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_convolution(
@@ -85,6 +88,7 @@ def test_convolution(
     dilation: tuple[int, int],
     size: tuple[int, int],
     biased: bool,
+    rectified: bool,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -95,19 +99,21 @@ def test_convolution(
     bias = numbers(rng, group * outputs) if biased else None
     with used(variant), pytest.MonkeyPatch.context() as patch:
         count = computed_in_c(patch)
-        found = convolutions.conv2d(x, weights, bias, window, group)
+        found = convolutions.conv2d(x, weights, bias, window, group, rectified=rectified)
         assert count() == 1
-        alone = convolutions.conv2d(x[1:], weights, bias, window, group)
+        alone = convolutions.conv2d(x[1:], weights, bias, window, group, rectified=rectified)
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
         together = Single(
             library.state().variants[NAMES.index(variant)],
-            Form(Kind.PRODUCT, window=window, group=group),
+            Form(Kind.PRODUCT, window=window, group=group, rectified=rectified),
             x.shape,
             found.shape,
             (weights.nbytes, *((bias.nbytes,) if bias is not None else ())),
         ).run(x, weights, *((bias,) if bias is not None else ()))
     wanted, scale = sums(x, weights, bias, window, group)
+    if rectified:
+        wanted = np.maximum(wanted, 0)
     assert found.shape == wanted.shape
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
     assert np.array_equal(found[1:], alone)
@@ -136,6 +142,38 @@ def test_one_pixel_that_sees_all(
         assert np.array_equal(convolutions.conv2d(x[:1], weights, bias, window, group), found[:1])
     wanted, scale = sums(x, weights, bias, window, group)
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+
+
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("outputs", [1, 3, 37])
+def test_inner_products_of_both_orders(variant: str, transposed: bool, outputs: int) -> None:
+    """Weights may be stored as (inputs, outputs), too."""
+    rng = np.random.default_rng(outputs)
+    x, weights, bias = numbers(rng, 5, 300), numbers(rng, outputs, 300), numbers(rng, outputs)
+    stored = np.ascontiguousarray(weights.T).T if transposed else weights
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = convolutions.inner_product(x, stored, bias)
+        assert count() == (variant != "numpy")
+        assert np.array_equal(convolutions.inner_product(x, stored, bias, rectified=True), np.maximum(found, 0))
+        if variant != "numpy":
+            assert np.array_equal(convolutions.inner_product(x[3:4], stored, bias), found[3:4])
+    wanted = x.astype(np.float64) @ weights.T + bias
+    assert (np.abs(found - wanted) <= 2e-6 * (np.abs(x) @ np.abs(weights.T)) + 1e-6).all()
+
+
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+def test_a_relu_shows_that_a_sum_is_nan(variant: str) -> None:
+    x = np.array([[np.nan, 1], [-3, 2], [4, -1]], np.float32)
+    with used(variant):
+        for found in (
+            convolutions.inner_product(x, np.ones((1, 2), np.float32), None, rectified=True),
+            convolutions.conv2d(
+                x.T.reshape(1, 2, 1, 3), np.ones((1, 2, 1, 1), np.float32), None, convolutions.POINT, 1, rectified=True
+            ),
+        ):
+            assert np.array_equal(found.reshape(-1), [np.nan, 0, 3], equal_nan=True)
 
 
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
@@ -274,6 +312,54 @@ def test_pools_begin_as_caffe_does(variant: str, pad: int) -> None:
     assert (largest == np.finfo(np.float32).min).all()
     assert not total.any()
     assert not np.signbit(total).any()
+
+
+# -- Softmax
+
+SHAPES = [((1, 1000), 1), ((3, 21, 5, 7), 1), ((2, 93, 21), 2), ((2, 3, 4, 37), 1), ((1, 2, 9, 10), -3), ((7, 1), 1)]
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_softmax(shape: tuple[int, ...], axis: int) -> None:
+    x = numbers(np.random.default_rng(0), *shape) * np.float32(20)
+    shifted = (x - x.max(axis, keepdims=True)).astype(np.float64)
+    wanted = np.exp(shifted) / np.exp(shifted).sum(axis, keepdims=True)
+    layer, results = Softmax("prob", ("x",), ("y",), SoftmaxParams(axis)), []
+    for name in [*NAMES, "numpy"]:
+        with used(name), pytest.MonkeyPatch.context() as patch:
+            count = computed_in_c(patch)
+            (found,) = layer.forward(x)
+            assert count() == (name != "numpy")
+            if axis == 1 and name != "numpy":  # no image changes another one's bits
+                assert np.array_equal(layer.forward(x[-1:])[0], found[-1:])
+        assert found.shape == shape
+        assert (np.abs(found - wanted) <= 1e-6 * wanted).all()
+        results.append(found)
+    assert all(np.array_equal(found, results[0]) for found in results[:-1])  # all variants have the same bits
+
+
+@pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+def test_exponentials_of_softmax() -> None:
+    """Of x and 0, where 0 is the maximum: e^x / (e^x + 1), from 0 to below the least normal number."""
+    x = np.linspace(0, -110, 30001, dtype=np.float32)
+    (found,) = Softmax("prob", ("x",), ("y",)).forward(np.stack([x, np.zeros_like(x)], 1))
+    wanted = [math.exp(value) / (math.exp(value) + 1) for value in x.tolist()]
+    unit = np.spacing(np.maximum(np.float32(wanted), np.finfo(np.float32).tiny)).astype(np.float64)
+    normal = np.array(wanted) > np.finfo(np.float32).tiny
+    assert np.abs(found[:, 0] - wanted)[normal].max(initial=0) > 0
+    assert (np.abs(found[:, 0] - wanted) <= 3 * unit).all()
+    assert not found[x < -104, 0].any()
+
+
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+def test_softmax_of_what_is_no_number(variant: str) -> None:
+    rows = [[1, np.nan, 2], [np.inf, 0, 1], [-np.inf, 0, 0], [-np.inf] * 3]
+    wanted = [[np.nan] * 3, [np.nan] * 3, [0, 0.5, 0.5], [np.nan] * 3]
+    x, wide = np.array(rows, np.float32), np.array(rows, np.float32).T.reshape(1, 3, 4, 1)
+    with used(variant), np.errstate(all="ignore"):
+        layer = Softmax("prob", ("x",), ("y",))
+        assert np.array_equal(layer.forward(x)[0], wanted, equal_nan=True)
+        assert np.array_equal(layer.forward(wide)[0].reshape(3, 4).T, wanted, equal_nan=True)
 
 
 # -- networks

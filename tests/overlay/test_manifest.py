@@ -159,7 +159,8 @@ def test_the_buffers_match_the_array(shipped: Overlay) -> None:
     assert buffers.accumulators.word_bits == shipped.accumulator_bits * array.outputs
     assert buffers.weights.banks == buffers.accumulators.banks == 2
     assert buffers.input.copies == buffers.accumulators.copies == array.lanes
-    assert shipped.dsp.requant == shipped.requant.lanes * array.lanes
+    assert shipped.dsp.requant == shipped.requant.lanes
+    assert buffers.weights.copies == buffers.pool.copies == 1
 
 
 def test_an_overlay_is_frozen_through_and_through(shipped: Overlay) -> None:

@@ -167,14 +167,22 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 /* float32 */
 #define WIDTH 16
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
+#define ACROSS 3
 
 typedef __m512 reals;
 
 static inline reals same(float x) { return _mm512_set1_ps(x); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return _mm512_fmadd_ps(a, b, sum); }
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
-static inline reals some(const float *from, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), from); }
-static inline void put(float *to, reals x, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), x); }
+static inline reals some(const float *from, int64_t count) {
+    return count >= WIDTH ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+static inline void put(float *to, reals x, int64_t count) {
+    if (count >= WIDTH)
+        _mm512_storeu_ps(to, x);
+    else
+        _mm512_mask_storeu_ps(to, first_lanes(count), x);
+}
 static inline reals larger(reals a, reals b) {
     return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a); /* the maximum is b beside NaN */
 }

@@ -224,7 +224,7 @@ static void convolution_run(const operation *op, uint8_t *const *buffers, int64_
     const uint8_t *constants = buffers[op->constants];
     const int8_t *weights = (const int8_t *)constants + op->weights + (group * vectors + first) * r.dwords * LANES * 4;
     int64_t channel = group * outputs + first * LANES;
-    finish f = finish_of(op, constants, channel, least(outputs - first * LANES, count * LANES));
+    finish f = single_finish_of(op, constants, channel, least(outputs - first * LANES, count * LANES));
     const uint8_t *input = buffers[op->input_buffer] + op->input_offset + group * (op->channels / op->group);
     uint8_t *output = buffers[op->output_buffer] + op->output_offset + channel;
     cursor at = cursor_at(op, pixel, input, output);

@@ -171,12 +171,11 @@ static void depthwise_run(const operation *op, uint8_t *const *buffers, int64_t 
             if (x + side > op->out_width) x = op->out_width - side; /* the last pixels are shifted back */
             to.count = least((COLUMNS - SIDE3) / step + 1, (op->out_width - x) / side);
             group columns[COLUMNS];
-            for (int64_t i = 0; i < (to.count - 1) * step + SIDE3; i++) {
-                if (i % step >= SIDE3) continue;
-                const uint8_t *top = input + (x * op->stride_w + i) * op->input_pixel + c, *third = top + 2 * op->input_row;
-                interleave(top, top + op->input_row, third, rows == 2 ? third + op->input_row : third, side * to.channels,
-                           columns[i].quads);
-            }
+            const uint8_t *first = input + x * op->stride_w * op->input_pixel + c;
+            int64_t last = (rows + 1) * op->input_row; /* one row of the output has no fourth row: its weights are 0 */
+            const uint8_t *top = first;
+            for (int64_t i = 0; i < (to.count - 1) * step + SIDE3; i++, top += op->input_pixel)
+                interleave(top, top + op->input_row, top + 2 * op->input_row, top + last, side * to.channels, columns[i].quads);
             for (int64_t row = 0; row < rows; row++) {
                 to.first = output + row * op->output_row + x * op->output_pixel + c;
                 if (row)

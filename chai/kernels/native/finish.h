@@ -18,7 +18,7 @@ typedef struct {
     int32_t add;                    /* the output's zero, as a byte */
     int64_t outputs;                /* that are left to write */
     int narrow;                     /* whether sums are integers of float32, and no product with a scale leaves 32 bits */
-    float single[SPARE];            /* scale, if they are */
+    float single[SPARE];            /* scale, of a single_finish_of */
 } finish;
 
 static inline finish finish_of(const operation *op, const uint8_t *constants, int64_t first, int64_t outputs) {
@@ -31,8 +31,13 @@ static inline finish finish_of(const operation *op, const uint8_t *constants, in
     f.add = (int32_t)op->zero_out + AT;
     f.outputs = outputs;
     f.narrow = op->narrow != 0;
-    if (f.narrow)
-        for (int i = 0; i < SPARE; i++) f.single[i] = (float)f.scale[i];
+    return f;
+}
+
+/* The same with the scales in float32, which store_narrow reads. */
+static inline finish single_finish_of(const operation *op, const uint8_t *constants, int64_t first, int64_t outputs) {
+    finish f = finish_of(op, constants, first, outputs);
+    for (int i = 0; i < SPARE; i++) f.single[i] = (float)f.scale[i];
     return f;
 }
 

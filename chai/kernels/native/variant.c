@@ -20,6 +20,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "lrn.h"
 #include "float32.h"
 #include "planes.h"
+#include "softmax.h"
 
 static int64_t packed(const operation *op) {
     return op->kind == DEPTHWISE ? depthwise_bytes(op) : is_winograd(op) ? winograd_bytes(op) : convolution_bytes(op);
@@ -66,6 +67,7 @@ static const kernel kernels[] = {
     [PACK] = {conversion_items, pack_run},
     [UNPACK] = {conversion_items, unpack_run},
     [LRN] = {lrn_items, lrn_run},
+    [SOFTMAX] = {softmax_items, softmax_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

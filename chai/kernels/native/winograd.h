@@ -226,7 +226,7 @@ static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t i
                 blocks16[b].sums(transformed + (p * tiles + i) * depth, depth, pairs, u + p * pairs * count * LANES * 2,
                                  sums + p * step);
             for (int64_t n = 0; n < count; n++) {
-                finish f = finish_of(op, constants, group * outputs + (v + n) * LANES, outputs - (v + n) * LANES);
+                finish f = single_finish_of(op, constants, group * outputs + (v + n) * LANES, outputs - (v + n) * LANES);
                 for (int64_t k = 0; k < blocks16[b].tiles; k++) {
                     vec pixels[SIDE * SIDE];
                     transform_sums((const sums32 *)sums + k * count + n, step, (signed32)gather(f.bias), pixels);

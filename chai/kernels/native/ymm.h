@@ -138,7 +138,8 @@ FROM_REGISTERS
 
 /* float32 */
 #define WIDTH 8
-#define HEIGHTS(P) P(3) P(2) P(1) /* with 4 clang spills: sums, pixels and the weight would take all of 16 registers */
+#define HEIGHTS(P) P(6) P(4) P(2) P(1)
+#define ACROSS 2 /* with 4 outputs and 3 vectors, which take all of 16 registers, clang spills */
 
 typedef __m256 reals;
 
@@ -147,8 +148,15 @@ static inline reals multiply_add(reals a, reals b, reals sum) { return _mm256_fm
 static inline __m256i first_lanes(int64_t count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline reals some(const float *from, int64_t count) { return _mm256_maskload_ps(from, first_lanes(count)); }
-static inline void put(float *to, reals x, int64_t count) { _mm256_maskstore_ps(to, first_lanes(count), x); }
+static inline reals some(const float *from, int64_t count) {
+    return count >= WIDTH ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, first_lanes(count));
+}
+static inline void put(float *to, reals x, int64_t count) {
+    if (count >= WIDTH)
+        _mm256_storeu_ps(to, x);
+    else
+        _mm256_maskstore_ps(to, first_lanes(count), x);
+}
 static inline reals larger(reals a, reals b) {
     return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); /* the maximum is b beside NaN */
 }
