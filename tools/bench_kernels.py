@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import process_time
 from typing import NamedTuple
@@ -29,6 +29,7 @@ import chai  # noqa: E402
 from chai.evaluate.bench.peak import peaks  # noqa: E402
 from chai.fixed import Requantization  # noqa: E402
 from chai.kernels.native import library  # noqa: E402
+from chai.kernels.native.library import Frame  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
 from chai.kernels.native.single import Single  # noqa: E402
 from chai.kernels.native.table import Form, Kind, Operation  # noqa: E402
@@ -52,7 +53,7 @@ def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
     natives = []
     run = Native.run
 
-    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> list[float]:
+    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
         natives.append(self)
         return run(self, blobs)
 
@@ -74,10 +75,11 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
     for (operation,) in tables:
         operation.after = 0  # alone it waits for no other
     assert all(native._library.check(table, extents) < 0 for table in tables)
+    frames = [Frame(table, len(native.tasks), buffers) for table in tables]
     best = [float("inf")] * len(tables)
     for _ in range(rounds):
-        for i, table in enumerate(tables):
-            best[i] = min(best[i], sum(native._library.run(table, buffers, len(native.tasks))))
+        for i, (table, frame) in enumerate(zip(tables, frames)):
+            best[i] = min(best[i], sum(native._library.run(table, frame)))
     for operation, ms in zip(native._table, best):
         kind, task = Kind(operation.kind), native.tasks[operation.task]
         o = operation
