@@ -148,7 +148,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _complete(args: argparse.Namespace) -> None:
-    """Check the options and fill in what --all stands for, and what others are if they were not typed."""
+    """Check the options and fill in those that were not typed."""
     if args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
     if args.against is None:

@@ -148,7 +148,8 @@ class Fetch(Component):
         counts: set[str] = set()
         if kind.engine == "array":
             limits = POINT | limits
-            largest |= dict.fromkeys(("tile_rows", "tile_columns"), self.overlay.buffers.accumulators.depth)
+            pixels = self.overlay.buffers.accumulators.depth * self.overlay.array.lanes
+            largest |= dict.fromkeys(("tile_rows", "tile_columns"), pixels)
             counts.update(LOOPS)
         for name, limit in limits.items():
             if name.endswith("_max") and name != "global_max":

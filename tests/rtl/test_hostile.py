@@ -33,6 +33,7 @@ from .manifests import small
 BOUND = 1_500_000  # cycles; the Tasks that are changed take some 2,000
 TAG = 0x1234
 WATCHED = 1 << 16  # cycles without a beat or a product that end a chain
+PIXELS = 64 * 3  # of a tile: accumulators of each lane
 LIMITED = "a value beyond the limits of its kind"
 
 
@@ -144,7 +145,7 @@ def test_every_field_with_every_odd_value(hostile: Hostile, kind: str) -> None:
         ("affine", {"kernel_h": 2}),
         ("affine", {"stride_w": 3}),
         ("affine", {"pad_h": 1}),
-        ("conv", {"tile_rows": 65}),
+        ("conv", {"tile_rows": PIXELS + 1}),
         ("conv", {"dilation_w": 0}),
         ("pool", {"kernel_h": 16}),  # as large are windows that cover the image
         ("pool", {"kernel_w": 255, "kernel_h": 230}),
@@ -156,6 +157,10 @@ def test_what_is_beyond_a_limit_is_not_begun(hostile: Hostile, kind: str, change
     words, cycles = hostile.run(hostile.probes[kind][0], changes)
     assert words == LIMITED
     assert cycles < 1000
+
+
+def test_a_tile_of_one_column_may_have_the_rows_of_all_lanes(hostile: Hostile) -> None:
+    assert hostile.run(hostile.probes["conv"][0], {"tile_rows": PIXELS})[0] != LIMITED
 
 
 @pytest.mark.parametrize("changes", [{"after_array": 1}, {"after_window": 65535}, {"input_pitch": 8}])
