@@ -6,7 +6,8 @@
 
 Without a network: Pack and Unpack against memcpy, in bytes read and written per second of the process's time.
 
-Figures are the least of all rounds, one thread. The peak is measured by ``peak.c``: products of 8 bits in registers, no memory.
+Figures are the least of all rounds, one thread. The peak is measured by ``chai/evaluate/bench/peak.c``: products of 8 bits in
+registers, no memory.
 Products are the layer's own: neither padding of channels nor taps of zeros count.
 """
 
@@ -17,10 +18,8 @@ import ctypes
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import NamedTuple
 from unittest import mock
@@ -31,8 +30,10 @@ os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
+from chai.evaluate.bench.peak import peaks  # noqa: E402
 from chai.fixed import Requantization  # noqa: E402
-from chai.kernels.native import build, library, program, single  # noqa: E402
+from chai.kernels.native import library, program, single  # noqa: E402
+from chai.kernels.native.library import Frame  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
 from chai.kernels.native.single import Single  # noqa: E402
 from chai.kernels.native.table import Form, Kind, Operation  # noqa: E402
@@ -51,21 +52,12 @@ class Row(NamedTuple):
     us: float
 
 
-def peaks() -> dict[str, float]:
-    """Return the products in a nanosecond that a core can do at best with each set of instructions."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(folder, "peak"))
-        subprocess.run([*build.compiler(), "-O2", str(Path(__file__).with_name("peak.c")), "-o", program], check=True)
-        lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
-    return {name: float(value) for name, value in (line.split() for line in lines if line)}
-
-
 def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
     """Return the tables that a pass of the network runs."""
     natives = []
     run = Native.run
 
-    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> list[float]:
+    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
         natives.append(self)
         return run(self, blobs)
 
@@ -87,10 +79,11 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
     for (operation,) in tables:
         operation.after = 0  # alone it waits for no other
     assert all(native._library.check(table, extents) < 0 for table in tables)
+    frames = [Frame(table, len(native.tasks), buffers) for table in tables]
     best = [float("inf")] * len(tables)
     for _ in range(rounds):
-        for i, table in enumerate(tables):
-            best[i] = min(best[i], sum(native._library.run(table, buffers, len(native.tasks))))
+        for i, (table, frame) in enumerate(zip(tables, frames)):
+            best[i] = min(best[i], sum(native._library.run(table, frame)))
     for operation, ms in zip(native._table, best):
         kind, task = Kind(operation.kind), native.tasks[operation.task]
         o = operation

@@ -55,7 +55,7 @@ class Dsp:
 
 @dataclass(frozen=True)
 class Requant:
-    """Width of the unsigned multipliers in bits, largest shift in bits, results per cycle and lane of the array."""
+    """Width of the unsigned multipliers in bits, largest shift in bits, results per cycle."""
 
     mult_bits: int
     shift_max: int

@@ -84,7 +84,7 @@ def beyond_pool(overlay: Overlay, window: Window, size: Sequence[int], out: Sequ
     if window.dilation != (1, 1):
         return "a pooling has no dilation"
     need = ceil_div(window.kernel[0], window.stride[0]) * out[1]
-    has = overlay.buffers.pool.depth * overlay.buffers.pool.copies
+    has = overlay.buffers.pool.depth
     if need > has and not window.covers(tuple(size)):
         return f"its unfinished windows take {need:,} columns, the overlay holds {has:,}"
     return None
@@ -92,7 +92,7 @@ def beyond_pool(overlay: Overlay, window: Window, size: Sequence[int], out: Sequ
 
 def ring_words(overlay: Overlay) -> int:
     """Return the words of the input buffer, of ``array.inputs`` channels of a pixel each."""
-    return overlay.buffers.input.depth * overlay.buffers.input.copies
+    return overlay.buffers.input.depth  # each lane has a copy of all of them
 
 
 def row_words(overlay: Overlay, weights: Shape, group: int, width: int) -> int:
@@ -115,7 +115,7 @@ def passes(overlay: Overlay, weights: Shape, group: int) -> tuple[int, int]:
 
 
 def array_cycles(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> int:
-    """Estimate passes * max(pixels of a tile, cycles to load the next weights), or draining, per tile and block."""
+    """Estimate passes * max(pixels of a tile / lanes, cycles to load next weights), or draining, per tile and block."""
     tile = tiling(overlay, window, weights, group, source)
     oh, ow = window.sizes(source[2:])
     taps, blocks = passes(overlay, weights, group)
@@ -123,8 +123,8 @@ def array_cycles(overlay: Overlay, window: Window, weights: Shape, group: int, s
     total = 0
     for rows, down in _pieces(oh, tile.rows):
         for columns, across in _pieces(ow, tile.columns):
-            pixels = ceil_div(rows * columns, overlay.array.lanes)
-            busy = max(taps * max(pixels, overlay.array.inputs), drain * pixels)
+            cycles = max(ceil_div(rows * columns, overlay.array.lanes), overlay.array.inputs)
+            busy = max(taps * cycles, drain * rows * columns)
             total += down * across * (busy + overlay.overhead.tile_cycles)
     return source[0] * blocks * total
 

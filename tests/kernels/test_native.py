@@ -244,12 +244,17 @@ def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @EXAMPLES
 @given(
-    channels=st.sampled_from([1, 3, 16, 63, 65, 130]),
-    kernel=st.sampled_from([(1, 1), (3, 3), (2, 5)]),
-    size=st.tuples(st.integers(1, 6), st.integers(1, 7)),
-    stride=st.integers(1, 2),
+    channels=st.sampled_from(
+        [1, 3, 4, 16, 31, 32, 33, 63, 64, 65, 130]
+    ),  # of vectors of 32 and 64, and pixels that fill one
+    kernel=st.sampled_from([(3, 3), (3, 3), (3, 3), (1, 1), (2, 5), (5, 5)]),
+    size=st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 3, 5, 7, 16, 21, 62, 64, 67, 131])),
+    stride=st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3), (3, 4)]),
+    pad=st.sampled_from([(1, 1), (0, 0), (1, 2)]),
+    dilation=st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 3)]),
     shift=st.integers(0, 40),
     zeros=st.tuples(st.sampled_from([0, -128]), st.sampled_from([0, -128])),
+    leaky=st.sampled_from([False, False, True]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_depthwise(
@@ -257,18 +262,44 @@ def test_depthwise(
     channels: int,
     kernel: tuple[int, int],
     size: tuple[int, int],
-    stride: int,
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
     shift: int,
     zeros: tuple[int, int],
+    leaky: bool,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
-    window = Window(kernel, (stride, 1), (1, 2))
-    h, w = (max(size[i], kernel[i] - 2 * window.pad[i]) for i in range(2))
-    r = requantization(rng, (channels, 1, 1), shift, zeros[1], seed % 2 == 0)
+    window = Window(kernel, stride, pad, dilation)
+    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    r = requantization(rng, (channels, 1, 1), shift, zeros[1], leaky)
     weights = codes(rng, channels, 1, *kernel, low=-127)
     task = Conv(("x",), "y", ("c",), weights, rng.integers(-999, 999, channels), window, channels, r, zeros[0])
     same(variant, task, codes(rng, 2, channels, h, w))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("channels", "width"), [(16, 7), (32, 67), (40, 9), (65, 3)])
+def test_depthwise_of_some_channels_of_a_blob(variant: str, channels: int, width: int) -> None:
+    """Reads and writes channels beside those of others, which the second Task must leave as they are."""
+    rng = np.random.default_rng(channels)
+    x = codes(rng, 2, 2 * channels + 3, 5, width)
+    tasks, wanted = [], np.empty((2, 2 * channels, 5, width), np.int8)
+    for source, target, first in (("right", "b", channels), ("left", "a", 0)):
+        r = requantization(rng, (channels, 1, 1), 9, 0, False)
+        weights, bias = codes(rng, channels, 1, 3, 3, low=-127), rng.integers(-999, 999, channels)
+        task = Conv((source,), target, (target,), weights, bias, Window((3, 3), (1, 1), (1, 1)), channels, r)
+        wanted[:, first : first + channels] = task.define(x[:, first + 3 : first + 3 + channels])
+        tasks.append(task)
+    shapes = dict.fromkeys(("left", "right", "a", "b"), (2, channels, 5, width)) | {"both": wanted.shape}
+    views = {"left": View("x", 3), "right": View("x", 3 + channels), "a": View("both", 0), "b": View("both", channels)}
+    with used(variant):
+        made = program(tasks, {"x": x}, shapes, views, ("both",))
+        assert [type(part) for part in made.parts] == [Native]
+        found = {"x": x}
+        made.run(found)
+    assert np.array_equal(found["both"], wanted)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

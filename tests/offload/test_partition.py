@@ -549,12 +549,17 @@ def test_a_pooling_of_more_columns_than_the_buffer_holds(tmp_path: Path) -> None
 
 
 def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
-    """Eleven rows of 4,000 pixels of 16 channels are 704,000 bytes; an XC7Z020 stages 131,072."""
+    """Eleven rows of 4,000 pixels of 16 channels are 704,000 bytes; every shipped array stages 131,072, in each lane."""
     path = tmp_path / "net.prototxt"
-    path.write_text(
-        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: [1, 3, 11, 4000] } } }\n'
-        'layer { name: "c" type: "Convolution" bottom: "data" top: "c" convolution_param { num_output: 2 kernel_size: 11 } }\n'
-    )
-    small = chai.Net(path, device="null", overlay="pynq-z2").offload.partition
-    assert small.reasons == {"c": "11 input rows take 704,000 bytes, the overlay stages 131,072"}
-    assert chai.Net(path, device="null", overlay="zcu104").offload.partition.reasons == {}
+
+    def reasons(width: int, overlay: str) -> dict[str, str]:
+        path.write_text(
+            f'layer {{ name: "data" type: "Input" top: "data" input_param {{ shape {{ dim: [1, 3, 11, {width}] }} }} }}\n'
+            'layer { name: "c" type: "Convolution" bottom: "data" top: "c" '
+            "convolution_param { num_output: 2 kernel_size: 11 } }\n"
+        )
+        return dict(chai.Net(path, device="null", overlay=overlay).offload.partition.reasons)
+
+    for name in ("pynq-z2", "zcu104"):
+        assert reasons(4000, name) == {"c": "11 input rows take 704,000 bytes, the overlay stages 131,072"}
+        assert reasons(744, name) == {}

@@ -29,16 +29,16 @@ ROOM = 3 << 19
 KINDS = "conv", "grouped", "depthwise", "affine"
 
 
-def small(inputs: int, outputs: int, pixels: int = 16, ring: int = 128, weights: int = 32) -> Overlay:
+def small(inputs: int, outputs: int, pixels: int = 16, ring: int = 128, weights: int = 32, lanes: int = 1) -> Overlay:
     """The default overlay with a small array, and memories in which few things fit."""
     overlay = overlays.load()
     buffers = Buffers(
-        input=Buffer(8 * inputs, ring, 1, 1, "block"),
+        input=Buffer(8 * inputs, ring, 1, lanes, "block"),
         weights=Buffer(8 * outputs, weights, 2, 1, "block"),
-        accumulators=Buffer(overlay.accumulator_bits * outputs, pixels, 2, 1, "block"),
+        accumulators=Buffer(overlay.accumulator_bits * outputs, pixels, 2, lanes, "block"),
         pool=overlay.buffers.pool,
     )
-    return replace(overlay, array=ArraySize(inputs, outputs, 1, 4, 17), buffers=buffers)
+    return replace(overlay, array=ArraySize(inputs, outputs, lanes, 4, 17), buffers=buffers)
 
 
 @lru_cache

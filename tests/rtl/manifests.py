@@ -10,16 +10,23 @@ from chai.overlay import Overlay
 
 
 def small(
-    folder: Path, inputs: int = 8, outputs: int = 8, pixels: int = 64, ring: int = 1024, weights: int = 256
+    folder: Path,
+    inputs: int = 8,
+    outputs: int = 8,
+    lanes: int = 3,
+    pixels: int = 64,
+    ring: int = 1024,
+    weights: int = 256,
 ) -> Overlay:
     """An overlay whose manifest is written to a folder; ``pixels``, ``ring`` and ``weights`` are words of its memories."""
     manifest = json.loads(overlays.load().path.read_text())
-    manifest["array"] |= {"inputs": inputs, "outputs": outputs}
-    manifest["dsp"]["array"] = inputs * outputs // manifest["macs_per_dsp"]
+    manifest["array"] |= {"inputs": inputs, "outputs": outputs, "lanes": lanes}
+    manifest["dsp"]["array"] = inputs * outputs * lanes // manifest["macs_per_dsp"]
     sizes = {"input": (8 * inputs, ring), "weights": (8 * outputs, weights), "accumulators": (25 * outputs, pixels)}
     for name, (bits, depth) in sizes.items():
-        manifest["buffers"][name] |= {"word_bits": bits, "depth": depth}
-    manifest["name"] = f"array-{inputs}x{outputs}"
+        copies = 1 if name == "weights" else lanes
+        manifest["buffers"][name] |= {"word_bits": bits, "depth": depth, "copies": copies}
+    manifest["name"] = f"array-{inputs}x{outputs}x{lanes}"
     path = folder / "overlay.json"
     path.write_text(json.dumps(manifest))
     return overlays.load(path)

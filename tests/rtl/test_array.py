@@ -25,6 +25,10 @@ if missing():
     pytest.skip(missing(), allow_module_level=True)
 
 SMALL = small(16, 16)
+OVERLAYS = (
+    *(small(8, 8), SMALL, small(8, 24, 32, 256, 64)),
+    *(small(8, 8, lanes=2), small(8, 16, 16, 256, 64, lanes=5), small(16, 16, lanes=3)),
+)
 LATENCIES = (1, 1), (1, 20), (150, 150), (1, 300)
 
 
@@ -138,7 +142,7 @@ def test_passes_follow_each_other_without_a_pause() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(40))
-@pytest.mark.parametrize("overlay", [small(8, 8), SMALL, small(8, 24, 32, 256, 64)])
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_thousands_of_random_tasks(overlay: Overlay, part: int) -> None:
     for seed in range(20):
         run(overlay, 100_000 + 1000 * part + seed)

@@ -33,15 +33,15 @@ def simulate(dut: Any, bench: Any) -> None:
     simulator.run()
 
 
-@pytest.mark.parametrize("size", [Size(8, 6, 1, 4, 17), Size(16, 2, 1, 8, 18), Size(4, 4, 1, 4, 17)])
+@pytest.mark.parametrize("size", [Size(8, 6, 1, 4, 17), Size(16, 2, 2, 8, 18), Size(4, 4, 3, 4, 17)])
 def test_sums_of_extremes_and_of_random_codes(size: Size) -> None:
     """Two sets of weights, the second loaded while the first one multiplies."""
     overlay, random = small(size), np.random.default_rng(size.inputs)
     weights = random.integers(-127, 128, (2, size.inputs, size.outputs))
     weights[0] = np.where(np.arange(size.outputs) % 2, 127, -127)  # both halves of a DSP at opposite ends
     weights[0, :, -1] = -127
-    codes = random.integers(-128, 128, (2, size.inputs + 5, size.inputs))
-    codes[0, :3] = np.array([-128, 127, 0])[:, None]
+    codes = random.integers(-128, 128, (2, size.inputs + 5, size.lanes, size.inputs))
+    codes[0, :3] = np.array([-128, 127, 0])[:, None, None]
     dut = Multipliers(overlay)
     found = []
 
@@ -62,14 +62,14 @@ def test_sums_of_extremes_and_of_random_codes(size: Size) -> None:
             ctx.set(dut.load, 0)
             if cycle < size.inputs:  # the rows of the other pass, from the cycle of the swap on
                 load(cycle, weights[1, cycle])
-            for i in range(size.inputs):
-                ctx.set(dut.codes[i], int(pixels[min(cycle, len(pixels) - 1)][i]))
+            for lane, i in np.ndindex(size.lanes, size.inputs):
+                ctx.set(dut.codes[lane][i], int(pixels[min(cycle, len(pixels) - 1)][lane][i]))
             if cycle >= sum_latency(overlay):
-                found.append([ctx.get(dut.sums[output]) for output in range(size.outputs)])
+                found.append([ctx.get(dut.sums[lane][o]) for lane, o in np.ndindex(size.lanes, size.outputs)])
             await ctx.tick()
 
     simulate(dut, bench)
-    assert np.array_equal(np.array(found).reshape(2, len(codes[0]), size.outputs), codes @ weights)
+    assert np.array_equal(np.array(found).reshape(*codes.shape[:3], size.outputs), codes @ weights[:, None])
 
 
 def test_accumulators_add_in_one_bank_while_the_other_is_read() -> None:

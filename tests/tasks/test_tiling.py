@@ -40,7 +40,7 @@ def test_tiles_cover_every_pixel_and_fit(name: str, source: tuple[int, ...], num
     assert found.rows * found.columns <= overlay.buffers.accumulators.depth * lanes
     assert found.columns == ow or found.rows == 1
     row = width * -(-c // overlay.array.inputs)
-    ring = overlay.buffers.input.depth * lanes
+    ring = overlay.buffers.input.depth
     two_tiles = min(height, (2 * found.rows - 1) * stride + (kh - 1) * dilation + 1) * row
     assert two_tiles <= ring or (found.waits and found.rows == 1)
     reason = beyond_ring(overlay, window, (10, c, kh, kw), 1, source)
@@ -78,6 +78,14 @@ def test_a_tile_by_hand() -> None:
     assert array_cycles(Z2, window, (64, 42, 4, 1), 1, (2, 42, 115, 112)) == 2 * 3 * 28 * (12 * 448 + 8)
     wide = array_cycles(Z2, plain(1), (24, 16, 1, 1), 1, (1, 16, 5, 250))  # draining takes 3 cycles a pixel
     assert wide == 2 * (1500 + 8) + 750 + 8
+
+
+def test_lanes_share_the_pixels_of_a_tile_but_not_the_drain() -> None:
+    """25 x 41 pixels in one tile on 4 lanes, 18 passes; a block of 32 outputs is drained as 4 planes, word by word."""
+    kv260 = overlays.load("kv260")
+    window = Window((3, 3), (1, 1), (1, 1))
+    assert array_cycles(kv260, window, (64, 32, 3, 3), 1, (1, 32, 25, 41)) == 2 * (18 * 257 + 8)
+    assert array_cycles(kv260, plain(1), (64, 32, 1, 1), 1, (1, 32, 25, 41)) == 2 * (4 * 25 * 41 + 8)
 
 
 def test_groups_begin_in_words_of_their_own() -> None:

@@ -134,10 +134,6 @@ class RtlSim(Device):
 
     def compile(self, work: Work) -> Program:
         check_descriptors(work)
-        if work.overlay.array.lanes > 1:
-            raise DeviceError(
-                f"overlay {work.overlay.name}: the RTL has one lane, the manifest {work.overlay.array.lanes}"
-            )
         reason = missing()
         if reason:
             raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)

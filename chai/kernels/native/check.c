@@ -203,6 +203,7 @@ static int valid(const table *t, const variant *v) {
     case UNPACK:
         return alike(op) && contiguous(t, input, 1, 0) && contiguous(t, output, 4, 1);
     case LRN:
+    case SOFTMAX:
         return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
                planes(t, output, op->channels, op->height, op->width, 1);
     }

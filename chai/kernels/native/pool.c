@@ -244,14 +244,17 @@ static void work_together(job *j, int helpers) {
     if (j->lost > 0) pool.alone = now() + (ALONE * j->lost < ALONE_MS ? ALONE * j->lost : ALONE_MS);
 }
 
-/* Run the operations of a checked table from ``at`` on, with at most so many threads; add the milliseconds of each one to
-   those of its Task. Return 1 when all are complete, 0 after ``pause`` ms: the caller is to call again. */
+/* Run the operations of a checked table from ``at`` on, with at most so many threads; ``ms`` are those of each Task since the
+   first. Return 1 when all are complete, and ``at`` is at the first again; 0 after ``pause`` ms: the caller is to call again. */
 int run_table(const variant *kernels, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads, double pause,
               double *ms, progress *at) {
     double begin = now();
     job j = {kernels, ops, count, count ? end_of(ops + count - 1) : 0, 1, buffers, ms, begin, 0, 0, at, begin, begin + pause, 0};
     if (!atomic_load(&at->taken))
-        for (int64_t k = 0; k < count; k++) atomic_init(&at->left[k], (int)ops[k].items);
+        for (int64_t k = 0; k < count; k++) {
+            atomic_init(&at->left[k], (int)ops[k].items);
+            ms[ops[k].task] = 0;
+        }
     int helpers = (int)least(least(threads, j.pieces) - 1, WORKERS);
     if (helpers > 0 && !atomic_exchange(&pool.busy, 1)) {
         j.threads = helpers + 1;
@@ -261,6 +264,11 @@ int run_table(const variant *kernels, const operation *ops, int64_t count, uint8
         work(&j, 1);
     }
     int done = atomic_load(&at->done);
-    if (done < count) ms[ops[done].task] += now() - j.last;
-    return done == count;
+    if (done < count) {
+        ms[ops[done].task] += now() - j.last;
+        return 0;
+    }
+    atomic_store(&at->taken, 0);
+    atomic_store(&at->done, 0);
+    return 1;
 }

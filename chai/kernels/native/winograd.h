@@ -25,8 +25,6 @@ enum {
 
 typedef uint8_t narrow_codes __attribute__((vector_size(DEPTH)));
 typedef int16_t codes16 __attribute__((vector_size(2 * DEPTH)));
-typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
-typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
 
 static int64_t tiles_across(const operation *op) { return ceil_div(op->out_width, SIDE); }
 static int64_t tiles_of_image(const operation *op) { return ceil_div(op->out_height, SIDE) * tiles_across(op); }
@@ -143,12 +141,12 @@ static inline __attribute__((always_inline)) void sums_of_points(const sums32 *m
     y[3 * apart] = 4 * b + 8 * d + 24 * m[5 * step];
 }
 
-/* Write the sums of a tile's pixels, from those at its points, which are ``step`` vectors apart. */
-static inline void transform_sums(const sums32 *m, int step, vec *y) {
+/* Write the sums of a tile's pixels, from those at its points, which are ``step`` vectors apart, and the bias. */
+static inline void transform_sums(const sums32 *m, int step, signed32 bias, vec *y) {
     sums32 half[SIDE * REACH], all[SIDE * SIDE];
     for (int j = 0; j < REACH; j++) sums_of_points(m + j * step, REACH * step, half + j, REACH);
     for (int i = 0; i < SIDE; i++) sums_of_points(half + i * REACH, 1, all + i * SIDE, 1);
-    for (int p = 0; p < SIDE * SIDE; p++) y[p] = (vec)((signed32)(all[p] * (uint32_t)INVERSE9) >> 6);
+    for (int p = 0; p < SIDE * SIDE; p++) y[p] = (vec)(((signed32)(all[p] * (uint32_t)INVERSE9) >> 6) + bias);
 }
 
 /* Sums over the channels of MP tiles and NV vectors of outputs, at one point. */
@@ -227,10 +225,10 @@ static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t i
                 blocks16[b].sums(transformed + (p * tiles + i) * depth, depth, pairs, u + p * pairs * count * LANES * 2,
                                  sums + p * step);
             for (int64_t n = 0; n < count; n++) {
-                finish f = finish_of(op, constants, group * outputs + (v + n) * LANES, outputs - (v + n) * LANES);
+                finish f = single_finish_of(op, constants, group * outputs + (v + n) * LANES, outputs - (v + n) * LANES);
                 for (int64_t k = 0; k < blocks16[b].tiles; k++) {
                     vec pixels[SIDE * SIDE];
-                    transform_sums((const sums32 *)sums + k * count + n, step, pixels);
+                    transform_sums((const sums32 *)sums + k * count + n, step, (signed32)gather(f.bias), pixels);
                     store_tile(op, &f, pixels, tile_at(op, first + i + k), output + (v + n) * LANES);
                 }
             }

@@ -11,7 +11,7 @@ from chai.overlay import Overlay
 
 from ..descriptor import table_record
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
-from .plan import log2, plan
+from .plan import log2, plan, ram_style
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
@@ -180,7 +180,10 @@ class Constants(wiring.Component):
 
     def _store_weights(self, m: Module, taken: Value, narrow: Value) -> None:
         array, stream = self.overlay.array, self.memory.data
-        m.submodules.weights_ring = ring = Memory(shape=unsigned(8 * array.outputs), depth=self.depth, init=[])
+        style = ram_style(self.overlay.buffers.weights)
+        m.submodules.weights_ring = ring = Memory(
+            shape=unsigned(8 * array.outputs), depth=self.depth, init=[], attrs=style
+        )
         reader, writer = ring.read_port(), ring.write_port(granularity=64)
         part = Signal(range(self.parts))
         last = Mux(narrow, array.inputs // self.step, self.parts) - 1

@@ -11,7 +11,7 @@ from chai.overlay import Overlay
 from ..ports import WritePort, address_bits
 from ..requantise import LATENCY, Requantise
 from .constants import COUNT, TABLES, record
-from .jobs import job
+from .jobs import job, pixel_count
 from .plan import log2, plan
 
 BEATS = 32  # on the way from the accumulators to the port
@@ -22,7 +22,7 @@ class Drain(wiring.Component):
 
     ``plan``      that of ``slot``
     ``jobs``      with ``pixels`` and ``bank``
-    ``address``, ``bank``, ``sums``  read the accumulators: in the next cycle
+    ``lane``, ``address``, ``bank``, ``sums``  read the accumulators, pixel by pixel: in the next cycle
     ``table``, ``plane``, ``records``, ``tables``  of Constants
     ``drained``   jobs whose accumulators and tables are read, of all Tasks
     ``ended``     1 for one cycle when the last job of a Task is
@@ -44,6 +44,7 @@ class Drain(wiring.Component):
                 "plan": In(plan(overlay)),
                 "slot": Out(1),
                 "jobs": In(stream.Signature(complete_job(overlay))),
+                "lane": Out(range(max(2, array.lanes))),
                 "address": Out(range(depth)),
                 "bank": Out(1),
                 "sums": In(data.ArrayLayout(sums.elem_shape, array.outputs)),
@@ -80,7 +81,7 @@ class Drain(wiring.Component):
             m.d.sync += [asked.eq(asked + 1), output.eq(begin + plan.output_pitch)]
 
         rule = Signal(self.requantise.rule.shape())
-        part, pixel = Signal(range(self.parts)), Signal(len(self.address))
+        part, pixel = Signal(range(self.parts)), Signal(len(job.pixels))
         flying = Signal(range(BEATS + 1))  # beats that are read, but not written
         reading, able, end, last = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
@@ -89,7 +90,6 @@ class Drain(wiring.Component):
             end.eq(pixel == job.pixels - 1),
             last.eq(end & (part == planes - 1)),
             reading.eq(able & (flying != BEATS) & (~last | (asked == planes))),
-            self.address.eq(pixel),
             self.bank.eq(job.bank),
             self.table.eq(self.drained),
             self.plane.eq(part),
@@ -99,9 +99,11 @@ class Drain(wiring.Component):
         with m.If(flying == 0):
             m.d.sync += rule.eq(plan.rule)
         with m.If(reading):
-            m.d.sync += pixel.eq(pixel + 1)
+            m.d.sync += [pixel.eq(pixel + 1), self.lane.eq(self.lane + 1)]
+            with m.If(self.lane == self.overlay.array.lanes - 1):
+                m.d.sync += [self.lane.eq(0), self.address.eq(self.address + 1)]
             with m.If(end):
-                m.d.sync += [pixel.eq(0), part.eq(part + 1)]
+                m.d.sync += [pixel.eq(0), self.lane.eq(0), self.address.eq(0), part.eq(part + 1)]
             with m.If(last):
                 m.d.sync += [part.eq(0), asked.eq(0), self.drained.eq(self.drained + 1)]
         written = self.memory.data.valid & self.memory.data.ready
@@ -144,6 +146,4 @@ class Drain(wiring.Component):
 
 def complete_job(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a job whose sums are complete."""
-    return data.StructLayout(
-        {**job(overlay).members, "pixels": log2(overlay.buffers.accumulators.depth) + 1, "bank": 1}
-    )
+    return data.StructLayout({**job(overlay).members, "pixels": pixel_count(overlay), "bank": 1})

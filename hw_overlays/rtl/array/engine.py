@@ -1,6 +1,6 @@
 """The array engine: its parts, and the two Tasks that they work on at a time."""
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Array, Cat, Module, Mux, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, wiring
 
@@ -25,8 +25,6 @@ class ArrayEngine(wiring.Component):
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
-        if overlay.array.lanes != 1:
-            raise ValueError(f"{overlay.array.lanes} lanes: this engine has one pixel in a cycle")
         super().__init__(array_ports(overlay))
 
     def elaborate(self, platform: object) -> Module:
@@ -42,7 +40,9 @@ class ArrayEngine(wiring.Component):
         m.submodules.feeder = feeder = Feeder(overlay)
         m.submodules.pixels = pixels = Pixels(overlay)
         m.submodules.multipliers = array = Multipliers(overlay)
-        m.submodules.accumulators = accumulators = Accumulators(overlay)
+        accumulators = [Accumulators(overlay) for _ in range(overlay.array.lanes)]
+        for lane, part in enumerate(accumulators):
+            m.submodules[f"accumulators_{lane}"] = part
         m.submodules.drain = drain = Drain(overlay)
         loaders = [Loader(overlay, i) for i in range(len(ports))]
         for i, (loader, port) in enumerate(zip(loaders, ports)):
@@ -114,7 +114,7 @@ class ArrayEngine(wiring.Component):
         ]
 
     def _pixels(
-        self, m: Module, loaders: list[Loader], pixels: Pixels, array: Multipliers, accumulators: Accumulators
+        self, m: Module, loaders: list[Loader], pixels: Pixels, array: Multipliers, accumulators: list[Accumulators]
     ) -> None:
         """Take pixels from the input ring through the array to the accumulators."""
         slowest = loaders[0].chunks, loaders[0].segments
@@ -127,24 +127,24 @@ class ArrayEngine(wiring.Component):
             )
         m.d.comb += [pixels.chunks.eq(slowest[0]), pixels.segments.eq(slowest[1])]
         for loader in loaders:
-            m.d.comb += [loader.address.eq(pixels.word), loader.release.eq(pixels.release)]
+            m.d.comb += [loader.address.eq(pixels.words), loader.release.eq(pixels.release)]
 
-        # the ring's word in the next cycle, a register for it or the padding, then the array
+        # the ring's words in the next cycle, a register for them or the padding, then the array
         inside = delayed(m, pixels.inside, 1, "inside")
         zero = delayed(m, pixels.zero, 1, "zero")
-        word = Cat(loader.data for loader in loaders)
-        for i in range(self.overlay.array.inputs):
-            m.d.sync += array.codes[i].eq(Mux(inside, word.word_select(i, 8), zero << 7))
+        for lane, codes in enumerate(array.codes):
+            word = Cat(loader.data[lane] for loader in loaders)
+            for i in range(self.overlay.array.inputs):
+                m.d.sync += codes[i].eq(Mux(inside[lane], word.word_select(i, 8), zero << 7))
         m.d.comb += array.swap.eq(delayed(m, pixels.swap, 2, "swap"))
         cycles = 2 + multipliers.sum_latency(self.overlay) - 1
-        for name in ("address", "bank", "first"):
-            m.d.comb += getattr(accumulators, name).eq(delayed(m, getattr(pixels, name), cycles, name))
-        m.d.comb += [
-            accumulators.enable.eq(delayed(m, pixels.valid, cycles, "valid")),
-            accumulators.sums.eq(array.sums),
-        ]
+        names = {"address": "address", "bank": "bank", "first": "first", "valid": "enable"}
+        then = {to: delayed(m, getattr(pixels, name), cycles, name) for name, to in names.items()}
+        for lane, part in enumerate(accumulators):
+            m.d.comb += [getattr(part, name).eq(value) for name, value in then.items()]
+            m.d.comb += part.sums.eq(array.sums[lane])
 
-    def _jobs(self, m: Module, pixels: Pixels, accumulators: Accumulators, drain: Drain) -> None:
+    def _jobs(self, m: Module, pixels: Pixels, accumulators: list[Accumulators], drain: Drain) -> None:
         """Give the drain the jobs whose sums are complete: at most one in each bank."""
         complete = Signal(data.ArrayLayout(complete_job(self.overlay), 2), reset_less=True)
         count = Signal(TASKS)  # jobs whose sums are complete, but not drained
@@ -153,7 +153,7 @@ class ArrayEngine(wiring.Component):
             for i in range(2):
                 with m.If(pixels.bank == i):
                     m.d.sync += [complete[i][name].eq(pixels.job[name]) for name in pixels.job.shape().members]
-                    m.d.sync += [complete[i].pixels.eq(pixels.address + 1), complete[i].bank.eq(i)]
+                    m.d.sync += [complete[i].pixels.eq(pixels.pixels), complete[i].bank.eq(i)]
         cycles = 2 + multipliers.sum_latency(self.overlay) - 1 + sums.LATENCY
         summed = delayed(m, pixels.final, cycles, "final")
         taken = drain.jobs.valid & drain.jobs.ready
@@ -161,11 +161,13 @@ class ArrayEngine(wiring.Component):
         m.d.comb += [
             drain.jobs.valid.eq(count != 0),
             drain.jobs.payload.eq(complete[bank]),
-            accumulators.drain_bank.eq(drain.bank),
-            accumulators.drain_address.eq(drain.address),
-            drain.sums.eq(accumulators.drained),
+            drain.sums.as_value().eq(
+                Array(part.drained.as_value() for part in accumulators)[delayed(m, drain.lane, 1, "lane")]
+            ),
             pixels.drained.eq(drain.drained),
         ]
+        for part in accumulators:
+            m.d.comb += [part.drain_bank.eq(drain.bank), part.drain_address.eq(drain.address)]
 
     def _report(self, m: Module, loader: Loader, pixels: Pixels, feeder: Feeder, drain: Drain) -> None:
         """Say why there is no pixel: the last part that cannot go on, is the reason."""

@@ -12,6 +12,11 @@ from .loader import CHUNKS, clamped, distance
 from .plan import SIDE, WORDS, log2, plan
 
 
+def pixel_count(overlay: Overlay) -> int:
+    """Return the bits of a number of pixels of a tile."""
+    return (overlay.buffers.accumulators.depth * overlay.array.lanes).bit_length()
+
+
 def job(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a job.
 
@@ -26,7 +31,7 @@ def job(overlay: Overlay) -> data.StructLayout:
     ``release``        words of the input ring that no later job reads
     """
     ring = log2(overlay.buffers.input.depth)
-    size = log2(overlay.buffers.accumulators.depth) + 1
+    size = pixel_count(overlay)
     return data.StructLayout(
         {
             "slot": 1,

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
-from .plan import WORDS, log2, plan
+from .plan import WORDS, log2, plan, ram_style
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
 LEVEL = WORDS + 2  # bits of the words in the ring, rows that are skipped included
@@ -39,7 +39,7 @@ class Loader(wiring.Component):
     ``taken``            1 for one cycle when all its requests are made
     ``release``          words that are no longer needed, oldest first
     ``chunks``, ``segments``  complete chunks of all Tasks, and complete segments of the one that is coming
-    ``address``, ``data``     read a word's plane: in the next cycle
+    ``address``, ``data``     read a word's plane for each lane: in the next cycle
     """
 
     def __init__(self, overlay: Overlay, index: int) -> None:
@@ -49,6 +49,7 @@ class Loader(wiring.Component):
         log2(self.depth)  # addresses wrap around
         if self.planes not in (1, 2):
             raise ValueError(f"array of {overlay.array.inputs} inputs: {self.planes} planes of a blob, expected 1 or 2")
+        lanes = overlay.array.lanes
         super().__init__(
             {
                 "plan": In(plan(overlay)),
@@ -59,8 +60,8 @@ class Loader(wiring.Component):
                 "release": In(WORDS),
                 "chunks": Out(CHUNKS),
                 "segments": Out(13),
-                "address": In(range(self.depth)),
-                "data": Out(64),
+                "address": In(data.ArrayLayout(range(self.depth), lanes)),
+                "data": Out(data.ArrayLayout(64, lanes)),
                 "memory": Out(ReadPort(address_bits(overlay))),
             }
         )
@@ -184,16 +185,19 @@ class Loader(wiring.Component):
                     m.next = "IDLE"
 
     def _store(self, m: Module, fifo: SyncFIFOBuffered, layout: data.StructLayout) -> None:
-        m.submodules.ring = memory = Memory(shape=unsigned(64), depth=self.depth, init=[])
-        reader, writer = memory.read_port(), memory.write_port()
+        m.submodules.ring = memory = Memory(
+            shape=unsigned(64), depth=self.depth, init=[], attrs=ram_style(self.overlay.buffers.input)
+        )
+        writer = memory.write_port()
+        for lane in range(self.overlay.array.lanes):  # synthesis makes a copy for each port that reads
+            reader = memory.read_port()
+            m.d.comb += [reader.addr.eq(self.address[lane]), self.data[lane].eq(reader.data)]
         stream = self.memory.data
         segment = data.View(layout, fifo.r_data)
         column, beat = Signal(13), Signal(BEATS_BITS)
         offset = Signal(range(self.depth))
         end = Signal()
         m.d.comb += [
-            reader.addr.eq(self.address),
-            self.data.eq(reader.data),
             stream.ready.eq(fifo.r_rdy & ~segment.empty),
             writer.addr.eq(segment.address + offset),
             writer.data.eq(stream.payload),

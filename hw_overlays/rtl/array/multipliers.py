@@ -1,4 +1,4 @@
-"""The array of multipliers: one pixel of ``inputs`` channels in each cycle gives ``outputs`` sums.
+"""The array of multipliers: in each cycle a pixel of ``inputs`` channels gives ``outputs`` sums, in each of the lanes.
 
 A DSP multiplies an input by ``(w1 << shift) + w0`` and adds the result of the DSP before it in its chain. The lower
 ``shift`` bits of a chain's result are the sum of the products with w0, the next ones that with w1, less the borrow of a
@@ -27,6 +27,11 @@ def sum_bits(overlay: Overlay) -> int:
     return array.pack_shift + (array.inputs // array.chain - 1).bit_length()
 
 
+def sums_layout(overlay: Overlay) -> data.ArrayLayout:
+    """Return the layout of the sums of a pixel."""
+    return data.ArrayLayout(signed(sum_bits(overlay)), overlay.array.outputs)
+
+
 def register(shape: object, name: str) -> Signal:
     """Return a register of the data's way, which needs no reset."""
     return Signal(shape, name=name, reset_less=True)
@@ -35,10 +40,10 @@ def register(shape: object, name: str) -> Signal:
 class Multipliers(wiring.Component):
     """The DSPs, the weights that they hold, and the trees that add up their chains.
 
-    ``codes``    one pixel: inputs x int8
+    ``codes``    a pixel for each lane: lanes x inputs x int8
     ``row``      the weights of one input, for all outputs; with ``load`` they are kept as the next ones of input ``at``
-    ``swap``     the next weights become those of this pixel and of the following ones
-    ``sums``     of the pixel ``sum_latency`` cycles ago
+    ``swap``     the next weights become those of these pixels and of the following ones
+    ``sums``     of the pixels ``sum_latency`` cycles ago: lanes x outputs
 
     Input k of a chain works k cycles after the first one, so a row of weights may be loaded from the cycle after ``swap``
     on, if rows come in order.
@@ -48,17 +53,17 @@ class Multipliers(wiring.Component):
         self.array = array = overlay.array
         super().__init__(
             {
-                "codes": In(data.ArrayLayout(CODE, array.inputs)),
+                "codes": In(data.ArrayLayout(data.ArrayLayout(CODE, array.inputs), array.lanes)),
                 "row": In(data.ArrayLayout(CODE, array.outputs)),
                 "at": In(range(array.inputs)),
                 "load": In(1),
                 "swap": In(1),
-                "sums": Out(data.ArrayLayout(signed(sum_bits(overlay)), array.outputs)),
+                "sums": Out(data.ArrayLayout(sums_layout(overlay), array.lanes)),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Return the chains of all pairs of outputs."""
+        """Return the next weights, which the lanes share, and the lanes."""
         m = Module()
         array = self.array
         held = [register(data.ArrayLayout(CODE, array.outputs), f"next_{i}") for i in range(array.inputs)]
@@ -69,7 +74,16 @@ class Multipliers(wiring.Component):
         for k in range(1, array.chain):
             swap.append(Signal(name=f"swap_{k}"))
             m.d.sync += swap[k].eq(swap[k - 1])
-        codes = [self._delayed(m, self.codes[i], i % array.chain, f"code_{i}") for i in range(array.inputs)]
+        for lane in range(array.lanes):
+            self._lane(m, lane, held, swap)
+        return m
+
+    def _lane(self, m: Module, lane: int, held: list[Value], swap: list[Value]) -> None:
+        """Add the chains of all pairs of outputs, and their trees."""
+        array = self.array
+        codes = [
+            self._delayed(m, self.codes[lane][i], i % array.chain, f"code_{lane}_{i}") for i in range(array.inputs)
+        ]
         for pair in range(array.outputs // 2):
             low, high = [], []
             for first in range(0, array.inputs, array.chain):
@@ -77,8 +91,8 @@ class Multipliers(wiring.Component):
                 for k in range(array.chain):
                     i = first + k
                     weights = held[i][2 * pair], held[i][2 * pair + 1]
-                    result = self._dsp(m, codes[i], weights, swap[k], result, f"{pair}_{i}")
-                name = f"{pair}_{first}"
+                    result = self._dsp(m, codes[i], weights, swap[k], result, f"{lane}_{pair}_{i}")
+                name = f"{lane}_{pair}_{first}"
                 shift = array.pack_shift
                 low.append(register(signed(shift), f"low_{name}"))
                 high.append(register(signed(shift), f"high_{name}"))
@@ -87,10 +101,9 @@ class Multipliers(wiring.Component):
                     high[-1].eq(result[shift : 2 * shift] + result[shift - 1]),
                 ]
             m.d.comb += [
-                self.sums[2 * pair].eq(self._tree(m, low, f"low_{pair}")),
-                self.sums[2 * pair + 1].eq(self._tree(m, high, f"high_{pair}")),
+                self.sums[lane][2 * pair].eq(self._tree(m, low, f"low_{lane}_{pair}")),
+                self.sums[lane][2 * pair + 1].eq(self._tree(m, high, f"high_{lane}_{pair}")),
             ]
-        return m
 
     def _delayed(self, m: Module, value: Value, cycles: int, name: str) -> Value:
         for k in range(cycles):

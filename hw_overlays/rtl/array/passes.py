@@ -1,20 +1,43 @@
 """The passes of a job, one for each tap of the kernel and block of inputs, and the pixels of a pass."""
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
 from .constants import COUNT
-from .jobs import job
+from .jobs import job, pixel_count
 from .loader import CHUNKS
-from .plan import SIDE, WORDS, log2, plan
+from .plan import SIDE, WORDS, log2, multiplied, plan
+
+
+def place_layout(overlay: Overlay) -> data.StructLayout:
+    """Return the layout of the place of a lane's first pixel.
+
+    ``row``, ``column``  in the tile
+    ``begin``, ``y``     address in the input ring, and row of the input, of what its row begins with
+    ``ahead``            columns of the input from there
+    """
+    few = (max(2, overlay.array.lanes) - 1).bit_length()
+    ring = log2(overlay.buffers.input.depth)
+    return data.StructLayout({"row": few, "column": few, "begin": ring, "y": signed(SIDE), "ahead": few + 8})
 
 
 def pass_layout(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a pass: its job's, from where it begins, and whether it is the job's first or final one."""
-    return data.StructLayout({**job(overlay).members, "first": 1, "final": 1})
+    places = data.ArrayLayout(place_layout(overlay), overlay.array.lanes)
+    return data.StructLayout({**job(overlay).members, "places": places, "first": 1, "final": 1})
+
+
+def place(pixel: int, columns: Value) -> tuple[Value, Value]:
+    """Return row and column of a pixel of a tile whose rows have so many columns."""
+    row, column = Const(0), Const(pixel)
+    for size in range(1, pixel + 1):
+        row = Mux(columns == size, pixel // size, row)
+        column = Mux(columns == size, pixel % size, column)
+    return row, column
 
 
 class Passes(wiring.Component):
@@ -38,9 +61,23 @@ class Passes(wiring.Component):
         """Return the loops; each level remembers the address where its next step begins from."""
         m = Module()
         layout = self.passes.payload.shape()
-        current = Signal(layout, reset_less=True)
+        own = {name: shape for name, shape in layout.members.items() if name != "places"}
+        current = Signal(data.StructLayout(own), reset_less=True)
         plan = self.plan
-        m.d.comb += [self.slot.eq(current.slot), self.passes.payload.eq(current)]
+        m.d.comb += self.slot.eq(current.slot)
+        m.d.comb += [self.passes.payload[name].eq(current[name]) for name in own]
+        for lane in range(self.overlay.array.lanes):
+            first = self.passes.payload.places[lane]
+            row = Signal.like(first.row, name=f"row_{lane}")
+            column = Signal.like(first.column, name=f"column_{lane}")
+            m.d.comb += [
+                *(signal.eq(value) for signal, value in zip((row, column), place(lane, current.columns))),
+                first.row.eq(row),
+                first.column.eq(column),
+                first.begin.eq(current.address + multiplied(plan.row_step, row)),
+                first.y.eq(current.y + multiplied(plan.stride_h, row)),
+                first.ahead.eq(multiplied(plan.stride_w, column)),
+            ]
         ring = layout["address"].shape
         block, block_address = Signal(13), Signal(ring)
         row, row_address, top = Signal(8), Signal(ring), Signal(signed(SIDE))
@@ -168,22 +205,22 @@ class Feeder(wiring.Component):
 
 
 class Pixels(wiring.Component):
-    """Issue the pixels of passes, one in each cycle.
+    """Issue the pixels of passes, one for each lane in each cycle: the next ones of a tile, row by row.
 
     ``plan``          that of ``slot``
     ``chunks``, ``segments``  of the loader, as far as all planes are there
     ``drained``       jobs whose accumulators are read
-    ``word``          address in the input ring
-    ``pixel``         of this cycle: ``inside`` the image or padding with code ``zero``
-    ``swap``          the pixel is the first one of a pass
-    ``address``, ``bank``, ``first``  of the accumulator
-    ``job``, ``pixels``, ``final``  the pass's job, the pixels so far, and whether this one is the job's last
+    ``words``         addresses in the input ring
+    ``inside``        which of the pixels are in the image; the others are padding with code ``zero``
+    ``swap``          the pixels are the first ones of a pass
+    ``address``, ``bank``, ``first``  of the accumulators
+    ``job``, ``pixels``, ``final``  the pass's job, the pixels of its tile, and whether the last one is among these
     ``release``       words of the input ring
     """
 
     def __init__(self, overlay: Overlay) -> None:
         self.overlay = overlay
-        depth = overlay.buffers.accumulators.depth
+        depth, lanes = overlay.buffers.accumulators.depth, overlay.array.lanes
         super().__init__(
             {
                 "plan": In(plan(overlay)),
@@ -192,15 +229,16 @@ class Pixels(wiring.Component):
                 "chunks": In(CHUNKS),
                 "segments": In(13),
                 "drained": In(COUNT),
-                "word": Out(log2(overlay.buffers.input.depth)),
+                "words": Out(data.ArrayLayout(log2(overlay.buffers.input.depth), lanes)),
                 "valid": Out(1),
-                "inside": Out(1),
+                "inside": Out(lanes),
                 "zero": Out(1),
                 "swap": Out(1),
                 "address": Out(range(depth)),
                 "bank": Out(1, init=1),
                 "first": Out(1),
                 "job": Out(job(overlay)),
+                "pixels": Out(pixel_count(overlay)),
                 "final": Out(1),
                 "release": Out(WORDS),
                 "waits_input": Out(1),
@@ -227,51 +265,81 @@ class Pixels(wiring.Component):
             self.waits_input.eq(self.fed.valid & ~input_there & ~self.valid),
             self.waits_bank.eq(self.fed.valid & input_there & ~bank_free & ~self.valid),
         ]
-        row, column, end = Signal(len(here.rows)), Signal(len(here.columns)), Signal()
-        row_word = Signal(len(self.word))
-        y, x = Signal(signed(SIDE)), Signal(signed(SIDE))
+        new, end = Signal(), Signal()
         m.d.comb += [
-            end.eq((column == here.columns - 1) & (row == here.rows - 1)),
+            new.eq(self.fed.valid & self.fed.ready),
             self.fed.ready.eq(ready & (~self.valid | end)),
-            self.inside.eq((y >= 0) & (y < plan.input_height) & (x >= 0) & (x < plan.input_width)),
             self.zero.eq(plan.input_zero),
             self.first.eq(here.first),
             self.job.eq(Cat(here[name] for name in self.job.shape().members)),
             self.final.eq(self.valid & end & here.final),
             self.release.eq(Mux(self.final, here.release, 0)),
         ]
-        m.d.sync += self.swap.eq(0)
+        m.d.sync += self.swap.eq(new)
         with m.If(self.valid):
-            m.d.sync += [
-                column.eq(column + 1),
-                self.word.eq(self.word + plan.stride_w),
-                x.eq(x + plan.stride_w),
-                self.address.eq(self.address + 1),
-            ]
-            with m.If(column == here.columns - 1):
-                m.d.sync += [
-                    column.eq(0),
-                    row.eq(row + 1),
-                    row_word.eq(row_word + plan.row_step),
-                    self.word.eq(row_word + plan.row_step),
-                    x.eq(here.x),
-                    y.eq(y + plan.stride_h),
-                ]
-                with m.If(end):
-                    m.d.sync += self.valid.eq(0)
-        with m.If(self.fed.valid & self.fed.ready):
-            m.d.sync += [
-                here.eq(fed),
-                self.valid.eq(1),
-                self.swap.eq(1),
-                row.eq(0),
-                column.eq(0),
-                row_word.eq(fed.address),
-                self.word.eq(fed.address),
-                y.eq(fed.y),
-                x.eq(fed.x),
-                self.address.eq(0),
-            ]
+            m.d.sync += [self.address.eq(self.address + 1), self.valid.eq(~end)]
+        with m.If(new):
+            m.d.sync += [here.eq(fed), self.valid.eq(1), self.address.eq(0)]
             with m.If(fed.first):
                 m.d.sync += [started.eq(started + 1), self.bank.eq(~self.bank)]
+        self._lanes(m, here, new, end)
         return m
+
+    def _lanes(self, m: Module, here: data.View, new: Value, end: Value) -> None:
+        """Add the place of each lane's pixel, and the number of pixels."""
+        plan, fed, lanes = self.plan, self.fed.payload, self.overlay.array.lanes
+        # from a pixel to the lane's next one: some rows, and one more where its row ends
+        whole, rest = place(lanes - 1, here.columns)
+        step, step_words, step_y = Signal(range(lanes + 1)), Signal(len(self.words[0])), Signal(SIDE)
+        m.d.comb += [
+            step.eq(rest + 1),
+            step_words.eq(multiplied(plan.row_step, whole)),
+            step_y.eq(multiplied(plan.stride_h, whole)),
+        ]
+        passed = Signal.like(self.pixels)
+        with m.If(self.valid):
+            m.d.sync += passed.eq(passed + lanes)
+        with m.If(new):
+            m.d.sync += passed.eq(0)
+        for lane in range(lanes):
+            first = fed.places[lane]
+            row, column = Signal(len(here.rows), name=f"row_{lane}"), Signal(len(here.columns), name=f"column_{lane}")
+            begin = Signal.like(first.begin, name=f"begin_{lane}")
+            y, x = Signal(signed(SIDE), name=f"y_{lane}"), Signal(signed(SIDE), name=f"x_{lane}")
+            word, after, ahead = self.words[lane], Signal(len(column) + 1), Signal.like(first.ahead)
+            m.d.comb += [
+                after.eq(column + step),
+                ahead.eq(multiplied(plan.stride_w, (after - here.columns)[: len(first.column)])),
+                self.inside[lane].eq((y >= 0) & (y < plan.input_height) & (x >= 0) & (x < plan.input_width)),
+            ]
+            with m.If((column == here.columns - 1) & (row == here.rows - 1)):
+                m.d.comb += [end.eq(1), self.pixels.eq(passed + lane + 1)]
+            with m.If(after >= here.columns):
+                next_begin = begin + step_words + plan.row_step
+                m.d.sync += [
+                    column.eq(after - here.columns),
+                    row.eq(row + whole + 1),
+                    begin.eq(next_begin),
+                    word.eq(next_begin + ahead),
+                    y.eq(y + step_y + plan.stride_h),
+                    x.eq(here.x + ahead),
+                ]
+            with m.Else():
+                across = multiplied(plan.stride_w, step)
+                m.d.sync += [
+                    column.eq(after),
+                    row.eq(row + whole),
+                    begin.eq(begin + step_words),
+                    word.eq(word + step_words + across),
+                    y.eq(y + step_y),
+                    x.eq(x + across),
+                ]
+            with m.If(new):
+                m.d.sync += [
+                    row.eq(first.row),
+                    column.eq(first.column),
+                    begin.eq(first.begin),
+                    word.eq(first.begin + first.ahead),
+                    y.eq(first.y),
+                    x.eq(fed.x + first.ahead),
+                ]

@@ -1,4 +1,4 @@
-"""The accumulators: two banks of one word per pixel of a tile, so that one is drained while the other sums."""
+"""The accumulators of a lane: two banks of one word per pixel, so that one is drained while the other sums."""
 
 from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from .multipliers import sum_bits
+from .multipliers import sums_layout
 
 LATENCY = 3  # cycles from ``enable`` until the word can be read with the sums added
 
@@ -32,7 +32,7 @@ class Accumulators(wiring.Component):
                 "bank": In(1),
                 "address": In(range(self.depth)),
                 "first": In(1),
-                "sums": In(data.ArrayLayout(signed(sum_bits(overlay)), overlay.array.outputs)),
+                "sums": In(sums_layout(overlay)),
                 "drain_bank": In(1),
                 "drain_address": In(range(self.depth)),
                 "drained": Out(self.word),
