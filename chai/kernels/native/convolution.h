@@ -80,10 +80,10 @@ static int64_t block_vectors(const operation *op) {
     return best;
 }
 
-/* Return the pixels of one piece of work: about a million products. */
+/* Return the pixels of one piece of work: about 2 million products. */
 static int64_t piece(const operation *op) {
     int64_t pixel = runs_of(op).dwords * 4 * LANES * block_vectors(op);
-    return most(48, (1 << 20) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
+    return most(48, (1 << 21) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
 }
 
 static int64_t convolution_items(const operation *op) {
