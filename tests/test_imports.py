@@ -38,6 +38,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "cv2": {"evaluate/peers/engines.py"},
     "onnxruntime": {"evaluate/peers/engines.py"},
     "openvino": {"evaluate/peers/engines.py"},
+    "ncnn": {"evaluate/peers/engines.py"},
     "threadpoolctl": {"quantizer/search.py"},
     "distributed": {"evaluate/workers/cluster.py"},
     "pynq": {"devices/pynq/"},

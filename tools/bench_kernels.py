@@ -5,7 +5,8 @@
 
 Without a network: Pack and Unpack against memcpy, in bytes read and written per second of the process's time.
 
-Figures are the least of all rounds, one thread. The peak is measured by ``peak.c``: products of 8 bits in registers, no memory.
+Figures are the least of all rounds, one thread. The peak is measured by ``chai/evaluate/bench/peak.c``: products of 8 bits in
+registers, no memory.
 Products are the layer's own: neither padding of channels nor taps of zeros count.
 """
 
@@ -14,11 +15,8 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import subprocess
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
@@ -28,9 +26,13 @@ os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
 import numpy as np  # noqa: E402
 
 import chai  # noqa: E402
-from chai.kernels.native import build, library  # noqa: E402
+from chai.evaluate.bench.peak import peaks  # noqa: E402
+from chai.fixed import Requantization  # noqa: E402
+from chai.kernels.native import library  # noqa: E402
+from chai.kernels.native.library import Frame  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
-from chai.kernels.native.table import Kind, Operation  # noqa: E402
+from chai.kernels.native.single import Single  # noqa: E402
+from chai.kernels.native.table import Form, Kind, Operation  # noqa: E402
 from chai.util.table import plain  # noqa: E402
 
 PRODUCTS = (Kind.CONVOLUTION, Kind.DEPTHWISE, Kind.IN_PLACE)
@@ -46,21 +48,12 @@ class Row(NamedTuple):
     us: float
 
 
-def peaks() -> dict[str, float]:
-    """Return the products in a nanosecond that a core can do at best with each set of instructions."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = str(Path(folder, "peak"))
-        subprocess.run([*build.compiler(), "-O2", str(Path(__file__).with_name("peak.c")), "-o", program], check=True)
-        lines = subprocess.run([program], check=True, capture_output=True, text=True).stdout.split("\n")
-    return {name: float(value) for name, value in (line.split() for line in lines if line)}
-
-
 def programs(net: chai.Net, x: np.ndarray) -> list[Native]:
     """Return the tables that a pass of the network runs."""
     natives = []
     run = Native.run
 
-    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> list[float]:
+    def recorded(self: Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
         natives.append(self)
         return run(self, blobs)
 
@@ -82,10 +75,11 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
     for (operation,) in tables:
         operation.after = 0  # alone it waits for no other
     assert all(native._library.check(table, extents) < 0 for table in tables)
+    frames = [Frame(table, len(native.tasks), buffers) for table in tables]
     best = [float("inf")] * len(tables)
     for _ in range(rounds):
-        for i, table in enumerate(tables):
-            best[i] = min(best[i], sum(native._library.run(table, buffers, len(native.tasks))))
+        for i, (table, frame) in enumerate(zip(tables, frames)):
+            best[i] = min(best[i], sum(native._library.run(table, frame)))
     for operation, ms in zip(native._table, best):
         kind, task = Kind(operation.kind), native.tasks[operation.task]
         o = operation
@@ -99,20 +93,23 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
 
 def conversions() -> None:
     """Print the speed of Pack and Unpack as a share of memcpy's, with as many bytes; rounds are interleaved."""
-    for count, rounds in ((200_000, 800), (33_000_000, 10)):
+    for count, rounds in ((200_000, 800), (33_000_000, 10)):  # multiples of 64
         x = np.random.default_rng(0).normal(0, 50, count).astype(np.float32)
         codes, back = np.zeros(count, np.int8), np.zeros(count, np.float32)
         source, target = (
             np.ones(x.nbytes + codes.nbytes >> 1, np.uint8),
             np.zeros(x.nbytes + codes.nbytes >> 1, np.uint8),
         )
+        shape = 1, count >> 6, 8, 8
+        r = Requantization(np.ones(1, np.int64), 0, -128, 127)
         for variant in library.state().variants:
-            calls, size, step = variant.calls, ctypes.c_int64(count), ctypes.c_float(0.37)
-            floats, packed, unpacked = (library.pointer(array) for array in (x, codes, back))
-            runs = (
+            packing = Single(variant, Form(Kind.PACK, r, numbers=(0.37,)), shape, shape, (1,))
+            unpacking = Single(variant, Form(Kind.UNPACK, numbers=(0.37,)), shape, shape)
+            nan = np.zeros(1, np.uint8)
+            runs: tuple[Callable[[], object], ...] = (
                 partial(ctypes.memmove, library.pointer(target), library.pointer(source), source.size),
-                partial(calls.chai_floats_to_codes, variant.number, floats, size, step, -128, 127, 0, packed),
-                partial(calls.chai_codes_to_floats, variant.number, packed, size, step, 0, unpacked),
+                partial(variant.run_one, packing._table[0], (x, codes, nan)),
+                partial(variant.run_one, unpacking._table[0], (codes, back)),
             )
             best = [float("inf")] * len(runs)
             for _ in range(rounds):

@@ -3,11 +3,11 @@
     python tools/fuzz.py [--minutes 10] [--cases N] [--seed 0] [--kind KIND ...] [--found FOLDER] [FILE|FOLDER ...]
 
 Kinds are prototxt, upgrade (V0 and V1 networks), caffemodel, npy, card (.toml), mean (.binaryproto), journal, list (CSV of
-chai estimate), overlay and kernels (.xml). Seeds are the shipped files, those of tools/fuzz_seeds.py and the files named.
-Each case has a number: with the same seeds and kinds, the same number gives the same file (--only NUMBER). A worker
-process reads the file, infers a network's shapes, and runs small networks once with random weights. A case fails on any
-exception but a ChaiError, when reading takes more than 2 s or 300 MB above the file's size, or when the worker dies or
-hangs; its file is kept in --found. Exit code 1 if any case failed.
+chai estimate), overlay, kernels (.xml) and compiled (.chai, most with right checksums). Seeds are the shipped files, those
+of tools/fuzz_seeds.py and the files named. Each case has a number: with the same seeds and kinds, the same number gives the
+same file (--only NUMBER). A worker process reads the file, infers a network's shapes, and runs small networks with random
+weights, and compiled ones, once. A case fails on any exception but a ChaiError, when reading takes more than 2 s or 300 MB
+above the file's size, or when the worker dies or hangs; its file is kept in --found. Exit code 1 if any case failed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,25 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+import numpy as np  # noqa: E402
 from fuzz_seeds import ENDINGS, RUN, SOURCE, seeds  # noqa: E402
 
+from chai import Net  # noqa: E402
+from tests.artifact.common import parts  # noqa: E402
+from tests.artifact.mutate import damaged  # noqa: E402
 from tests.parser.mutate import BINARY, TEXT, extreme, mutants, quoted  # noqa: E402 - from the checkout
 
+if "CHAI_SANITISED" in os.environ:
+    import sanitise  # noqa: F401 - its library, in this process and in the worker
+
+Run = Callable[[], str]  # runs a network that was read, and returns the verdict
 SECONDS = 2.0  # to read a file
 MEMORY = 300 << 20  # bytes above the file's own
 RUNNING = 60.0  # seconds until a worker counts as hung
@@ -56,8 +66,8 @@ def main() -> int:
     args = parser.parse_args()
     if args.worker:
         return work()
-    files = seeds(args.seeds)
     kinds = args.kind or list(ENDINGS)
+    files = seeds(args.seeds, kinds)
     counts: Counter[str] = Counter()
     of_kind: Counter[str] = Counter()
     end = time.monotonic() + 60 * args.minutes
@@ -92,7 +102,12 @@ def write(number: int, files: dict[str, list[bytes]], kinds: list[str], folder: 
     rng = random.Random(number)
     kind = rng.choice(kinds)
     path = folder / f"case{ENDINGS[kind]}"
-    path.write_bytes(next(mutants(rng.choice(files[kind]), rng, WAYS.get(kind, TEXT))))
+    content = rng.choice(files[kind])
+    if kind == "compiled":
+        path.write_bytes(content)
+        path.write_bytes(damaged(np.random.default_rng(number), content, *parts(path)))
+    else:
+        path.write_bytes(next(mutants(content, rng, WAYS.get(kind, TEXT))))
     return kind, path
 
 
@@ -135,10 +150,6 @@ def work() -> int:
     import logging
 
     logging.disable(logging.CRITICAL)
-    import numpy  # noqa: F401 - imported first, so that no file is charged for it
-
-    import chai.net  # noqa: F401
-
     for line in sys.stdin:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begin = time.process_time()  # CPU time: a busy machine must not fail a file
@@ -158,12 +169,13 @@ def work() -> int:
     return 0
 
 
-def look(path: Path):  # type: ignore[no-untyped-def]
+def look(path: Path) -> tuple[str, Run | None]:
     """Read a file; return the verdict, and the network to run if there is one."""
     from chai.errors import ChaiError
 
+    readers: dict[str, Callable[[Path], Run | None]] = {".prototxt": network, ".chai": compiled}
     try:
-        return "read", (network if path.suffix == ".prototxt" else other)(path)
+        return "read", readers.get(path.suffix, other)(path)
     except ChaiError:
         return "refused", None
 
@@ -198,7 +210,7 @@ def other(path: Path) -> None:
         overlay.load(path)
 
 
-def network(path: Path):  # type: ignore[no-untyped-def]
+def network(path: Path) -> Run | None:
     """Read a prototxt and infer its shapes; return the network to run if it is small."""
     from chai.passes.infer_shapes import infer_shapes
     from chai.zoo.locate import read_graph
@@ -212,7 +224,13 @@ def network(path: Path):  # type: ignore[no-untyped-def]
     )
     if macs > SMALL or sum(map(size, shapes.values())) > SMALL or any(s is None for s in graph.inputs.values()):
         return None
-    return lambda: run(path)
+    return partial(run, partial(Net, path, device="float"))
+
+
+def compiled(path: Path) -> Run:
+    """Read a compiled network, and return how to run it."""
+    net = Net(path)
+    return partial(run, lambda: net)
 
 
 def size(shape: tuple[int, ...]) -> int:
@@ -222,16 +240,15 @@ def size(shape: tuple[int, ...]) -> int:
     return prod(shape)
 
 
-def run(path: Path) -> str:
-    """Run one forward pass with random weights."""
-    import numpy as np
+def run(network: Callable[[], Net]) -> str:
+    """Run one forward pass, in float32 with random weights or as it was compiled."""
+    from chai.errors import ChaiError
 
-    import chai
-
+    draw = np.random.default_rng(0)
     try:
-        net = chai.Net(path, device="float")
-        net.forward(**{b: np.zeros(net.shapes[b], np.float32) for b in net.inputs})
-    except chai.ChaiError:
+        with network() as net:
+            net.forward(**{b: 100 * draw.standard_normal(net.shapes[b]).astype(np.float32) for b in net.inputs})
+    except ChaiError:
         return "refused while running"
     except BaseException as error:
         return f"traceback: {type(error).__name__}: {str(error)[:200]}"

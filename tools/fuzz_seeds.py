@@ -1,19 +1,21 @@
-"""Valid files of every kind that tools/fuzz.py damages; all except networks are generated here or shipped.
-
-Compiled networks are not included: tests/artifact/test_fuzz.py damages them and corrects their checksums.
-"""
+"""Valid files of every kind that tools/fuzz.py damages: generated here, or shipped."""
 
 from __future__ import annotations
 
 import io
 import tempfile
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from chai import Net
+from chai.artifact.save import save
 from chai.parser.schema import message_class
 from chai.util.data.journal import Journal
+from tests.passes.common import network
 
 ROOT = Path(__file__).resolve().parent.parent
 ENDINGS = {
@@ -27,9 +29,54 @@ ENDINGS = {
     "list": ".csv",
     "overlay": ".json",
     "kernels": ".xml",
+    "compiled": ".chai",
 }
 RUN = {"network": "net", "images": "0" * 64}  # identity of the journals
 LARGEST = 2 << 20  # most bytes of a seed
+CONV = "convolution_param {{ num_output: {} kernel_size: {} pad: {} stride: {} group: {} }}"
+# networks to compile, which have every kind of operation (chai/kernels/native/table.py): lines and size of the input
+COMPILED = {
+    "depthwise": (
+        f"""c1 Convolution data -> c1 : {CONV.format(24, 3, 1, 2, 1)}
+        r1 ReLU c1 -> c1
+        d1 Convolution c1 -> d1 : {CONV.format(24, 3, 1, 1, 24)}
+        r2 ReLU d1 -> d1 : relu_param {{ negative_slope: 0.1 }}
+        c2 Convolution d1 -> c2 : {CONV.format(40, 1, 0, 1, 1)}
+        d2 Convolution c2 -> d2 : {CONV.format(40, 3, 1, 2, 40)}
+        pr PReLU d2 -> pr
+        p1 Pooling pr -> p1 : pooling_param {{ pool: AVE global_pooling: true }}""",
+        (2, 3, 23, 31),
+    ),
+    "tiles": (
+        f"""c1 Convolution data -> c1 : {CONV.format(32, 3, 1, 1, 1)}
+        c2 Convolution c1 -> c2 : {CONV.format(32, 3, 1, 1, 1)}
+        el Eltwise c1 c2 -> el
+        re ReLU el -> el
+        c3 Convolution el -> c3 : {CONV.format(48, 3, 1, 1, 1)}
+        p1 Pooling c3 -> p1 : pooling_param {{ pool: MAX kernel_size: 3 stride: 2 }}""",
+        (2, 3, 29, 26),
+    ),
+    "dense": (
+        f"""c1 Convolution data -> c1 : {CONV.format(64, 5, 2, 2, 2)}
+        p1 Pooling c1 -> p1 : pooling_param {{ pool: AVE kernel_size: 3 stride: 1 pad: 1 }}
+        f1 InnerProduct p1 -> f1 : inner_product_param {{ num_output: 300 weight_filler {{ type: "xavier" }} }}
+        r1 ReLU f1 -> f1
+        f2 InnerProduct f1 -> f2 : inner_product_param {{ num_output: 10 weight_filler {{ type: "xavier" }} }}
+        s1 Softmax f2 -> s1""",
+        (1, 4, 16, 15),
+    ),
+    "branches": (
+        f"""c1 Convolution data -> c1 : {CONV.format(16, 1, 0, 1, 1)}
+        c2 Convolution data -> c2 : {CONV.format(24, 3, 2, 1, 1)[:-1]} dilation: 2 }}
+        cc Concat c1 c2 -> cc
+        sl Slice cc -> a b : slice_param {{ slice_point: 16 }}
+        p1 Pooling b -> p1 : pooling_param {{ pool: MAX kernel_size: 2 stride: 2 }}
+        sg Sigmoid a -> sg
+        c3 Convolution sg -> c3 : {CONV.format(8, 3, 1, 1, 4)}
+        fl Flatten c3 -> fl""",
+        (3, 5, 9, 12),
+    ),
+}
 V1 = b"""name: "v1"
 input: "data" input_dim: 1 input_dim: 3 input_dim: 8 input_dim: 8
 layers { name: "c" type: CONVOLUTION bottom: "data" top: "c" blobs_lr: 1 blobs_lr: 2 weight_decay: 1 weight_decay: 0
@@ -107,8 +154,11 @@ __kernel void b(__global const half* x, __global half* y, __global float* s, int
 """
 
 
-def seeds(given: list[Path]) -> dict[str, list[bytes]]:
-    """Return contents by kind: generated ones, shipped ones, and networks in the given files and folders."""
+def seeds(given: list[Path], kinds: Collection[str]) -> dict[str, list[bytes]]:
+    """Return contents by kind: generated ones, shipped ones, and networks in the given files and folders.
+
+    Networks are compiled only if that is one of ``kinds``: it takes seconds.
+    """
     files = [f for folder in ("prototxt", "hw_overlays") for f in sorted((ROOT / folder).rglob("*"))]
     for place in given:
         files += sorted(place.rglob("*")) if place.is_dir() else [place]
@@ -125,6 +175,25 @@ def seeds(given: list[Path]) -> dict[str, list[bytes]]:
     found["npy"] += arrays()
     found["mean"] += means()
     found["journal"] += journals()
+    if "compiled" in kinds:
+        found["compiled"] += compiled()
+    return found
+
+
+def compiled() -> list[bytes]:
+    """Return the shipped network and ``COMPILED``, compiled for the default overlay."""
+    found = []
+    draw = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.chai"
+        of = [partial(network, Path(folder), *about) for about in COMPILED.values()]
+        for make in (partial(Net, "digits", batch=2), *of):
+            with make(device="emulator") as net:
+                net.calibrate(
+                    *(draw.standard_normal(shape).astype(np.float32) for shape in map(net.shapes.get, net.inputs))
+                )
+                save(net, path)
+            found.append(path.read_bytes())
     return found
 
 

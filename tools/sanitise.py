@@ -1,7 +1,8 @@
 """Run the kernels' tests with a sanitiser of gcc: ``python tools/sanitise.py address|thread [PYTEST'S ARGUMENTS]``.
 
+``fuzz`` runs tools/fuzz.py with that of addresses: ``python tools/sanitise.py fuzz [ITS ARGUMENTS]``.
 ``address``: every blob, weight and table is on its own. Blobs share no bytes, and the bytes between them are poisoned, so that
-a kernel that reads or writes one byte too many ends the run.
+a kernel that reads or writes one byte too many ends the run. The host's arrays and the mapped weights are copies of their own.
 ``thread``: two threads that use the same bytes without an order are an error.
 
 The library is compiled into a folder of its own.
@@ -14,12 +15,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
 from chai.kernels.native import build, program, table
-from chai.kernels.native.library import state
+from chai.kernels.native.library import Frame, Library, address, state
+from chai.kernels.native.table import Table
 from chai.util.lazy_numpy import np
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,12 +37,14 @@ TESTS = {
 }
 GAP = 256  # poisoned bytes between two blobs or tables
 LARGE = 4096  # bytes more for each array: numpy gives smaller ones out again, poisoned
+ASAN = "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=64"  # memory that a file costs is measured
 LIBRARY, KIND = "CHAI_SANITISED", "CHAI_SANITISER"
 
 
 def main() -> int:
-    """Compile, and run pytest with this file as a plugin."""
-    kind, *arguments = sys.argv[1:] or ["address"]
+    """Compile, and run pytest with this file as a plugin, or tools/fuzz.py, which imports it."""
+    what, *arguments = sys.argv[1:] or ["address"]
+    kind = "thread" if what == "thread" else "address"
     flags = [f"-fsanitize={kind}", "-fno-omit-frame-pointer", "-O2"]
     runtime = {"address": "libasan.so", "thread": "libtsan.so"}[kind]
     with tempfile.TemporaryDirectory() as folder:
@@ -48,9 +53,11 @@ def main() -> int:
         loaded = subprocess.run(["cc", f"-print-file-name={runtime}"], capture_output=True, text=True, check=True)
         options = f"log_path={folder}/report"
         env = {**os.environ, LIBRARY: str(path), KIND: kind, "LD_PRELOAD": loaded.stdout.strip()}
-        env |= {"ASAN_OPTIONS": f"detect_leaks=0:{options}", "TSAN_OPTIONS": f"exitcode=66:{options}"}
+        env |= {"ASAN_OPTIONS": f"{ASAN}:{options}", "TSAN_OPTIONS": f"exitcode=66:{options}"}
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "tools")])
         command = [sys.executable, "-m", "pytest", "-q", "-p", "sanitise", *(arguments or TESTS[kind])]
+        if what == "fuzz":
+            command = [sys.executable, "tools/fuzz.py", *(arguments or ["--kind", "compiled"])]
         code = subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
         for report in Path(folder).glob("report*"):
             sys.stdout.write(report.read_text())
@@ -102,23 +109,45 @@ def lonely() -> None:
         return offset
 
     def large(size: int) -> np.ndarray:
-        return aligned(size + LARGE)[:size]
+        memory = aligned(size + LARGE)[:size]
+        poisoned_outside.add(memory.ctypes.data)
+        return memory
 
-    run = program.Native.run
+    lent = threading.local()  # the host's arrays of a thread's next run, by their addresses
+    poisoned_outside: set[int] = set()  # addresses of memories whose gaps are poisoned
+    run, run_table = program.Native.run, Library.run
 
-    def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> list[float]:
-        if not self._arenas:
-            memory = large(self._size)
-            ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
-            poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+    def seen(array: np.ndarray) -> int:
+        lent.arrays = {**vars(lent).get("arrays", {}), address(array): array}
+        return address(array)
+
+    def with_copies(self: Library, table: Table, frame: Frame, *more: int) -> Sequence[float]:
+        given = vars(lent).pop("arrays", {})
+        buffers = [given[at] if b is None else b for b, at in zip(frame.buffers, frame.addresses)]
+        own = [b if b.ctypes.data in poisoned_outside else b.copy() for b in buffers]
+        times = run_table(self, table, Frame(table, len(frame.ms), own), *more)
+        for buffer, copied in zip(buffers, own):
+            if buffer.flags.writeable and copied is not buffer:
+                buffer[...] = copied
+        return times
+
+    def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
+        if not self._frames:
             self._memory = self._packed() if self._memory is None else self._memory
             poison(self._memory, vars(self._constants).get("used", []))
-            self._arenas.append(memory)
+            frame = self._frame(self._memory)
+            memory = frame.buffers[0]
+            assert memory is not None
+            ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
+            poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+            self._frames.append(frame)
         return run(self, blobs)
 
     replaced(program, "_aligned", large)
     replaced(table.Constants, "reserve", reserved)
     replaced(program.Native, "run", poisoned)
+    replaced(program, "address", seen)
+    replaced(Library, "run", with_copies)
 
 
 if LIBRARY in os.environ:

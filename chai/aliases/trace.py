@@ -1,7 +1,7 @@
-"""Make ``import chai.trace`` give chai.runtime.timeline."""
+"""Make ``import chai.trace`` give chai.report.timeline."""
 
 import sys
 
-import chai.runtime.timeline
+import chai.report.timeline
 
-sys.modules[__name__] = chai.runtime.timeline
+sys.modules[__name__] = chai.report.timeline

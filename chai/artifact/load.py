@@ -98,6 +98,8 @@ def _compiled(reader: Reader, overlay: Overlay, custom: Registry) -> Compiled:
             raise reader.error(f"header: blob {blob!r} cannot be folded into layer {layer!r}")
     if len(set(outputs)) != len(outputs) or any(latest.get(name) not in written for name in outputs):
         raise reader.error("header: 'outputs' and 'latest' do not name the same blobs")
+    if not latest.keys() >= set(inputs):
+        raise reader.error("header: 'inputs' and 'latest' do not name the same blobs")
     source = Input("data", (), tuple(inputs), type="Input")
     graph = Graph(
         reader.get("name", str),

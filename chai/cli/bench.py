@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timezone
+from functools import partial
+from itertools import product
 from pathlib import Path
-from statistics import median
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from ..blob import show
 from ..errors import UsageError
-from ..runtime.perf import spread
-from ..util.lazy_numpy import np
+from ..evaluate.bench.peak import Roof
+from ..util.files import complete
 from ..zoo.locate import is_compiled
 from . import options, output, schemas
-from .parsing import refuse, section
-
-if TYPE_CHECKING:
-    from ..net import Net
+from .bench_history import remember
+from .bench_report import described, report
+from .parsing import section
 
 EPILOG = """examples:
   chai bench
-  chai bench resnet50 --threads 2 --rounds 50
+  chai bench resnet50 --threads 1,2 --batch 1,8 --rounds 50
   chai bench googlenet --device emulator --against opencv,openvino --int8
+  chai bench googlenet --device emulator --all --roofline googlenet.svg
   chai bench net.chai --device pynq
 
 Rounds are interleaved, one pass of chai and one of each peer, so that all see
-the same machine. Without WEIGHTS all run the same random ones; they take the
-same time. Peers are installed by: pip install "chai-fpga[bench]" for OpenCV,
-which reads Caffe's files, and "chai-fpga[peers]" for onnxruntime and OpenVINO,
-for which the network is converted to ONNX. """
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "CHAI_THREADS")
-PEERS = ("opencv", "onnxruntime", "openvino")
-NOISE = 0.1  # difference of the two halves of a run, and slow-down since the last one, that is worth a remark
+the same machine; in their orders each follows each other one equally often.
+Each number of threads and batch is measured in a process of its own. Without
+WEIGHTS all run the same random ones. Peers are installed by: pip install
+"chai-fpga[bench]" for OpenCV, which reads Caffe's files, and
+"chai-fpga[peers]" for onnxruntime and OpenVINO, for which the network is
+converted to ONNX, and for ncnn. """
+PEERS = ("opencv", "onnxruntime", "openvino", "ncnn")
+STARTS = 20  # rounds of processes, at most
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,20 +48,39 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="device to run on, see chai devices (default: float, like the peers; emulator for a compiled network)",
     )
     options.overlay(parser)
-    group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of each (default: 1)")
+    group.add_argument(
+        "--threads", type=_counts, metavar="N,...", help="threads of each; several are timed in turn (default: 1)"
+    )
     group.add_argument(
         "--against",
         type=_peers,
-        default=("opencv",),
         metavar="NAME,...",
         help=f"peers: {', '.join(PEERS)}, or all or none (default: opencv)",
     )
-    group.add_argument("--int8", action="store_true", help="time onnxruntime and OpenVINO with 8-bit codes, too")
+    group.add_argument("--int8", action="store_true", help="time the peers' 8-bit forms, too; OpenCV has none")
     group = section(parser, "passes")
     group.add_argument(
-        "--batch", type=int, metavar="N", help="images per pass (default: 1, or the batch it was compiled for)"
+        "--batch", type=_counts, metavar="N,...", help="images per pass (default: 1, or the batch it was compiled for)"
     )
     group.add_argument("--rounds", type=int, default=20, metavar="N", help="passes of each (default: 20)")
+    group = section(parser, "more figures")
+    group.add_argument(
+        "--start",
+        action="store_true",
+        help="time processes from their start to the first result, and measure the peak memory of 100 passes; batch 1",
+    )
+    group.add_argument(
+        "--peak", action="store_true", help="measure the processor's peak, and chai's share of it; needs a C compiler"
+    )
+    group.add_argument(
+        "--roofline", type=output.file, metavar="FILE.svg", help="draw operations against the processor's roof"
+    )
+    group.add_argument(
+        "--all",
+        action="store_true",
+        help="everything: --against all --int8 --start --peak --threads 1,2 --batch 1,8",
+    )
+    group = section(parser, "output")
     group.add_argument(
         "--history",
         type=output.file,
@@ -81,129 +98,76 @@ def _peers(text: str) -> tuple[str, ...]:
     return names
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    counts = text.split(",")
+    if not all(count.isdecimal() and len(count) <= 5 and int(count) for count in counts):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r}: expected numbers of at least 1, e.g. 1,2")
+    return tuple(dict.fromkeys(map(int, counts)))
+
+
 def execute(args: argparse.Namespace) -> int:
-    """Time interleaved passes and print medians and their ratios."""
-    if min(1 if args.batch is None else args.batch, args.rounds, args.threads) < 1:
-        raise UsageError("--batch, --rounds and --threads must be at least 1")
+    """Time interleaved passes, each combination of threads and batch in a process of its own, and print the figures."""
+    _complete(args)
     if "numpy" in sys.modules:
         raise UsageError(
             "threads cannot be set any more: numpy is loaded already", hint="run it as a command: chai bench"
         )
-    os.environ.update(dict.fromkeys(_THREADS, str(args.threads)))  # BLAS reads it when numpy is imported
-    load = os.getloadavg()[0]
-    if is_compiled(args.net):
-        net = options.load_network(args, device=args.device, batch=args.batch, overlay=args.overlay)
-        args.batch = args.batch or net.batch
-    else:
-        args.batch = args.batch or 1
-        net = options.load_network(args, device=args.device or "float", batch=args.batch, overlay=args.overlay)
-    if net.overlay is None:
-        refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
-    else:
-        from ..kernels.codes import warm_up
+    from . import bench_measure as measure
 
-        warm_up()  # else numba might be loaded during the measurement
-    feeds = {b: _random(net.shapes[b]) for b in net.inputs}
-    contenders, differences = _contenders(args, net, feeds)
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in contenders.values():
-        run()  # warm-up
-    for _ in output.progress(range(args.rounds), args.rounds, "rounds", args.quiet):
-        for name, run in contenders.items():
-            begin = perf_counter()
-            run()
-            times[name].append((perf_counter() - begin) * 1000 / args.batch)
-    figures = {
-        "network": net.name,
-        "device": net.device.name,
-        "overlay": None if net.overlay is None else net.overlay.name,
-        "batch": args.batch,
-        "threads": args.threads,
-        "rounds": args.rounds,
-        "load": load,
-        "noise": max(map(_noise, times.values())),
-        "ms_per_image": {name: spread(t)._asdict() for name, t in times.items()},
-        "ratio": {name: median(times["chai"]) / median(t) for name, t in times.items() if name != "chai"},
-        "difference": differences,
-    }
+    figures: dict[str, Any] = {"rounds": args.rounds, "load": os.getloadavg()[0], "runs": [], "start": None}
+    noted: set[str] = set()
+    with TemporaryDirectory(prefix="chai-bench-") as name:
+        for batch, threads in product(args.batch, args.threads):
+            folder = Path(name, f"{batch}-{threads}")
+            folder.mkdir()
+            work = partial(measure.run, args, threads, batch, folder)
+            code, found = measure.apart(work, threads, quiet=bool(figures["runs"]))
+            if code:
+                return code
+            figures |= found["network"]
+            figures["runs"].append(found["run"])
+            new = [note for note in found["notes"] if note not in noted]
+            output.say(*(f"note: {note}" for note in new))
+            noted |= {*new}
+        if args.start:
+            threads = args.threads[0]
+            code, programs = measure.apart(partial(measure.programs, args, threads, Path(name)), threads, quiet=True)
+            if code:
+                return code
+            times = min(args.rounds, STARTS)
+            figures["start"] = measure.started(programs, threads, times, Path(name, "byte code"), args.quiet)
     if args.json:
         output.as_json(schemas.Bench(**figures))
     else:
-        _report(net, figures)
+        report(figures)
+    if args.roofline:
+        _draw(args.roofline, figures)
     if args.history:
-        _remember(args.history, figures)
+        remember(args.history, figures)
     return 0
 
 
-def _random(shape: tuple[int, ...]) -> Any:
-    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+def _complete(args: argparse.Namespace) -> None:
+    """Check the options and fill in those that were not typed."""
+    if args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    if args.against is None:
+        args.against = PEERS if args.all else PEERS[:1]
+    args.threads = args.threads or ((1, 2) if args.all else (1,))
+    args.batch = args.batch or ((1, 8) if args.all and not is_compiled(args.net) else (None,))
+    args.int8, args.start = args.int8 or args.all, args.start or args.all
+    args.peak = args.peak or args.all or args.roofline is not None
+    if args.roofline is not None and args.roofline.suffix.lower() != ".svg":
+        raise UsageError(f"--roofline {args.roofline}: expected a file of .svg")
 
 
-def _contenders(
-    args: argparse.Namespace, net: Net, feeds: dict[str, Any]
-) -> tuple[dict[str, Callable[[], Any]], dict[str, float]]:
-    """Return what is timed, and the largest difference of each peer's outputs from chai's."""
-    from ..evaluate.peers.engines import Subject, opened
+def _draw(path: Path, figures: dict[str, Any]) -> None:
+    """Draw the operations of the first run."""
+    from ..evaluate.bench.roofline import Operation, picture
 
-    contenders: dict[str, Callable[[], Any]] = {"chai": lambda: net.forward(**feeds)}
-    differences: dict[str, float] = {}
-    if args.against and is_compiled(args.net):
-        output.say("note: no peer: they need a prototxt and a caffemodel")
-        return contenders, differences
-    outputs = [*net.forward(**feeds).values()] if args.against else []
-    for name, peer in opened(iter(args.against), Subject(net.graph, feeds, args.threads), args.int8):
-        if isinstance(peer, str):
-            output.say(f"note: no {name}: {peer}")
-            continue
-        contenders[name] = peer
-        differences[name] = max(float(np.abs(a - b).max()) for a, b in zip(outputs, peer()))
-    return contenders, differences
-
-
-def _noise(times: Sequence[float]) -> float:
-    """Return the relative difference of the medians of the two halves of a run; 0 for one round."""
-    half = len(times) // 2
-    if not half:
-        return 0.0
-    first, second = median(times[:half]), median(times[half:])
-    return abs(first - second) / min(first, second)
-
-
-def _report(net: Net, figures: Mapping[str, Any]) -> None:
-    size = ", ".join(f"{b} {show(net.shapes[b])}" for b in net.inputs)
-    threads = f"{figures['threads']} thread{'s' * (figures['threads'] > 1)}"
-    output.result(f"{net.name}   {size}   device {net.device.name}   {threads}   load {figures['load']:.1f}")
-    output.result(f"ms per image, {figures['rounds']} interleaved rounds")
-    rows = [
-        [
-            name,
-            *(f"{row[key]:.2f}" for key in ("median", "min", "p90")),
-            f"{figures['ratio'][name]:.2f} x" if name in figures["ratio"] else "",
-            f"{figures['difference'][name]:.1e}" if name in figures["difference"] else "",
-        ]
-        for name, row in figures["ms_per_image"].items()
-    ]
-    output.table(["", "median", "min", "p90", "chai / peer", "largest difference"], rows, "lrrrrr")
-    if figures["noise"] > NOISE:
-        output.say(f"warning: the two halves of the run differ by {figures['noise']:.0%}: the machine was not quiet")
-
-
-def _remember(path: Path, figures: dict[str, Any]) -> None:
-    """Append figures to a history, and warn of a slow-down since the last ones of the same circumstances."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    same = ("network", "device", "overlay", "batch", "threads")
-    for line in reversed(lines):
-        try:
-            last = json.loads(line)
-            before = float(last["ms_per_image"]["chai"]["min"]) if all(last[k] == figures[k] for k in same) else None
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"--history {path}: a line is none of chai bench", hint="name another file") from error
-        if before is not None:
-            now = figures["ms_per_image"]["chai"]["min"]
-            if now > before * (1 + NOISE):
-                output.say(
-                    f"warning: {now:.2f} ms at least, {before:.2f} ms at {last['time']}: {now / before - 1:.0%} slower"
-                )
-            break
-    with open(path, "a") as file:
-        file.write(json.dumps({"time": datetime.now(timezone.utc).isoformat(timespec="seconds"), **figures}) + "\n")
+    run = figures["runs"][0]
+    found = [Operation(**each) for each in run["operations"]]
+    title = f"{figures['network']}, {figures['device']}, {described(run)}, {figures['processor']}"
+    with complete(path) as part:
+        part.write_text(picture(found, Roof(**run["peak"]), title), encoding="utf-8")
+    output.say(f"wrote {path}")

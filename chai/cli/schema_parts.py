@@ -20,6 +20,67 @@ class Spread(TypedDict):
     p90: float
 
 
+class Times(TypedDict):
+    """Milliseconds, or times as multiples of others."""
+
+    median: float
+    min: float
+
+
+class BenchPeak(TypedDict):
+    """Limits of the processor: 10^9 products per second of all threads, 10^9 bytes read and written per second of one."""
+
+    instructions: str
+    products: float
+    bytes: dict[str, float]
+
+
+class BenchOperation(TypedDict):
+    """A step of a pass: multiply-accumulates, bytes that it reads and writes, least milliseconds."""
+
+    name: str
+    type: str
+    engine: str
+    macs: int
+    bytes: int
+    ms: float
+
+
+class BenchRun(TypedDict):
+    """Figures of one batch and number of threads.
+
+    ``spin`` is how much more work the threads do than one, ``measurable`` whether its ``min`` is 0.9 of their number.
+    ``ratio`` is each peer's time divided by chai's, ``difference`` the largest one of the outputs, ``noise`` the relative
+    difference of the two halves of the run. ``share`` is chai's of the peak: of the whole pass, and of its convolutions.
+    """
+
+    batch: int
+    threads: int
+    spin: Times | None
+    measurable: bool
+    load: float
+    noise: float
+    ms_per_image: dict[str, Spread]
+    ratio: dict[str, Times]
+    difference: dict[str, float]
+    peak: BenchPeak | None
+    share: dict[str, float] | None
+    operations: list[BenchOperation] | None
+
+
+class BenchStart(TypedDict):
+    """Milliseconds of processes from start to end with one pass; peak memory in MB of one with 100 more.
+
+    ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it.
+    """
+
+    wall: Times
+    cpu: Times
+    mb: float
+    cpu_ms: float
+    slowest: float
+
+
 class SegmentCost(TypedDict):
     """Times of a segment on the overlay, and of its layers on the host."""
 

@@ -15,6 +15,8 @@ from .schema import Schema
 
 if TYPE_CHECKING:
     from .schema_parts import (
+        BenchRun,
+        BenchStart,
         CheckedLayer,
         CheckedWay,
         CoarserSteps,
@@ -159,24 +161,24 @@ class Estimate(Schema):
 
 @dataclass(frozen=True)
 class Bench(Schema):
-    """Benchmark of a network.
+    """Benchmark of a network: ``runs`` has one part per batch and number of threads, ``start`` figures of processes.
 
-    ``ratio`` is chai's median divided by that of each peer, ``difference`` the largest one of the outputs. ``noise`` is the
-    relative difference of the two halves of the run, ``load`` the machine's load before it.
+    ``load`` is the machine's load before all, ``kernels`` the instructions that chai used, ``versions`` are the peers'.
     """
 
-    schema = "chai.bench/2"
+    schema = "chai.bench/3"
     network: str
+    inputs: dict[str, list[int]]
+    random_weights: bool
     device: str
     overlay: str | None
-    batch: int
-    threads: int
+    kernels: str
+    processor: str
+    versions: dict[str, str]
     rounds: int
     load: float
-    noise: float
-    ms_per_image: dict[str, Spread]
-    ratio: dict[str, float]
-    difference: dict[str, float]
+    runs: list[BenchRun]
+    start: dict[str, BenchStart] | None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class Layer:
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
     new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
     overwrites: ClassVar[bool] = False  # ``overwrite`` can replace ``forward``
+    rectifies: ClassVar[bool] = False  # ``rectified`` can compute it and the ReLU after it at once
     dynamic: bool = False  # the size of its tops is known only after forward
     fork: ClassVar[str | None] = None  # the fork that defines this type, None for BVLC and SSD
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
@@ -141,6 +142,15 @@ class Layer:
         """Compute the top in the memory of the only bottom, which nothing reads afterwards. Needs ``overwrites``."""
         raise NotImplementedError(self.type)
 
+    def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
+        """Compute ``forward``, with 0 instead of each number below 0. Needs ``rectifies``."""
+        raise NotImplementedError(self.type)
+
+    @property
+    def rectifier(self) -> bool:
+        """Return whether it computes max(x, 0)."""
+        return False
+
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         """Return whether it should run on codes if all its bottoms, of these shapes, are codes on the device."""
         return False
@@ -161,8 +171,12 @@ class Layer:
 
     def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         """Return whether it computes each image of a batch (axis 0) without looking at the others."""
+        return not (self.carries_state or self.dynamic or self.mixes_images(bottoms))
+
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        """Return whether it computes along the axis of the images, so that a value depends on all of a batch."""
         first = 0, -len(bottoms[0]) if bottoms else 0  # an axis may be counted from the end
-        return not self.carries_state and not self.dynamic and getattr(self.params, "axis", 1) not in first
+        return getattr(self.params, "axis", 1) in first
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.

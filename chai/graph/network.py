@@ -81,6 +81,17 @@ class Graph:
         """Return, for each layer, the blobs that it is the last to read."""
         return last_readers(self.layers)
 
+    @cached_property
+    def rectified(self) -> frozenset[int]:
+        """Return the layers, by their places, that can compute the ReLU after them, too: nothing else reads their top."""
+        pairs = enumerate(zip(self.layers, self.layers[1:], self.last_readers[1:]))
+        return frozenset(
+            i
+            for i, (layer, relu, finished) in pairs
+            if layer.rectifies and layer.slope is None and relu.rectifier and layer.tops == relu.bottoms
+            if relu.bottoms[0] in finished
+        )
+
     def layer(self, name: str) -> Layer:
         """Return the layer of that name. Raises KeyError if there is none."""
         for layer in self.layers:

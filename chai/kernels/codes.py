@@ -10,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..fixed import Format, Requantization, requantize
 from ..util.lazy_numpy import np
+from .compiled import SIZE
 from .native import library
+from .native.single import Single
+from .native.table import Form, Kind
 
 if TYPE_CHECKING:
-    from ..blob import Array
-
+    from ..blob import Array, Shape
+    from .native.library import Library
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
+KEPT = 1024  # operations in C: more than the conversions of a large network
+RATE = 5  # elements that C converts in a nanosecond, roughly
 PAYS = 100_000_000  # elements; numpy takes 1.5 to 2.5 ns longer for each, numba 250 ms to load
 _done = 0  # elements converted so far
 
@@ -56,9 +62,11 @@ def pack(x: Array, format: Format) -> Array:
     """Return the codes of float32 values: ``format.quantize`` in one pass. Raises ModelError for NaN."""
     if not x.flags.c_contiguous or not format.step:
         return format.quantize(x)
+    if (single := _conversion(library.library(), Kind.PACK, x.shape, format)) is not None:
+        nan = np.zeros(1, np.uint8)
+        codes = single.run(x, nan).reshape(x.shape)
+        return format.quantize(x) if nan[0] else codes
     out = np.empty(x.shape, np.int8)
-    if (used := library.library()) is not None:
-        return out if used.floats_to_codes(x, format.step, *format.packed, format.zero, out) else format.quantize(x)
     compiled = _loops(x.size)
     if compiled is None:
         if not _floats_to_codes(x.ravel(), format, out.ravel()):
@@ -72,15 +80,25 @@ def unpack(codes: Array, format: Format) -> Array:
     """Return the float32 values of codes: ``format.dequantize`` in one pass."""
     if not codes.flags.c_contiguous:
         return format.dequantize(codes)
-    out = np.empty(codes.shape, np.float32)
-    if (used := library.library()) is not None:
-        used.codes_to_floats(codes, format.step, format.zero, out)
-        return out
+    if (single := _conversion(library.library(), Kind.UNPACK, codes.shape, format)) is not None:
+        return single.run(codes).reshape(codes.shape)
     compiled = _loops(codes.size)
     if compiled is None:
         return format.dequantize(codes)
+    out = np.empty(codes.shape, np.float32)
     compiled.codes_to_floats(codes.ravel(), format.step, format.zero, out.ravel())
     return out
+
+
+@lru_cache(maxsize=KEPT)
+def _conversion(used: Library | None, kind: Kind, shape: Shape, format: Format) -> Single | None:
+    """Return the operation that converts a contiguous array; None without a library, and for a size beyond it."""
+    four = (1, 1, 1, 1, *shape[:3], prod(shape[3:]))[-4:] if len(shape) > 3 else (1, 1, 1, 1, *shape)[-4:]
+    if used is None or not all(0 < size <= SIZE for size in four):
+        return None
+    clamp = Requantization(np.ones(1, np.int64), 0, *format.packed, zero=format.zero)
+    form = Form(kind, requantization=clamp, zeros=(format.zero,), numbers=(format.step,))
+    return Single(used, form, four, four, (1,) if kind == Kind.PACK else (), prod(four) / RATE)
 
 
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:

@@ -21,20 +21,27 @@ POINT = Window((1, 1), (1, 1), (0, 0))
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
-def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int, fill: int = 0) -> Array:
+def conv2d(
+    x: Array,
+    weights: Array,
+    bias: Array | None,
+    window: Window,
+    group: int,
+    fill: int = 0,
+    rectified: bool = False,
+) -> Array:
     """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32.
 
-    Padding is ``fill``.
+    Padding is ``fill``. If it is ``rectified``, numbers below 0 are 0.
     """
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
-    depthwise = cg == 1 and m == group and not pointwise
-    if not fill and not depthwise and (used := compiled(x.shape, weights.shape, out)) is not None:
-        return used.convolved(x, weights, bias, window, group)
+    if not fill and (used := compiled(x.shape, weights.shape, out)) is not None:
+        return used.convolved(x, weights, bias, window, group, rectified)
     y = np.empty((n, m, *out), np.float32)
-    if depthwise:
+    if cg == 1 and m == group and not pointwise:
         _depthwise(x, weights, y, window, fill)
     else:
         matrices = weights.reshape(group, m // group, -1)
@@ -47,16 +54,30 @@ def conv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: 
                     np.matmul(matrices, band, out=maps[..., rows.start * out[1] : rows.stop * out[1]])
     if bias is not None:
         y += bias.reshape(m, 1, 1)
+    if rectified:
+        np.maximum(y, 0, out=y)
     return y
 
 
-def inner_product(x: Array, weights: Array, bias: Array | None) -> Array:
-    """Return x W' + bias: x (N, K), weights (M, K), bias (M,) -> (N, M), all float32."""
-    if weights.flags.c_contiguous and (used := compiled(x.shape, weights.shape)) is not None:
-        pixels, filters = x.reshape(*x.shape, 1, 1), weights.reshape(*weights.shape, 1, 1)
-        return used.convolved(pixels, filters, bias, POINT, 1).reshape(len(x), -1)
-    y: Array = np.matmul(x, weights.T)
-    return y if bias is None else y + bias
+def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool = False) -> Array:
+    """Return x W' + bias: x (N, K), weights (M, K), bias (M,) -> (N, M), all float32.
+
+    If it is ``rectified``, numbers below 0 are 0.
+    """
+    n, k = x.shape
+    if (used := compiled(x.shape, weights.shape)) is None:
+        y: Array = np.matmul(x, weights.T)
+    elif weights.flags.c_contiguous:
+        pixels, filters = x.reshape(n, k, 1, 1), weights.reshape(-1, k, 1, 1)
+        return used.convolved(pixels, filters, bias, POINT, 1, rectified).reshape(n, -1)
+    else:  # stored as (K, M): outputs are the pixels of one image, and each x is a filter
+        pixels, filters = weights.T.reshape(1, k, 1, -1), x.reshape(n, k, 1, 1)
+        y = used.convolved(pixels, filters, None, POINT, 1).reshape(n, -1)
+    if bias is not None:
+        y += bias
+    if rectified:
+        np.maximum(y, 0, out=y)
+    return y
 
 
 def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:

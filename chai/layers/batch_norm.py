@@ -65,8 +65,8 @@ class BatchNorm(AffineLayer):
         factor = 1 / self._deviation(variance, self.params.eps)
         return factor, -mean * factor
 
-    def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
-        return self.params.use_global_stats is not False
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.params.use_global_stats is False
 
     @property
     def bias_blob(self) -> int | None:

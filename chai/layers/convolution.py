@@ -27,6 +27,7 @@ class Convolution(WindowLayer):
     can_clamp = True
     weighted = True
     new_tops = True
+    rectifies = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)
@@ -99,5 +100,12 @@ class Convolution(WindowLayer):
         return [weights.astype(np.float32), *bias]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return self._sums(bottoms, False)
+
+    def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
+        return self._sums(bottoms, True)
+
+    def _sums(self, bottoms: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
-        return tuple(conv2d(x, weights, bias, self.window, self.params.group) for x in bottoms)
+        window, group = self.window, self.params.group
+        return tuple([conv2d(x, weights, bias, window, group, rectified=rectified) for x in bottoms])

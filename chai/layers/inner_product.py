@@ -43,6 +43,7 @@ class InnerProduct(Layer):
     can_clamp = True
     weighted = True
     new_tops = True
+    rectifies = True
     own_format = True
     computes_scores = True
 
@@ -114,8 +115,13 @@ class InnerProduct(Layer):
         return [weights.reshape(self.blobs[0].shape).astype(np.float32), *self.blobs[1:]]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        x = bottoms[0]
+        return self._products(bottoms[0], False)
+
+    def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
+        return self._products(bottoms[0], True)
+
+    def _products(self, x: Array, rectified: bool) -> tuple[Array, ...]:
         lead = x.shape[: self.axis(self.params.axis, x.shape)]
-        weights = self.blobs[0].T if self.params.transpose else self.blobs[0]
-        y = inner_product(x.reshape(count(lead), -1), weights, self.blobs[1] if self.params.bias_term else None)
+        bias = self.blobs[1] if self.params.bias_term else None
+        y = inner_product(x.reshape(count(lead), -1), self.weight_rows, bias, rectified)
         return (y.reshape(*lead, self.params.num_output),)

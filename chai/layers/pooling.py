@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, show
 from ..graph import Layer
@@ -62,6 +62,7 @@ class Pooling(Layer):
     new_tops = True
     tops_allowed = (1, 2)
     precision_expected = True
+    _measured: tuple[Any, Shape, tuple[Window, Shape]] | None = None  # of these parameters and this map
 
     def window(self, shape: Shape) -> Window:
         """Return the window over a map of this shape."""
@@ -158,8 +159,7 @@ class Pooling(Layer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
-        window = self.window(x.shape)
-        out = self.shapes(x.shape)[0][2:]
+        window, out = self._windows(x.shape)
         if len(self.tops) > 1:
             return pooling.max_pool_and_place(x, window, out)
         if self.params.pool == "MAX":
@@ -168,6 +168,13 @@ class Pooling(Layer):
         if self.params.pool == "STOCHASTIC":  # as in Caffe, FLT_MIN avoids a division by 0
             return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
         return (total / self._areas(x.shape, window, out),)
+
+    def _windows(self, shape: Shape) -> tuple[Window, Shape]:
+        """Return the window over a map of this shape, and the numbers of its places, down and across."""
+        last = self._measured  # another thread may replace it
+        if last is None or last[0] is not self.params or last[1] != shape:
+            last = self._measured = self.params, shape, (self.window(shape), self.shapes(shape)[0][2:])
+        return last[2]
 
     def _areas(self, shape: Shape, window: Window, out: Shape) -> Array:
         """Return the divisor of the average for each window."""

@@ -34,6 +34,10 @@ class ReLU(Layer):
         """Return the upper limit of its values, None if there is none."""
         return 6.0 if self.params.relu6 else None
 
+    @property
+    def rectifier(self) -> bool:
+        return not self.params.negative_slope and self.most is None
+
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         return "nothing before it on the overlay could take it in"
 

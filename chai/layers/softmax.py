@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..blob import Shape
+from ..blob import Shape, count
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
+from ..kernels.compiled import compiled
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
@@ -44,7 +45,9 @@ class Softmax(Layer):
         return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        along = self.params.axis
-        y = np.exp(bottoms[0] - bottoms[0].max(along, keepdims=True))
+        x, along = bottoms[0], self.axis(self.params.axis, bottoms[0].shape)
+        if (used := compiled((count(x.shape[:along]), x.shape[along], count(x.shape[along + 1 :])))) is not None:
+            return (used.softmax(x, along),)
+        y = np.exp(x - x.max(along, keepdims=True))
         y /= y.sum(along, keepdims=True)
         return (y,)

@@ -6,7 +6,6 @@ contains an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` expl
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
@@ -17,6 +16,7 @@ from typing import Any
 from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import restore
+from ..util.files import sha256
 from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
@@ -196,7 +196,7 @@ def _build(path: Path, value: Mapping[str, Any], own: Mapping[str, Any]) -> Over
     facts = {key: {"name": key, **every[key]} for key in ("descriptor", "table")}
     known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema"}
     facts |= {key: item for key, item in every.items() if key in known and key not in (*facts, "tasks")}
-    digest = hashlib.sha256(json.dumps(_facts(value), sort_keys=True).encode()).hexdigest()
+    digest = sha256(json.dumps(_facts(value), sort_keys=True).encode())
     whole = {**facts, "path": path, "tasks": sections, "digest": digest}
     return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=str(path)))
 

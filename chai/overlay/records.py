@@ -73,48 +73,46 @@ def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:
     """Pack many records at once: one int64 column (n,) per field. Bytes and errors equal those of ``pack`` per row."""
     _check_names(record, columns)
     count = len(next(iter(columns.values())))
-    words = np.zeros((count, record.bytes // 4), np.uint64)
-    for field in record.fields:
-        if field.name == _VERSION:
-            column = np.full(count, record.version, np.int64)
-        else:
-            column = np.asarray(columns[field.name], np.int64)
+    words = np.empty((count, record.bytes // 4), "<u4")
+    words[...] = _row(record, record.version_bits)
+    for name, field in record.values.items():
+        column = np.asarray(columns[name], np.int64)
         _check_column(record, field, column)
-        bits = column.astype(np.uint64) & np.uint64(field.mask)
+        column = column & field.mask if field.width < 64 else column
         for word, shift in _words(field):
-            words[:, word] |= _shifted(bits, -shift) & np.uint64(0xFFFFFFFF)
-    return words.astype("<u4").tobytes()
+            words[:, word] |= _shifted(column, -shift).astype(np.uint32)
+    return words.tobytes()
 
 
 def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
     """Unpack many records at once into int64 columns (n,), with the checks of ``unpack`` per row."""
     if len(data) % record.bytes:
         raise DeviceError(f"{record.name}: {len(data)} bytes are no whole number of records of {record.bytes}")
-    words = np.frombuffer(data, "<u4").reshape(-1, record.bytes // 4).astype(np.uint64)
-    left = words.copy()
-    columns: dict[str, Array] = {}
-    for field in record.fields:
-        bits = np.zeros(len(words), np.uint64)
-        for word, shift in _words(field):
-            bits |= _shifted(words[:, word], shift)
-            left[:, word] &= ~(_shifted(np.full(1, field.mask, np.uint64), -shift) & np.uint64(0xFFFFFFFF))
-        bits &= np.uint64(field.mask)
-        column = bits.astype(np.int64)
-        if field.signed:
-            column -= (column >> (field.width - 1) & 1) << field.width
-        if field.name == _VERSION:
-            left[:, 0] |= (column != record.version).astype(np.uint64)
-            continue
-        _check_column(record, field, column)
-        columns[field.name] = column
-    strange = left.any(1)
+    words = np.frombuffer(data, "<u4").reshape(-1, record.bytes // 4)
+    strange = (words & _row(record, record.unused | record.version_mask)) != _row(record, record.version_bits)
     if strange.any():
-        i = int(strange.argmax())
+        i = int(strange.any(1).argmax())
         try:
             unpack(record, data[i * record.bytes : (i + 1) * record.bytes])  # which says what is wrong
         except DeviceError as error:
             raise DeviceError(f"record {i} of the {error.message}", hint=error.hint) from error
+    columns: dict[str, Array] = {}
+    for name, field in record.values.items():
+        columns[name] = column = np.zeros(len(words), np.int64)
+        for word, shift in _words(field):
+            column |= _shifted(words[:, word].astype(np.int64), shift)
+        if field.width < 64:
+            column &= field.mask
+        if field.signed and field.width < 64:
+            column -= (column >> (field.width - 1)) << field.width
+        if field.multiple > 1:
+            _check_column(record, field, column)
     return columns
+
+
+def _row(record: Record, bits: int) -> Array:
+    """Return the words of one record with these bits."""
+    return np.frombuffer(bits.to_bytes(record.bytes, "little"), "<u4")
 
 
 def _words(field: Field) -> list[tuple[int, int]]:
@@ -124,12 +122,14 @@ def _words(field: Field) -> list[tuple[int, int]]:
 
 
 def _shifted(bits: Array, right: int) -> Array:
-    moved: Array = bits >> np.uint64(right) if right >= 0 else bits << np.uint64(-right)
+    moved: Array = bits >> right if right >= 0 else bits << -right
     return moved
 
 
 def _check_column(record: Record, field: Field, column: Array) -> None:
     low, high = field.range
+    if not column.size or (field.multiple == 1 and low <= column.min() and column.max() <= high):
+        return
     wrong = (column < low) | (column > high) | (column % field.multiple != 0)
     if wrong.any():
         i = int(wrong.argmax())

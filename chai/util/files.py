@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,3 +86,11 @@ def digest(path: str | Path, algorithm: str = "sha256") -> str:
         while block := file.read(1 << 20):
             found.update(block)
     return found.hexdigest()
+
+
+def sha256(data: bytes) -> str:
+    """Return the SHA-256 of some bytes in hexadecimal."""
+    for name in ("_sha2", "_sha256"):  # Python's own, from 3.12 on and before: hashlib loads OpenSSL, which takes 2 ms
+        with suppress(ImportError):
+            return str(import_module(name).sha256(data).hexdigest())
+    return str(import_module("hashlib").sha256(data).hexdigest())

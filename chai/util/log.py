@@ -5,11 +5,14 @@ Messages of these loggers are ``visible``: layer names and paths in them come fr
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 from .text import visible
+
+if TYPE_CHECKING:
+    from logging import Logger
 
 # the name of some work -> a function to call with the finished amount and the total (None: unknown)
 Meter = Callable[[str], AbstractContextManager[Callable[[int, int | None], None]]]
@@ -36,19 +39,26 @@ def show_with(meter: Meter | None) -> None:
     _meter = meter
 
 
-class _Visible(logging.Filter):
+class _Later:
+    """The logger of a module of chai, made when it is first used: importing ``logging`` takes longer than most of chai."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        import logging
+
+        log = logging.getLogger(self._name)
+        log.addFilter(_visible)  # once: a logger keeps each filter only once
+        return getattr(log, name)
+
+
+def _visible(record: Any) -> bool:
     """Make the message of a record visible, for every handler."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = visible(record.getMessage()), ()
-        return True
+    record.msg, record.args = visible(record.getMessage()), ()
+    return True
 
 
-_VISIBLE = _Visible()
-
-
-def logger(name: str) -> logging.Logger:
+def logger(name: str) -> Logger:
     """Return the logger of a module of chai."""
-    log = logging.getLogger(name)
-    log.addFilter(_VISIBLE)  # once: a logger keeps each filter object only once
-    return log
+    return cast("Logger", _Later(name))

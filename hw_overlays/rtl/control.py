@@ -1,6 +1,6 @@
 """Start a chain, count what the engines finish, raise the interrupt, and stop everything at an error or a reset."""
 
-from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
@@ -11,6 +11,7 @@ from .descriptor import descriptor
 from .fetch import AHEAD, ENGINES, Fetch
 from .ports import ReadPort, Stall, address_bits
 from .registers import AxiLite, Registers, address_bits as register_bits
+from .watch import Watch
 
 UNFINISHED = AHEAD + 4  # Tasks of an engine that are in its queue or in itself, at most
 
@@ -21,9 +22,11 @@ class Control(Component):
     ``array``, ``window``    descriptors for the engines
     ``array_done``           Tasks that an engine has finished; ``array_finished`` is its pulse
     ``array_failed``         1 for a cycle when a read or a write of an engine ended with an error: (read, write)
+    ``moves``                a beat is transferred, or an engine computes
     ``stop``                 memory ports end what is open and begin nothing
     ``idle``                 none of them has anything open
-    ``clear``                reset the engines, while memory ports stop
+    ``clear``                reset the engines, while memory ports stop: at the end of every chain, so that the next one does
+                             not depend on what it left behind
     ``clear_memory``         reset the memory ports, when they are idle
     """
 
@@ -34,6 +37,7 @@ class Control(Component):
             "interrupt": Out(1),
             "memory": Out(ReadPort(address_bits(overlay))),
             "fetch_failed": In(1),
+            "moves": In(1),
             "stop": Out(1),
             "idle": In(1),
             "clear": Out(1),
@@ -64,20 +68,24 @@ class Control(Component):
             return (mask & -mask).bit_length() - 1
 
         begin, reset = (registers.CONTROL[bit("CONTROL", part)] for part in ("start", "reset"))
-        started, busy, done, failed = Signal(), Signal(), Signal(), Signal()
+        started, busy, complete, done, failed = Signal(), Signal(), Signal(), Signal(), Signal()
         cause, tag = Signal(8), Signal(16)
-        tags = self._engines(m, fetch, started)
+        tags, oldest = self._engines(m, fetch, started)
+        m.submodules.watch = watch = Watch()
         m.d.comb += [
             fetch.start.eq(started),
             fetch.address.eq(Cat(registers.CHAIN_LO, registers.CHAIN_HI)),
             fetch.count.eq(registers.COUNT),
             self.interrupt.eq((registers.IRQ & registers.IRQ_ENABLE).any()),
+            watch.on.eq(busy),
+            watch.moves.eq(self.moves),
         ]
 
         causes = overlay.registers.errors.index
         reading, writing = causes("bus error while reading"), causes("bus error while writing")
         fault, fault_cause, fault_tag = Signal(), Signal(8), Signal(16)
-        problems = [(fetch.error, fetch.cause, fetch.tag), (self.fetch_failed, reading, fetch.fetched)]
+        problems = [(watch.stuck, causes("no progress"), oldest)]
+        problems += [(fetch.error, fetch.cause, fetch.tag), (self.fetch_failed, reading, fetch.fetched)]
         for engine in ENGINES:
             read, write = getattr(self, f"{engine}_failed")
             problems += [(read, reading, tags[engine]), (write, writing, tags[engine])]
@@ -96,7 +104,7 @@ class Control(Component):
                     m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
                 with m.Elif(begin):
                     m.d.comb += started.eq(1)
-                    m.d.sync += [done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
+                    m.d.sync += [complete.eq(0), done.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
                     m.next = "STARTED"
             with m.State("STARTED"):  # the number of fetched descriptors is that of this chain
                 m.d.comb += busy.eq(1)
@@ -104,27 +112,30 @@ class Control(Component):
             with m.State("RUN"):
                 m.d.comb += busy.eq(1)
                 with m.If(all_done):
-                    m.d.comb += told["done"].eq(1)
-                    m.d.sync += done.eq(1)
-                    m.next = "IDLE"
+                    m.d.sync += complete.eq(1)
+                    m.next = "STOP"
                 with m.If(fault):
-                    m.d.sync += [failed.eq(1), cause.eq(fault_cause), tag.eq(fault_tag)]
+                    m.d.sync += [complete.eq(0), failed.eq(1), cause.eq(fault_cause), tag.eq(fault_tag)]
                     m.next = "STOP"
                 with m.If(reset):
-                    m.d.sync += failed.eq(0)
+                    m.d.sync += [complete.eq(0), failed.eq(0)]
                     m.next = "STOP"
             with m.State("STOP"):
                 m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1)]
                 with m.If(reset):
-                    m.d.sync += [failed.eq(0), cause.eq(0), tag.eq(0)]
+                    m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
                 with m.If(self.idle):
                     m.next = "CLEAR"
             with m.State("CLEAR"):
                 m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1), self.clear_memory.eq(1)]
-                m.d.comb += told["error"].eq(failed)
-                with m.If(~failed):
-                    m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
-                m.next = "IDLE"
+                with m.If(reset):
+                    m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
+                with m.Else():
+                    m.d.comb += [told["done"].eq(complete), told["error"].eq(failed)]
+                    m.d.sync += done.eq(complete)
+                    with m.If(~complete & ~failed):
+                        m.d.sync += [getattr(self, f"{engine}_done").eq(0) for engine in ENGINES]
+                    m.next = "IDLE"
 
         self._counters(m, registers, started, busy)
         states = {"busy": busy, "done": done, "error": failed & ~busy}
@@ -141,9 +152,13 @@ class Control(Component):
         m.d.comb += registers.BUILD.eq(overlay.build)
         return m
 
-    def _engines(self, m: Module, fetch: Fetch, started: Signal) -> dict[str, Signal]:
-        """Pass descriptors on and count; return the tag of each engine's oldest unfinished Task."""
-        tags = {}
+    def _engines(self, m: Module, fetch: Fetch, started: Signal) -> tuple[dict[str, Signal], Value]:
+        """Pass descriptors on and count; return the tag of each engine's oldest unfinished Task, and of the oldest of both.
+
+        Tasks wait only for earlier ones: so it is the oldest of both that holds up a chain.
+        """
+        tags: dict[str, Signal] = {}
+        oldest, found = fetch.tag, Const(0)
         for engine in ENGINES:
             fetched, task = getattr(fetch, engine), getattr(self, engine)
             finished, done = getattr(self, f"{engine}_finished"), getattr(self, f"{engine}_done")
@@ -162,7 +177,9 @@ class Control(Component):
             with m.If(started):
                 m.d.sync += done.eq(0)
             tags[engine] = queue.r_data
-        return tags
+            first = Mux(queue.r_rdy & (~found | (queue.r_data < oldest)), queue.r_data, oldest)
+            found, oldest = found | queue.r_rdy, first
+        return tags, oldest
 
     def _counters(self, m: Module, registers: Registers, started: Signal, busy: Signal) -> None:
         """Count cycles, and what the array does in them."""

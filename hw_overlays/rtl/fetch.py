@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import Component, In, Out
@@ -20,6 +20,7 @@ FIELDS = {  # of the descriptor, that a limit is for; any other limit is for the
     "size": ("input_height", "input_width", "output_height", "output_width"),
     "group": ("group",),
 }
+POINT = {"kernel_max": 1, "stride_max": 1, "pad_max": 0, "dilation_max": 1}  # of kinds without a window, on the array
 MAY_BE_ZERO = ("pad_h", "pad_w", "shift")
 # of loops of the array, that its kinds have no limits for: with 0 they would not end
 LOOPS = ("kernel_h", "kernel_w", "stride_h", "stride_w", "group", "tile_rows", "tile_columns", "tiles")
@@ -142,13 +143,25 @@ class Fetch(Component):
 
     def _beyond(self, task: data.View, kind: type[tasks.Task]) -> Value:
         """Return whether a value of a descriptor is beyond a limit of its kind, or a size or a step is 0."""
-        limits = kind.limits(self.overlay)
-        largest = {"shift": self.overlay.requant.shift_max, "batch": self.overlay.batch_max}
-        for name, limit in vars(limits).items():
+        limits = vars(kind.limits(self.overlay))
+        largest: dict[str, ValueLike] = {"shift": self.overlay.requant.shift_max, "batch": self.overlay.batch_max}
+        counts: set[str] = set()
+        if kind.engine == "array":
+            limits = POINT | limits
+            pixels = self.overlay.buffers.accumulators.depth * self.overlay.array.lanes
+            largest |= dict.fromkeys(("tile_rows", "tile_columns"), pixels)
+            counts.update(LOOPS)
+        for name, limit in limits.items():
             if name.endswith("_max") and name != "global_max":
                 what = name.removesuffix("_max")
-                limit = max(limit, getattr(limits, "global_max", 0)) if what == "kernel" else limit
                 largest |= dict.fromkeys(FIELDS.get(what, (f"{what}_h", f"{what}_w")), limit)
-        counts = {*largest, *(LOOPS if kind.engine == "array" else ())}.difference(MAY_BE_ZERO)
+        if "global_max" in limits:
+            sides = ("kernel_h", "kernel_w")
+            covers = Cat(
+                task.kernel_h == task.input_height, task.kernel_w == task.input_width, task.pad_h == 0, task.pad_w == 0
+            )
+            largest |= dict.fromkeys(sides, Mux(covers.all(), limits["global_max"], limits["kernel_max"]))
         beyond = [task[field] > limit for field, limit in largest.items()]
-        return Cat(*beyond, *(task[field] == 0 for field in sorted(counts))).any()
+        return Cat(
+            *beyond, *(task[field] == 0 for field in sorted(counts.union(largest).difference(MAY_BE_ZERO)))
+        ).any()

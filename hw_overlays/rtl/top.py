@@ -74,6 +74,9 @@ class Accelerator(Component):
             connect(m, engine.output, writer.client)
             m.d.comb += writer.stop.eq(control.stop)
 
+        channels = [reader.axi for reader in readers.values()], [writer.axi for writer in writers.values()]
+        beats = [axi.rvalid & axi.rready for axi in channels[0]] + [axi.wvalid & axi.wready for axi in channels[1]]
+        m.d.comb += control.moves.eq(Cat(*beats, array.mac, window.mac).any())
         input_errors = Cat(readers[port].error for port in ("m1", "m2") if port in readers)
         m.d.comb += [
             control.idle.eq(Cat(part.idle for part in (*readers.values(), *writers.values())).all()),

@@ -7,10 +7,8 @@ another weight is another network, so these may give another result, of the righ
 
 from __future__ import annotations
 
-import json
 import resource
 import tracemalloc
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,35 +24,10 @@ from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
 from tests.conftest import HANG, report
 
-from .common import NETS, assembled, data, load, made, parts
+from .common import NETS, data, load, made, parts
+from .mutate import mutated, raw
 
 MEMORY = 64 << 20  # bytes that one file may cost
-ODD = [
-    None,
-    True,
-    -1,
-    0,
-    1,
-    2,
-    63,
-    64,
-    127,
-    2**31,
-    2**63,
-    -(2**63),
-    10**30,
-    0.5,
-    -0.0,
-    1e30,
-    1e-300,
-    "",
-    "c2",
-    "\0",
-    "é" * 40,
-    [],
-    {},
-    [[]],
-]
 
 
 @pytest.fixture(scope="module")
@@ -66,95 +39,6 @@ def files(
         path = made(tmp_path_factory.mktemp("fuzz"), name)[1]
         found[name] = path.read_bytes(), *parts(path), load(path).forward(data())
     return found
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path] + [found for key, inside in items for found in places(inside, (*path, key))]
-
-
-def at(value: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        value = value[key]
-    return value
-
-
-def raw(random: np.random.Generator, content: bytes) -> bytes:
-    """Bits, bytes, runs, cuts and copies."""
-    changed = bytearray(content)
-    for _ in range(int(random.integers(1, 4))):
-        start = int(random.integers(len(changed)))
-        length = int(random.choice([1, 2, 8, 64, 1000]))
-        kind = random.integers(5)
-        if kind == 0:
-            changed[start] ^= 1 << int(random.integers(8))
-        elif kind == 1:
-            changed[start : start + length] = random.bytes(length)
-        elif kind == 2:
-            del changed[start : start + length]
-        elif kind == 3:
-            changed[start:start] = changed[start : start + length]
-        else:
-            del changed[max(start, 1) :]
-    return bytes(changed)
-
-
-def mutated(random: np.random.Generator, header: dict[str, Any], sections: dict[str, bytes]) -> bytes:
-    """One to three values or words that are others."""
-    header, sections = deepcopy(header), dict(sections)
-    every = places(header)[1:]
-    for _ in range(int(random.choice([1, 1, 2, 3]))):
-        if random.random() < 0.25:
-            name = str(random.choice(list(sections)))
-            changed = bytearray(sections[name])
-            if changed:
-                where = int(random.integers(len(changed)))
-                changed[where] = (
-                    int(random.integers(256))
-                    if random.random() < 0.5
-                    else changed[where] ^ 1 << int(random.integers(8))
-                )
-            sections[name] = bytes(changed)
-            continue
-        path = every[int(random.integers(len(every)))]
-        try:
-            inside, key, old = at(header, path[:-1]), path[-1], at(header, path)
-        except (KeyError, IndexError, TypeError):
-            continue  # an earlier mutation has taken it away
-        kind = random.integers(6)
-        if kind == 0 or (kind == 5 and not isinstance(inside, (list, dict))):
-            inside[key] = deepcopy(ODD[int(random.integers(len(ODD)))])
-        elif kind == 1:
-            inside[key] = deepcopy(
-                at(json.loads(json.dumps(header)), ()) if random.random() < 0.02 else _other(random, header, every, old)
-            )
-        elif kind == 2 and isinstance(old, (int, float)) and not isinstance(old, bool):
-            inside[key] = (
-                old + int(random.choice([-64, -1, 1, 64]))
-                if isinstance(old, int)
-                else old * float(random.choice([-1, 0.5, 1e6]))
-            )
-        elif kind == 3:
-            del inside[key]
-        elif kind == 4 and isinstance(inside, list):
-            inside.insert(key, deepcopy(old))
-        elif isinstance(inside, list):
-            inside[key], inside[-1] = inside[-1], inside[key]
-        else:
-            inside["more"] = deepcopy(old)
-    return assembled(header, sections)
-
-
-def _other(random: np.random.Generator, header: Any, every: list[tuple[Any, ...]], old: Any) -> Any:
-    """A value from elsewhere, of the same kind where there is one."""
-    for _ in range(20):
-        try:
-            value = at(header, every[int(random.integers(len(every)))])
-        except (KeyError, IndexError, TypeError):
-            continue
-        if type(value) is type(old):
-            return value
-    return old
 
 
 def run(path: Path, content: bytes, wanted: dict[str, Any], exact: bool) -> str:

@@ -258,6 +258,10 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "a blob of nobody": (change("shapes", "more", to=[1]), "no layer writes blob 'more'"),
     "an output of nobody": (change("outputs", to=["more"]), "'outputs' and 'latest' do not name the same blobs"),
     "an output twice": (change("outputs", to=["out", "out"]), "'outputs' and 'latest' do not name the same blobs"),
+    "an input without a name": (
+        change("latest", "data", drop=True),
+        "'inputs' and 'latest' do not name the same blobs",
+    ),
     "an output that is folded away": (
         lambda h, s: (
             h["latest"].update(x="x"),

@@ -7,13 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import chai
 from chai.errors import UsageError
 from chai.evaluate.peers import engines
+from chai.evaluate.peers.caffe import caffe, replaced
 from chai.evaluate.peers.engines import ENGINES, Subject, opened
+from chai.evaluate.peers.ncnn import ncnn
 from chai.evaluate.peers.onnx import onnx
+from chai.fixed import Format
+from chai.parser.caffemodel import write_caffemodel
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
-from tests.passes.common import AFFINE, GLOBAL, network
+from chai.util.paths import resource
+from tests.passes.common import AFFINE, GLOBAL, network, prototxt
 
 SHAPE = (2, 3, 13, 17)
 LINES = f"""
@@ -27,7 +33,10 @@ g ReLU f -> g
 h Pooling g -> h : pooling_param {{ pool: MAX kernel_size: 3 stride: 2 }}
 i LRN h -> i : lrn_param {{ local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }}
 j Pooling i -> j : pooling_param {{ pool: AVE kernel_size: 3 stride: 1 pad: 1 }}
-k Concat i j -> k
+o Convolution j -> o : convolution_param {{ num_output: 10 kernel_size: 1 }}
+p ReLU o -> o : relu_param {{ relu6: true }}
+q Convolution o -> q : convolution_param {{ num_output: 10 kernel_size: 3 pad: 1 group: 10 }}
+k Concat i q -> k
 l Pooling k -> l : pooling_param {{ pool: MAX kernel_size: 2 stride: 2 pad: 1 }}
 m InnerProduct l -> m : inner_product_param {{ num_output: 11 }}
 n Softmax m -> n
@@ -49,25 +58,102 @@ def test_opencv_computes_the_same_from_onnx(tmp_path: Path) -> None:
     assert wanted.std() > 0.01
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
-def test_engines_of_onnx_compute_the_same(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "ncnn"])
+def test_engines_that_read_no_caffe_compute_the_same(tmp_path: Path, name: str) -> None:
     pytest.importorskip(name, reason='pip install "chai-fpga[peers]"')
     net = network(tmp_path, LINES, SHAPE)
     wanted = net.forward(X)["n"]
-    found = dict(opened(iter([name]), Subject(net.graph, {"data": X}, 1), True))
-    assert [*found] == [name, f"{name} int8"]
-    for kind, bound in ((name, 1e-5), (f"{name} int8", 0.1)):
-        run = found[kind]
-        assert not isinstance(run, str), run
-        (value,) = run()
+    peers = list(opened([name], Subject(net.graph, ("", ""), {"data": X}, 1), True, tmp_path))
+    assert [(peer.name, peer.engine) for peer in peers] == [(name, name), (f"{name} int8", name)]
+    for peer, bound in zip(peers, (1e-5, 0.1)):
+        assert not isinstance(peer.run, str), peer.run
+        (value,) = peer.run()
         assert value.shape == wanted.shape
         assert np.abs(value - wanted).max() < bound
 
 
+def test_the_gemm_of_digits_is_a_layer_of_caffe_for_peers(tmp_path: Path) -> None:
+    cv2 = pytest.importorskip("cv2", reason='pip install "chai-fpga[bench]"')
+    net = chai.Net("digits", device="float", batch=3)
+    x = np.random.default_rng(0).standard_normal(net.shapes["data"]).astype(np.float32)
+    wanted = net.forward(x)["prob"]
+    files = caffe(net.graph, tmp_path)
+    assert replaced(net.graph, chai.Net(*files, device="float").graph) == ["classifier"]
+    peer = cv2.dnn.readNetFromCaffe(*map(str, files))
+    peer.setInput(x, "data")
+    assert np.abs(peer.forward("prob") - wanted).max() < 1e-5
+
+
+def test_custom_layers_that_have_a_twin_in_caffe(tmp_path: Path) -> None:
+    """LeakyReLU and LRN with arguments of their own, a gemm without a bias; a layer of another's code stays."""
+    lines = """
+a LeakyReLU data -> a : user_defined_layer: true xcustom_param { float_args: 0.25 }
+b LRN a -> b : user_defined_layer: true lrn_param { local_size: 3 alpha: 0.5 beta: 0.75 k: 2 }
+c gemm b -> c : user_defined_layer: true xcustom_param { float_args: 7 }
+d Twice c -> d : user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 7 }
+"""
+    own = tmp_path / "twice.py"
+    own.write_text("import chai\n@chai.custom('Twice', jit=False)\ndef twice(x): x.out_ptrs[0][:] = 2 * x.in_ptrs[0]\n")
+    folders = [resource("custom"), own]
+    (tmp_path / "net.prototxt").write_text(prototxt(lines, SHAPE))
+    weights = np.random.default_rng(1).standard_normal((1, 1, 7, 3 * 13 * 17)).astype(np.float32)
+    write_caffemodel(tmp_path / "net.caffemodel", "net", [("c", "gemm", [weights])])
+    net = chai.Net(tmp_path / "net.prototxt", tmp_path / "net.caffemodel", device="float", custom=folders)
+    wanted = net.forward(X)["d"]
+    (tmp_path / "peers").mkdir()
+    other = chai.Net(*caffe(net.graph, tmp_path / "peers"), device="float", custom=folders)
+    assert [layer.type for layer in other.graph.layers if not layer.source] == ["ReLU", "LRN", "InnerProduct", "Twice"]
+    assert replaced(net.graph, other.graph) == ["a", "b", "c"]
+    assert np.abs(other.forward(X)["d"] - wanted).max() < 1e-4 * np.abs(wanted).max()
+
+
+def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
+    """Each blob is written before its only reader; the weights have the size that the layers' parameters say."""
+    net = network(tmp_path, LINES, SHAPE)
+    graph = rewrite(net.graph)
+    shapes = infer_shapes(graph)
+    formats = {blob: Format("Xilinx", 8, 1.0) for blob in shapes if blob not in graph.outputs}
+    for codes in (None, formats):
+        files = ncnn(graph, shapes, codes)
+        magic, counts, *lines = files.param.splitlines()
+        assert magic == "7767517"
+        unread: set[str] = set()
+        written, size, kinds = 0, 0, []
+        for line in lines:
+            kind, _, reads, writes, *words = line.split()
+            inputs, outputs = words[: int(reads)], words[int(reads) : int(reads) + int(writes)]
+            numbers = dict(word.split("=") for word in words[int(reads) + int(writes) :])
+            assert unread >= {*inputs} and not unread & {*outputs}, line
+            unread = unread - {*inputs} | {*outputs}
+            written += len(outputs)
+            kinds.append(kind)
+            size += stored(kind, numbers)
+        assert counts == f"{len(lines)} {written}"
+        assert unread == {files.names["n"]}
+        assert len(files.weights) == size
+        assert (kinds.count("Convolution"), kinds.count("ConvolutionDepthWise"), kinds.count("Split")) == (2, 2, 2)
+        assert ("8=101" in files.param) == bool(codes)  # q alone reads p: it is stored as codes
+
+
+def stored(kind: str, numbers: dict[str, str]) -> int:
+    """Bytes that ncnn reads for a layer: the flag and the weights in whole words, the bias, and the scales of codes."""
+    if kind not in ("Convolution", "ConvolutionDepthWise", "InnerProduct"):
+        return 0
+    first = 1 if kind == "InnerProduct" else 5
+    outputs, bias, count, codes = (int(numbers.get(str(i), 0)) for i in (0, first, first + 1, 8))
+    scales = int(numbers["7"]) if kind == "ConvolutionDepthWise" else outputs
+    return (
+        4
+        + (4 * -(-count // 4) if codes else 4 * count)
+        + 4 * (outputs * bias + bool(codes) * (scales + 1) + (codes > 100))
+    )
+
+
 def test_what_cannot_be_converted_is_named(tmp_path: Path) -> None:
     net = network(tmp_path, "a Sigmoid data -> a\nb Softmax a -> b", SHAPE)
-    with pytest.raises(UsageError, match="layer 'a': Sigmoid is not written as ONNX"):
-        onnx(net.graph, infer_shapes(net.graph))
+    for write, form in ((onnx, "as ONNX"), (ncnn, "for ncnn")):
+        with pytest.raises(UsageError, match=f"layer 'a': Sigmoid is not written {form}"):
+            write(net.graph, infer_shapes(net.graph))
 
 
 def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +164,8 @@ def test_a_peer_that_is_missing_or_fails_is_named(tmp_path: Path, monkeypatch: p
         raise UsageError("no", hint="yes")
 
     monkeypatch.setattr(engines, "ENGINES", {"openvino": missing, "opencv": refusing})
-    subject = Subject(network(tmp_path, "a ReLU data -> a", SHAPE).graph, {"data": X}, 1)
-    assert [*opened(iter(["openvino", "opencv"]), subject, True)] == [
+    subject = Subject(network(tmp_path, "a ReLU data -> a", SHAPE).graph, ("", ""), {"data": X}, 1)
+    assert [(peer.name, peer.run) for peer in opened(["openvino", "opencv"], subject, True, tmp_path)] == [
         ("openvino", 'it is not installed (pip install "chai-fpga[peers]")'),
         ("openvino int8", 'it is not installed (pip install "chai-fpga[peers]")'),
         ("opencv", "no (yes)"),

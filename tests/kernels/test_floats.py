@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import chai
 from chai.errors import DeviceError
 from chai.kernels import convolution as convolutions, pooling
-from chai.kernels.native import floats, library, single as singles
+from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
 from chai.tasks.window import Window
 from tests.conftest import examples
 
-from .common import LIBRARY, NAMES, VARIANTS, used
+from .common import LIBRARY, NAMES, VARIANTS, computed_in_c, numbers, used
 
 EXAMPLES = settings(max_examples=examples(20))
 Array = np.ndarray
 FUSED = [name for name in NAMES if name != "plain"]  # they multiply and add with one rounding, but for ARMv7's
-
-
-def numbers(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.uniform(-2, 2, shape).astype(np.float32)
 
 
 def sums(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> tuple[Array, Array]:
@@ -47,19 +42,6 @@ def sums(x: Array, weights: Array, bias: Array | None, window: Window, group: in
     return (wanted if bias is None else wanted + bias.reshape(-1, 1, 1)), size
 
 
-def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Return how many operations the library has run."""
-    kinds: list[int] = []
-    run = Single.run
-
-    def counted(self: Single, *arrays: Array) -> Array:
-        kinds.append(self._table[0].kind)
-        return run(self, *arrays)
-
-    monkeypatch.setattr(Single, "run", counted)
-    return lambda: len(kinds)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 @EXAMPLES
 @given(
@@ -72,6 +54,7 @@ def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     dilation=st.sampled_from([(1, 1), (1, 1), (2, 3)]),
     size=st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 5, 7, 16, 19, 60])),
     biased=st.booleans(),
+    rectified=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_convolution(
@@ -85,33 +68,100 @@ def test_convolution(
     dilation: tuple[int, int],
     size: tuple[int, int],
     biased: bool,
+    rectified: bool,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, pad, dilation)
-    assume(inputs > 1 or outputs > 1 or kernel == (1, 1))  # one by one is depthwise
     h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
     x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
     bias = numbers(rng, group * outputs) if biased else None
     with used(variant), pytest.MonkeyPatch.context() as patch:
         count = computed_in_c(patch)
-        found = convolutions.conv2d(x, weights, bias, window, group)
+        found = convolutions.conv2d(x, weights, bias, window, group, rectified=rectified)
         assert count() == 1
-        alone = convolutions.conv2d(x[1:], weights, bias, window, group)
+        alone = convolutions.conv2d(x[1:], weights, bias, window, group, rectified=rectified)
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
         together = Single(
             library.state().variants[NAMES.index(variant)],
-            Form(Kind.PRODUCT, window=window, group=group),
+            Form(Kind.PRODUCT, window=window, group=group, rectified=rectified),
             x.shape,
             found.shape,
             (weights.nbytes, *((bias.nbytes,) if bias is not None else ())),
         ).run(x, weights, *((bias,) if bias is not None else ()))
     wanted, scale = sums(x, weights, bias, window, group)
+    if rectified:
+        wanted = np.maximum(wanted, 0)
     assert found.shape == wanted.shape
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
     assert np.array_equal(found[1:], alone)
     assert np.array_equal(found, together)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    channels=st.sampled_from([2, 3, 7]),
+    kernel=st.sampled_from([(3, 3), (3, 3), (1, 1), (2, 5), (5, 2), (30, 31)]),
+    stride=st.sampled_from([(1, 1), (2, 2), (1, 2), (3, 3)]),
+    pad=st.sampled_from([(0, 0), (1, 1), (2, 0), (0, 3)]),
+    dilation=st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3)]),
+    size=st.tuples(st.integers(1, 40), st.sampled_from([1, 3, 7, 16, 37, 70, 150])),
+    biased=st.booleans(),
+    rectified=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_depthwise_convolution(
+    variant: str,
+    channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
+    size: tuple[int, int],
+    biased: bool,
+    rectified: bool,
+    seed: int,
+) -> None:
+    rng, window = np.random.default_rng(seed), Window(kernel, stride, pad, dilation)
+    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    x, weights = numbers(rng, 2, channels, h, w), numbers(rng, channels, 1, *kernel)
+    bias = numbers(rng, channels) if biased else None
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = convolutions.conv2d(x, weights, bias, window, channels, rectified=rectified)
+        assert count() == 1
+        assert np.array_equal(
+            convolutions.conv2d(x[1:], weights, bias, window, channels, rectified=rectified), found[1:]
+        )
+    wanted, scale = sums(x, weights, bias, window, channels)
+    if rectified:
+        wanted = np.maximum(wanted, 0)
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "width"),
+    [
+        ((3, 3), 1, 1, 9001),  # more columns than are stored at a time
+        ((3, 3), 2, 1, 9001),
+        ((2, 7), 3, 1, 6007),
+        ((2, 3), 400, 1, 2003),  # columns of a few windows cannot be stored: one tap at a time, as other convolutions
+        ((3, 3), 1, 6000, 12007),
+        ((200, 3), 1, 1, 301),
+    ],
+)
+def test_depthwise_convolution_of_large_images(
+    variant: str, kernel: tuple[int, int], stride: int, dilation: int, width: int
+) -> None:
+    rng, window = np.random.default_rng(width), Window(kernel, (1, stride), (1, 2), (1, dilation))
+    x, weights = numbers(rng, 1, 2, kernel[0] + 2, width), numbers(rng, 2, 1, *kernel)
+    with used(variant):
+        found = convolutions.conv2d(x, weights, None, window, 2)
+    wanted, scale = sums(x, weights, None, window, 2)
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -138,18 +188,51 @@ def test_one_pixel_that_sees_all(
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
 
 
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("outputs", [1, 3, 37])
+def test_inner_products_of_both_orders(variant: str, transposed: bool, outputs: int) -> None:
+    """Weights may be stored as (inputs, outputs), too."""
+    rng = np.random.default_rng(outputs)
+    x, weights, bias = numbers(rng, 5, 300), numbers(rng, outputs, 300), numbers(rng, outputs)
+    stored = np.ascontiguousarray(weights.T).T if transposed else weights
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = convolutions.inner_product(x, stored, bias)
+        assert count() == (variant != "numpy")
+        assert np.array_equal(convolutions.inner_product(x, stored, bias, rectified=True), np.maximum(found, 0))
+        if variant != "numpy":
+            assert np.array_equal(convolutions.inner_product(x[3:4], stored, bias), found[3:4])
+    wanted = x.astype(np.float64) @ weights.T + bias
+    assert (np.abs(found - wanted) <= 2e-6 * (np.abs(x) @ np.abs(weights.T)) + 1e-6).all()
+
+
+@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
+def test_a_relu_shows_that_a_sum_is_nan(variant: str) -> None:
+    x = np.array([[np.nan, 1], [-3, 2], [4, -1]], np.float32)
+    with used(variant):
+        for found in (
+            convolutions.inner_product(x, np.ones((1, 2), np.float32), None, rectified=True),
+            convolutions.conv2d(
+                x.T.reshape(1, 2, 1, 3), np.ones((1, 2, 1, 1), np.float32), None, convolutions.POINT, 1, rectified=True
+            ),
+        ):
+            assert np.array_equal(found.reshape(-1), [np.nan, 0, 3], equal_nan=True)
+
+
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
 def test_variants_have_the_same_numbers() -> None:
     rng = np.random.default_rng(0)
-    x, weights = numbers(rng, 1, 40, 9, 13), numbers(rng, 27, 40, 3, 3)
+    x, weights, taps = numbers(rng, 1, 40, 9, 13), numbers(rng, 27, 40, 3, 3), numbers(rng, 40, 1, 3, 3)
     whole, rows = Window((9, 13), (1, 1), (0, 0)), numbers(rng, 5, 40, 9, 13)
     results = []
     for name in FUSED:
         with used(name):
             results.append(convolutions.conv2d(x, weights, None, Window((3, 3), (1, 1), (1, 1)), 1))
             results.append(convolutions.conv2d(x, rows, None, whole, 1))
-    for i, result in enumerate(results[2:]):
-        assert np.array_equal(result, results[i % 2])
+            results.append(convolutions.conv2d(x, taps, None, Window((3, 3), (2, 2), (1, 1)), 40))
+    for i, result in enumerate(results[3:]):
+        assert np.array_equal(result, results[i % 3])
 
 
 @pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
@@ -295,7 +378,6 @@ def test_a_network_has_the_same_numbers_for_every_number_of_threads_and_batch(mo
     for threads in (1, 3):
         monkeypatch.setattr(singles, "threads", lambda threads=threads: threads)
         monkeypatch.setattr(singles, "SHARED", 0)
-        floats._product.cache_clear()
         net.forward(images)
         together = {name: net.blobs[name] for name in net.blobs}
         for i in range(len(images)):
@@ -305,7 +387,6 @@ def test_a_network_has_the_same_numbers_for_every_number_of_threads_and_batch(mo
         for batches in ([images], [*images[:, np.newaxis]]):
             ranges.calibrate(iter(batches))
             formats.append(dict(ranges.offload.formats))
-    floats._product.cache_clear()
     assert set(shared) == {1, 3}
     assert all(np.array_equal(results[0][name], results[1][name]) for name in results[0])
     assert len(formats[0]) > 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,14 @@ from hypothesis import given, settings, strategies as st
 
 from chai import overlay
 from chai.blob import View
-from chai.fixed import Requantization
-from chai.kernels.native import library, program as programs, table
+from chai.errors import ModelError
+from chai.fixed import Format, Requantization
+from chai.kernels import codes as conversions
+from chai.kernels.native import library, program as programs, single as singles, table
 from chai.kernels.native.build import FOLDER, machine
 from chai.kernels.native.program import Native
+from chai.kernels.native.single import Single
+from chai.kernels.native.table import Form, Kind
 from chai.layers.lrn import LRN, LRNParams
 from chai.overlay.weights import Held, Packed, pack_weights
 from chai.tasks.conv import Conv
@@ -239,12 +244,17 @@ def test_sums_beside_a_half(variant: str, shift: int, zero: int) -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 @EXAMPLES
 @given(
-    channels=st.sampled_from([1, 3, 16, 63, 65, 130]),
-    kernel=st.sampled_from([(1, 1), (3, 3), (2, 5)]),
-    size=st.tuples(st.integers(1, 6), st.integers(1, 7)),
-    stride=st.integers(1, 2),
+    channels=st.sampled_from(
+        [1, 3, 4, 16, 31, 32, 33, 63, 64, 65, 130]
+    ),  # of vectors of 32 and 64, and pixels that fill one
+    kernel=st.sampled_from([(3, 3), (3, 3), (3, 3), (1, 1), (2, 5), (5, 5)]),
+    size=st.tuples(st.integers(1, 6), st.sampled_from([1, 2, 3, 5, 7, 16, 21, 62, 64, 67, 131])),
+    stride=st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3), (3, 4)]),
+    pad=st.sampled_from([(1, 1), (0, 0), (1, 2)]),
+    dilation=st.sampled_from([(1, 1), (1, 1), (1, 1), (2, 3)]),
     shift=st.integers(0, 40),
     zeros=st.tuples(st.sampled_from([0, -128]), st.sampled_from([0, -128])),
+    leaky=st.sampled_from([False, False, True]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_depthwise(
@@ -252,18 +262,44 @@ def test_depthwise(
     channels: int,
     kernel: tuple[int, int],
     size: tuple[int, int],
-    stride: int,
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
     shift: int,
     zeros: tuple[int, int],
+    leaky: bool,
     seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
-    window = Window(kernel, (stride, 1), (1, 2))
-    h, w = (max(size[i], kernel[i] - 2 * window.pad[i]) for i in range(2))
-    r = requantization(rng, (channels, 1, 1), shift, zeros[1], seed % 2 == 0)
+    window = Window(kernel, stride, pad, dilation)
+    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    r = requantization(rng, (channels, 1, 1), shift, zeros[1], leaky)
     weights = codes(rng, channels, 1, *kernel, low=-127)
     task = Conv(("x",), "y", ("c",), weights, rng.integers(-999, 999, channels), window, channels, r, zeros[0])
     same(variant, task, codes(rng, 2, channels, h, w))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("channels", "width"), [(16, 7), (32, 67), (40, 9), (65, 3)])
+def test_depthwise_of_some_channels_of_a_blob(variant: str, channels: int, width: int) -> None:
+    """Reads and writes channels beside those of others, which the second Task must leave as they are."""
+    rng = np.random.default_rng(channels)
+    x = codes(rng, 2, 2 * channels + 3, 5, width)
+    tasks, wanted = [], np.empty((2, 2 * channels, 5, width), np.int8)
+    for source, target, first in (("right", "b", channels), ("left", "a", 0)):
+        r = requantization(rng, (channels, 1, 1), 9, 0, False)
+        weights, bias = codes(rng, channels, 1, 3, 3, low=-127), rng.integers(-999, 999, channels)
+        task = Conv((source,), target, (target,), weights, bias, Window((3, 3), (1, 1), (1, 1)), channels, r)
+        wanted[:, first : first + channels] = task.define(x[:, first + 3 : first + 3 + channels])
+        tasks.append(task)
+    shapes = dict.fromkeys(("left", "right", "a", "b"), (2, channels, 5, width)) | {"both": wanted.shape}
+    views = {"left": View("x", 3), "right": View("x", 3 + channels), "a": View("both", 0), "b": View("both", channels)}
+    with used(variant):
+        made = program(tasks, {"x": x}, shapes, views, ("both",))
+        assert [type(part) for part in made.parts] == [Native]
+        found = {"x": x}
+        made.run(found)
+    assert np.array_equal(found["both"], wanted)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -427,32 +463,75 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
 @pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division is approximate")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("clamp", [(-128, 127, 0), (-127, 127, 0), (-128, 127, -128), (-128, -65, -128)])
-def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int]) -> None:
-    """A Pack multiplies where it can; the codes are those of a division for each of the nearest float32 numbers."""
+@pytest.mark.parametrize("far", [False, True])
+def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far: bool) -> None:
+    """A Pack multiplies where it can; the codes are those of a division for each of the nearest float32 numbers.
+
+    Numbers of which one is ``far`` from all codes are divided together.
+    """
     used = library.variant(variant)
     assert used is not None
     low, high, zero = clamp
     rng = np.random.default_rng(0)
     halves = np.arange(-300, 301).repeat(9) + 0.5
     around = np.tile(np.arange(-4, 5, dtype=np.int32), 601)
-    beyond = np.array([0, -0.0, np.inf, -np.inf, 3e38, -3e38, 1e-40, -1e-40], np.float32)
+    beyond = np.array([0, -0.0, *([np.inf, -np.inf, 3e38, -3e38, 1e-40, -1e-40] if far else [])], np.float32)
     for exponent in (-149, -97, -7, -6, -5, -1, 0, 3, 98, 118):
         step = np.float32(2.0**exponent * (1 if exponent == -6 else rng.uniform(1, 2)))
         with np.errstate(all="ignore"):
+            outside = np.float32([-30000, -16384.5, -16384, -16383.5, 16383.5, 16384, 3e4, 2e9] if far else []) * step
             beside = (halves * float(step)).astype(np.float32)
         beside = (beside.view(np.int32) + around).view(np.float32)
-        x = np.concatenate([beside[np.isfinite(beside)], beyond])
+        x = np.concatenate([beside[np.isfinite(beside)], beyond, outside])
         x = np.append(rng.permutation(x), step)[1:]  # from no multiple of a vector on
         with np.errstate(all="ignore"):
             steps = np.clip((x / step).astype(np.float64), -1000, 1000)
         wanted = np.clip(np.copysign(np.floor(np.abs(steps) + 0.5), steps) + zero, low, high)
-        found, back = np.empty(x.size, np.int8), np.empty(x.size + 1, np.float32)[1:]
-        assert used.floats_to_codes(x, float(step), low, high, zero, found)
-        assert np.array_equal(found, wanted)
-        used.codes_to_floats(found, float(step), zero, back)
-        assert np.array_equal(back, (found.astype(np.float32) - zero) * step)
+        row, r = (1, 1, 1, x.size), Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
+        packing = Single(used, Form(Kind.PACK, requantization=r, numbers=(float(step),)), row, row, (1,))
+        unpacking = Single(used, Form(Kind.UNPACK, zeros=(zero,), numbers=(float(step),)), row, row)
+        nan = np.zeros(1, np.uint8)
+        found = packing.run(x, nan)
+        assert np.array_equal(found.ravel(), wanted)
+        assert np.array_equal(unpacking.run(found), (found.astype(np.float32) - zero) * step)
+        assert not nan
         x[rng.integers(x.size)] = np.nan
-        assert not used.floats_to_codes(x, float(step), low, high, zero, found)
+        packing.run(x, nan)
+        assert nan
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_conversions_in_pieces_have_the_codes_of_whole_ones(
+    variant: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a last piece that is not whole, in which NaN is found, too."""
+    x = np.random.default_rng(0).normal(0, 60, (3, 5, 61, 47)).astype(np.float32)
+    format, threads = Format("Xilinx", 8, 100.0), several(monkeypatch, count)
+    wanted = format.quantize(x)
+    with used(variant):
+        assert np.array_equal(conversions.pack(x, format), wanted)
+        assert np.array_equal(conversions.unpack(wanted, format), format.dequantize(wanted))
+        x.flat[-1] = np.nan
+        with pytest.raises(ModelError, match="NaN"):
+            conversions.pack(x, format)
+        x.flat[-1] = 0
+        assert np.array_equal(conversions.pack(x, format), format.quantize(x))
+    assert threads == [count] * 4
+
+
+def several(patch: pytest.MonkeyPatch, count: int) -> list[int]:
+    """Let every operation on arrays of the host use so many threads; return a list of those of each run."""
+    found, run = list[int](), library.Library.run
+
+    def counted(self: library.Library, *arguments: Any) -> list[float]:
+        found.append(arguments[-1])
+        return run(self, *arguments)
+
+    patch.setattr(library.Library, "run", counted)
+    patch.setattr(singles, "threads", lambda: count)
+    patch.setattr(singles, "SHARED", 0)
+    return found
 
 
 # -- float layers
@@ -460,14 +539,22 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int]) -> N
 
 @pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division and square root are approximate")
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3)])
-def test_lrn_has_the_same_bits_as_in_numpy(variant: str, shape: tuple[int, ...], size: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "size"), [((2, 7, 5, 13), 5), ((1, 3, 1, 1), 7), ((1, 70, 9, 16), 3), ((2, 50, 19, 23), 5)]
+)
+def test_lrn_has_the_same_bits_as_in_numpy(
+    variant: str, shape: tuple[int, ...], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32) * 40
     x.flat[:3] = 0, 3e38, -1e-30
     layer = LRN("lrn", ("x",), ("y",), type="LRN", params=LRNParams(local_size=size, alpha=1e-4, k=2.0))
-    found = []
-    for name in (variant, "numpy"):
-        with used(name), np.errstate(all="ignore"):
-            found.append(layer.forward(x)[0])
-    assert found[0].tobytes() == found[1].tobytes()
+    with np.errstate(all="ignore"):
+        with used("numpy"):
+            wanted = layer.forward(x)[0]
+        with used(variant):
+            alone = layer.forward(x)[0]
+            threads = several(monkeypatch, 3)
+            together = layer.forward(x)[0]
+    assert alone.tobytes() == together.tobytes() == wanted.tobytes()
+    assert threads == [3]
     assert library.variant(variant) is not None

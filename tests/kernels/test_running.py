@@ -17,6 +17,7 @@ from chai import overlay
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs
+from chai.kernels.native.library import Frame
 from chai.kernels.native.program import Native
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
@@ -108,6 +109,9 @@ SINGLES = [
     (Form(Kind.LARGEST, window=Window((3, 2), (2, 1), (1, 1))), (2, 3, 9, 20), (2, 3, 5, 21), ()),
     (Form(Kind.TOTAL, window=Window((2, 5), (1, 2), (0, 2))), (2, 3, 9, 20), (2, 3, 8, 10), ()),
     (Form(Kind.PRODUCT, window=Window((5, 7), (1, 1), (0, 0))), (3, 2, 5, 7), (3, 9, 1, 1), (9 * 2 * 35 * 4, 36)),
+    (Form(Kind.PACK, numbers=(0.37,)), (2, 3, 9, 20), (2, 3, 9, 20), (1,)),
+    (Form(Kind.UNPACK, numbers=(0.37,)), (2, 3, 9, 20), (2, 3, 9, 20), ()),
+    (Form(Kind.LRN, window=Window((5, 1), (1, 1), (0, 0)), numbers=(1e-4, 1.0)), (2, 7, 9, 20), (2, 7, 9, 20), ()),
 ]
 
 
@@ -123,7 +127,10 @@ def test_a_single_operation_that_passes_the_check_writes_inside_its_buffers_only
     changes: list[tuple[str, int]],
 ) -> None:
     single = Single(LIBRARY.variants[0], form, source, target, parameters)
-    given = {i: np.ones(size // 4, np.float32) for i, size in enumerate(parameters, 2)}
+    given = {
+        i: np.ones(size, np.uint8) if size < 4 else np.ones(size // 4, np.float32)
+        for i, size in enumerate(parameters, 2)
+    }
     changed(single._table, single._extents(), given, changes, 0)
 
 
@@ -147,7 +154,7 @@ def changed(
     lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
     for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    LIBRARY.variants[0].run(operations, [memory[EDGE:] for memory in lent], 1)
+    LIBRARY.variants[0].run(operations, Frame(operations, 1, [memory[EDGE:-EDGE] for memory in lent]))
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()
@@ -308,7 +315,7 @@ def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
         out = np.empty_like(x)
         runs.wait(HANG)
         while not end.is_set():
-            single._library.run(table, (x, out), 1)
+            single._library.run(table, Frame(table, 1, (x, out)))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai.blob import View
 from chai.env import env
-from chai.errors import UsageError
+from chai.errors import DeviceError, UsageError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs, threads
 from chai.kernels.native.order import Use, after
@@ -295,11 +295,11 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
         blobs = {"x": x}
         made.run(blobs)
         assert np.array_equal(blobs["y"], wanted["y"])
-        assert (part._memory, part._arenas) == (None, [])
+        assert (part._memory, part._frames) == (None, [])
     part._library = part._library._replace(calls=calls)
     made.run(blobs)
     assert part._memory is not None
-    assert len(part._arenas) == 1
+    assert len(part._frames) == 1
 
 
 @needs_library
@@ -455,3 +455,30 @@ def test_a_control_group_limits_them(
         (tmp_path / name).write_text(text)
     fresh.setattr(threads, "GROUP", tmp_path)
     assert threads.processors() == wanted
+
+
+@needs_library
+@pytest.mark.parametrize("device", ["emulator", "float"])
+def test_a_thread_with_a_small_stack_is_refused(device: str) -> None:
+    """A kernel's tile takes more than such a stack: it would end the process."""
+    net = chai.Net("digits", device=device)
+    results: list[object] = []
+
+    def call() -> None:
+        try:
+            results.append(net.forward(BATCHES[0]))
+        except DeviceError as error:
+            results.append(error)
+
+    before = threading.stack_size()
+    for size in (128 << 10, 1 << 20):
+        threading.stack_size(size)
+        try:
+            thread = threading.Thread(target=call)
+            thread.start()
+        finally:
+            threading.stack_size(before)
+        thread.join(HANG)
+    small, large = results
+    assert isinstance(small, DeviceError) and "stack is too small" in str(small), small
+    assert isinstance(large, dict)

@@ -23,8 +23,9 @@ from chai.fixed import ACCUMULATOR
 from chai.overlay import Buffer, Overlay
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool, PoolLimits
-from chai.util.data.jsonfile import BYTES, DEPTH, Document, load, validate
+from chai.util.data.jsonfile import BYTES, DEPTH, Document, _Reader, load, validate
 from chai.util.paths import resource
+from chai.util.source import Source
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())
 NAMES = ["kv260", "pynq-z2", "ultra96", "zcu102", "zcu104"]
@@ -442,6 +443,26 @@ def test_whatever_it_reads_python_reads_too(tmp_path_factory: pytest.TempPathFac
     assert json.loads(data) == value
 
 
+NUMBER = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,4})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
+TOKEN = st.one_of(
+    NUMBER, st.sampled_from(["NaN", "-Infinity", "true", "01", '"\\ud800"', '{"a": 1, "a": 2}', "\ufeff1", "1" * 5000])
+)
+
+
+@given(token=TOKEN, depth=st.integers(0, DEPTH + 2), many=st.integers(1, 3))
+def test_positions_change_no_value(token: str, depth: int, many: int) -> None:
+    text = "[" * depth + ", ".join([token] * many if depth else [token]) + "]" * depth
+
+    def read(through: Callable[[], Any]) -> str | None:
+        try:
+            return repr(through())
+        except ParseError:
+            return None
+
+    quick = read(lambda: Document(text, "a.json").value)
+    assert quick == read(lambda: _Reader(text, Source(text, "a.json")).value)
+
+
 # -- the validator against the jsonschema library
 
 
@@ -541,7 +562,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
         at = tuple(violation.absolute_path)
         theirs.add(document.where(at))
         if violation.validator == "additionalProperties":
-            theirs |= {document._source.where(document._keys[(*at, key)][0]) for key in violation.instance}
+            theirs |= {document._source.where(document._reader.keys[(*at, key)][0]) for key in violation.instance}
     assert (error.value.line, error.value.column) in theirs
 
 

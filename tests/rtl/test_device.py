@@ -88,7 +88,7 @@ def test_a_reset_ends_a_task_that_waits_for_ever(overlay: Overlay, monkeypatch: 
     hostile = pack(overlay.descriptor, {**values, "after_window": 9})
     descriptor[:] = np.frombuffer(hostile, np.uint8)
     simulated = program.accelerator(overlay)
-    monkeypatch.setattr(program, "PATIENCE", (20, 2000))
+    monkeypatch.setattr(program, "PATIENCE", (1, 2000))
     with pytest.raises(DeviceError, match="0 of 1 Tasks completed"):
         simulated.run(made, memory)
     registers = simulated.registers

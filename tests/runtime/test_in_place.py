@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import chai
+from chai.graph import Layer
+from chai.layers.convolution import Convolution
+from chai.layers.inner_product import InnerProduct
 from chai.layers.relu import ReLU
 from tests.kernels.common import LIBRARY, NAMES, used
 
@@ -17,6 +20,7 @@ INPUT = 'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2
 CONV = (
     'layer { name: "conv" type: "Convolution" bottom: "x" top: "a" convolution_param { num_output: 4 kernel_size: 1 } }'
 )
+FULL = 'layer { name: "conv" type: "InnerProduct" bottom: "x" top: "a" inner_product_param { num_output: 4 } }'
 RELU = 'layer { name: "relu" type: "ReLU" bottom: "a" top: "b" %s }'
 FLAT = 'layer { name: "flat" type: "Flatten" bottom: "a" top: "f" }'
 ABS = 'layer { name: "abs" type: "AbsVal" bottom: "%s" top: "c" }'
@@ -29,15 +33,22 @@ def made(folder: Path, *layers: str, keep: str | list[str] = "outputs") -> chai.
 
 @pytest.fixture
 def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the layers that work in place."""
+    """The names of the layers that work in place, and of those that compute the ReLU after them."""
     names: list[str] = []
-    original = ReLU.overwrite
 
-    def seen(self: ReLU, bottom: np.ndarray) -> tuple[np.ndarray, ...]:
-        names.append(self.name)
-        return original(self, bottom)
+    def watched(kind: type[Layer], method: str) -> None:
+        original = getattr(kind, method)
 
-    monkeypatch.setattr(ReLU, "overwrite", seen)
+        def seen(self: Layer, *bottoms: np.ndarray) -> tuple[np.ndarray, ...]:
+            names.append(self.name)
+            found: tuple[np.ndarray, ...] = original(self, *bottoms)
+            return found
+
+        monkeypatch.setattr(kind, method, seen)
+
+    watched(ReLU, "overwrite")
+    watched(Convolution, "rectified")
+    watched(InnerProduct, "rectified")
     return names
 
 
@@ -45,8 +56,10 @@ def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("layers", "wanted"),
     [
-        ((CONV, RELU), ["relu"]),
-        ((CONV, RELU.replace('"b"', '"a"')), ["relu"]),
+        ((CONV, RELU), ["plain"]),
+        ((CONV, RELU.replace('"b"', '"a"')), ["plain"]),
+        ((FULL, RELU), ["plain"]),
+        ((CONV, ABS % "x", RELU), ["relu"]),
         ((CONV, RELU, ABS % "a"), []),  # another layer reads it later
         ((CONV, FLAT, RELU, ABS % "f"), []),  # another blob is a view of it
         ((CONV, FLAT, RELU), []),  # and is an output
@@ -56,6 +69,8 @@ def overwritten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_the_same_numbers_as_with_new_memory(
     tmp_path: Path, overwritten: list[str], layers: tuple[str, ...], wanted: list[str], more: str
 ) -> None:
+    if wanted == ["plain"]:  # a layer computes a ReLU after it, if that is max(x, 0)
+        wanted = ["relu" if more else "conv"]
     layers = tuple(text.replace("%s", more) for text in layers)
     net, whole = made(tmp_path, *layers), made(tmp_path, *layers, keep="all")
     x = X.copy()
@@ -66,6 +81,34 @@ def test_the_same_numbers_as_with_new_memory(
     assert overwritten == wanted  # a network that keeps all blobs overwrites none
     assert outputs.keys() == kept.keys()
     assert all(np.array_equal(outputs[name], kept[name]) for name in kept)
+
+
+def test_a_relu_that_is_computed_already_has_a_row_without_time(tmp_path: Path, overwritten: list[str]) -> None:
+    """And the layer after it runs as ever; one without bottoms, too."""
+    own = 'layer { name: "own" type: "Parameter" top: "p" parameter_param { shape { dim: 3 } } }'
+    net = made(tmp_path, CONV, RELU % "", own, ABS % "b")
+    found = net.forward(X)
+    assert overwritten == ["conv"]
+    assert [step.name for step in net.perf.steps] == ["conv", "relu", "own", "abs"]
+    assert net.perf.steps[1].bytes == net.perf.steps[0].bytes == 4 * 2 * 4 * 5 * 7
+    assert (found["c"] >= 0).all()
+    assert found["p"].shape == (3,)
+
+
+def test_calibration_sees_the_numbers_before_a_relu(tmp_path: Path, overwritten: list[str]) -> None:
+    (tmp_path / "net.prototxt").write_text("\n".join((INPUT, CONV, RELU % "")))
+    net = chai.Net(tmp_path / "net.prototxt", device="emulator")
+    net.calibrate(X)
+    assert set(overwritten) == {"relu"}
+
+
+def test_a_dump_has_the_numbers_before_a_relu(
+    tmp_path: Path, overwritten: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAI_DUMP", str(tmp_path / "dump"))
+    net = made(tmp_path, CONV, RELU % "")
+    net.forward(X)
+    assert overwritten == ["relu"]
 
 
 def test_a_kept_blob_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:

@@ -16,8 +16,8 @@ import pytest
 import chai
 from chai.offload.schedule import DeviceStep
 from chai.report.layer_rows import placed
+from chai.report.timeline import timeline
 from chai.runtime.perf import PerfInfo, StepTime
-from chai.runtime.timeline import timeline
 from chai.util import html
 from chai.util.table import Table
 from tests.passes.common import CONV, network

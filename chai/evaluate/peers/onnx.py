@@ -6,7 +6,7 @@ The file is protobuf, written field by field (onnx.proto of ONNX 1.8: IR version
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
@@ -61,11 +61,13 @@ class _Writer:
         if write is None:
             raise UsageError(f"layer {layer.name!r}: {layer.type} is not written as ONNX")
         (top,) = layer.tops
-        steps = [*_activation(layer)]
-        names = [f"{top}/{i}" for i in range(len(steps))]
-        write(self, layer, [self.names.get(b, b) for b in layer.bottoms], [*names, top][0])
-        for (kind, attributes), source, target in zip(steps, names, [*names[1:], top]):
-            self.node(kind, [source], target, **attributes)
+        before = top if layer.slope is None else f"{top}/before"
+        write(self, layer, [self.names.get(b, b) for b in layer.bottoms], before)
+        if layer.ceiling is not None:
+            bounds = [np.float32(0), np.float32(layer.ceiling)]
+            self.node("Clip", [before, *(self.constant(f"{top}/{i}", b) for i, b in enumerate(bounds))], top)
+        elif layer.slope is not None:
+            self.relu([before], top, float(layer.slope))
         self.rounded(top)
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
@@ -74,7 +76,10 @@ class _Writer:
         self.nodes.append(b"".join([*named, _bytes(2, output.encode()), _bytes(4, kind.encode()), *listed]))
         return output
 
-    def constant(self, name: str, value: Array) -> str:
+    def relu(self, inputs: Sequence[str], output: str, slope: float) -> None:
+        self.node("LeakyRelu", inputs, output, alpha=slope) if slope else self.node("Relu", inputs, output)
+
+    def constant(self, name: str, value: Any) -> str:
         dims = b"".join(_number(1, size) for size in value.shape)
         raw = np.ascontiguousarray(value).tobytes()
         self.tensors.append(dims + _number(2, TYPES[value.dtype.name]) + _bytes(8, name.encode()) + _bytes(9, raw))
@@ -108,15 +113,9 @@ class _Writer:
         return [*named, *(self.constant(f"{layer.name}:bias", b.reshape(-1).astype(np.float32)) for b in bias)]
 
 
-def _activation(layer: Layer) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yield the nodes of a layer's fused ReLU."""
-    if layer.slope is not None:
-        yield ("LeakyRelu", {"alpha": float(layer.slope)}) if layer.slope else ("Relu", {})
-
-
 def _convolution(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
     window, (before, after) = layer.window, layer._sides
-    sizes = {"kernel_shape": window.kernel, "strides": window.stride, "dilations": window.dilation}
+    sizes = {"kernel_shape": layer.kernel, "strides": window.stride, "dilations": window.dilation}
     group = len(layer.blobs[0]) if layer.type.startswith("Depthwise") else layer.params.group
     w.node("Conv", [*inputs, *w.blobs(layer)], output, **sizes, pads=(*before, *after), group=group)
 
@@ -178,10 +177,9 @@ def _lrn(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
 
 
 def _relu(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
-    slope = float(layer.params.negative_slope)
     if layer.params.relu6:
         raise UsageError(f"layer {layer.name!r}: relu6 is not written as ONNX")
-    w.node("LeakyRelu", inputs, output, alpha=slope) if slope else w.node("Relu", inputs, output)
+    w.relu(inputs, output, float(layer.params.negative_slope))
 
 
 def _axis(kind: str) -> Callable[[_Writer, Any, list[str], str], None]:

@@ -36,10 +36,6 @@ static inline vec both(const int16_t *x) {
     memcpy(&two, x, 4);
     return _mm512_set1_epi32(two);
 }
-static inline vec paired(const uint8_t *first, const uint8_t *second) {
-    __m128i a = _mm_loadu_si128((const __m128i *)first), b = _mm_loadu_si128((const __m128i *)second);
-    return _mm512_cvtepu8_epi16(_mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b)));
-}
 static inline vec pairs(vec sum, vec x, vec w) { return _mm512_dpwssd_epi32(sum, x, w); }
 
 /* Rounding is part of the instructions here. */
@@ -57,36 +53,99 @@ static inline __m256i rounded(__m256i sum, __m512d scale, __m512d below, const f
     return _mm512_cvttpd_epi32(wide);
 }
 
-/* In float32, rounding towards 0: no step passes an integer or a half, which float32 holds, so that what is truncated at the
-   end has the right side of it. */
-static inline __m512 times(__m512 a, __m512 b) { return _mm512_mul_round_ps(a, b, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
-static inline __m512 plus(__m512 a, __m512 b) { return _mm512_add_round_ps(a, b, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
-static inline __m512 floats(const double *x) {
-    __m256 low = _mm512_cvtpd_ps(_mm512_loadu_pd(x)), high = _mm512_cvtpd_ps(_mm512_loadu_pd(x + 8));
-    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+/* What four_codes needs beside sums and scales: locals of a block, since stored codes might overwrite a finish. */
+typedef struct {
+    __m512i half, sign, add, low, high;
+} limits;
+
+static inline limits limits_of(int add, int low, int high) {
+    return (limits){_mm512_castps_si512(_mm512_set1_ps(0.5f)), _mm512_set1_epi32(INT32_MIN), _mm512_set1_epi16((int16_t)add),
+                    _mm512_set1_epi8((char)low), _mm512_set1_epi8((char)high)};
+}
+
+/* Return 64 codes, of four vectors of whole numbers: 4 of the first one, 4 of the second, and so on. */
+static inline __attribute__((always_inline)) __m512i packed_codes(const limits *l, const __m512i *whole) {
+    __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), l->add);
+    __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), l->add);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(first, second), l->low), l->high);
+}
+
+/* Return the codes of four vectors of sums, packed.
+
+   In float32, rounding towards 0: the step does not pass an integer or a half, which float32 holds, so that what is truncated at
+   the end has the right side of it. With a clamp at 0 all below becomes the clamp, however it is rounded. */
+static inline __attribute__((always_inline)) __m512i four_codes(const limits *l, const vec *sums, const __m512 *scales,
+                                                                int positive) {
+    __m512i whole[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        __m512 x = _mm512_cvtepi32_ps(sums[i]);
+        __m512i half = l->half;
+        if (!positive) { /* with the sign of the product */
+            half = _mm512_ternarylogic_epi32(_mm512_castps_si512(scales[i]), half, l->sign, 0xe4);
+            half = _mm512_ternarylogic_epi32(half, _mm512_castps_si512(x), l->sign, 0x78);
+        }
+        x = _mm512_fmadd_round_ps(x, scales[i], _mm512_castsi512_ps(half), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+        whole[i] = _mm512_cvttps_epi32(x);
+    }
+    return packed_codes(l, whole);
+}
+
+/* For depthwise.h: 4 * LANES codes, of which only ``count`` may be read or written; and four of them interleaved. */
+typedef struct {
+    __m512 of[4];
+} scales;
+
+static inline __mmask64 first_codes(int64_t count) { return count >= 64 ? ~0ull : (1ull << count) - 1; }
+static inline __m512i some_codes(const uint8_t *from, int64_t count) {
+    return count >= 64 ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi8(first_codes(count), from);
+}
+static inline void put_codes(uint8_t *out, __m512i codes, int64_t count) {
+    if (count >= 64)
+        _mm512_storeu_si512(out, codes);
+    else
+        _mm512_mask_storeu_epi8(out, first_codes(count), codes);
+}
+static inline void interleaved(__m512i a, __m512i b, __m512i c, __m512i d, __m512i *to) {
+    __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpackhi_epi8(a, b);
+    __m512i low2 = _mm512_unpacklo_epi8(c, d), high2 = _mm512_unpackhi_epi8(c, d);
+    to[0] = _mm512_unpacklo_epi16(low, low2), to[1] = _mm512_unpackhi_epi16(low, low2);
+    to[2] = _mm512_unpacklo_epi16(high, high2), to[3] = _mm512_unpackhi_epi16(high, high2);
+}
+static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
+    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
+}
+
+static inline __attribute__((always_inline)) __m128i sixteen_of(__m512i codes, int vector) {
+    return vector == 0   ? _mm512_castsi512_si128(codes)
+           : vector == 1 ? _mm512_extracti32x4_epi32(codes, 1)
+           : vector == 2 ? _mm512_extracti32x4_epi32(codes, 2)
+                         : _mm512_extracti32x4_epi32(codes, 3);
 }
 
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
-    __m512 low = _mm512_set1_ps((float)f->low), high = _mm512_set1_ps((float)f->high), half = _mm512_set1_ps(0.5f);
-    vec add = _mm512_set1_epi32(f->add), sign = _mm512_set1_epi32(INT32_MIN);
-    UNROLL for (int v = 0; v < vectors; v++) {
-        int64_t left = f->outputs - v * LANES;
-        __mmask16 mask = left >= LANES ? 0xffff : (__mmask16)((1u << left) - 1);
-        vec bias = _mm512_loadu_si512(f->bias + v * LANES);
-        __m512 scale = floats(f->scale + v * LANES);
-        UNROLL for (int p = 0; p < pixels; p++) {
-            __m512 x = _mm512_cvtepi32_ps(_mm512_add_epi32(sums[p * vectors + v], bias));
-            if (positive) { /* all below 0 becomes the clamp, however it is rounded */
-                x = _mm512_fmadd_round_ps(x, scale, half, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-            } else {
-                x = times(x, scale);
-                vec signs = _mm512_ternarylogic_epi32(_mm512_castps_si512(x), _mm512_castps_si512(half), sign, 0xe4);
-                x = plus(x, _mm512_castsi512_ps(signs));
-            }
-            x = _mm512_min_ps(_mm512_max_ps(x, low), high);
-            __m128i codes = _mm512_cvtepi32_epi8(_mm512_add_epi32(_mm512_cvttps_epi32(x), add));
-            _mm_mask_storeu_epi8(out[p] + v * LANES, mask, codes);
+    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
+    limits l = LIMITS(f);
+    int all = pixels * vectors;
+    __mmask64 first = first_codes(f->outputs);
+    __m512 every[WIDE];
+    UNROLL for (int v = 0; v < vectors; v++) every[v] = _mm512_loadu_ps(f->single + v * LANES);
+    UNROLL for (int i = 0; i < all; i += 4) {
+        vec four[4];
+        __m512 scales[4];
+        UNROLL for (int j = 0; j < 4; j++) {
+            int k = i + j < all ? i + j : all - 1;
+            four[j] = sums[k], scales[j] = every[k % vectors];
+        }
+        __m512i codes = _mm512_permutexvar_epi32(order, four_codes(&l, four, scales, positive));
+        if (vectors == 4) {
+            _mm512_mask_storeu_epi8(out[i / 4], first, codes);
+            continue;
+        }
+        UNROLL for (int j = 0; j < 4; j++) {
+            if (i + j >= all) break;
+            int v = (i + j) % vectors;
+            _mm_mask_storeu_epi8(out[(i + j) / vectors] + v * LANES, (__mmask16)(first >> v * LANES), sixteen_of(codes, j));
         }
     }
 }
@@ -97,12 +156,11 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
     for (int v = 0; v < vectors; v++) {
         int64_t left = f->outputs - v * LANES;
         __mmask16 mask = left >= LANES ? 0xffff : (__mmask16)((1u << left) - 1);
-        vec bias = _mm512_loadu_si512(f->bias + v * LANES);
         const double *scale = f->scale + v * LANES, *below = f->negative ? f->negative + v * LANES : scale;
         __m512d s0 = _mm512_loadu_pd(scale), s1 = _mm512_loadu_pd(scale + 8);
         __m512d n0 = _mm512_loadu_pd(below), n1 = _mm512_loadu_pd(below + 8);
         for (int p = 0; p < pixels; p++) {
-            vec sum = _mm512_add_epi32(sums[p * vectors + v], bias);
+            vec sum = sums[p * vectors + v];
             __m256i first = rounded(_mm512_castsi512_si256(sum), s0, n0, f);
             __m256i second = rounded(_mm512_extracti64x4_epi64(sum, 1), s1, n1, f);
             vec codes = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
@@ -115,14 +173,22 @@ static void store(const finish *f, const vec *sums, int pixels, int vectors, uin
 /* float32 */
 #define WIDTH 16
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
+#define ACROSS 3
 
 typedef __m512 reals;
 
 static inline reals same(float x) { return _mm512_set1_ps(x); }
 static inline reals multiply_add(reals a, reals b, reals sum) { return _mm512_fmadd_ps(a, b, sum); }
 static inline __mmask16 first_lanes(int64_t count) { return (__mmask16)((1u << count) - 1); }
-static inline reals some(const float *from, int64_t count) { return _mm512_maskz_loadu_ps(first_lanes(count), from); }
-static inline void put(float *to, reals x, int64_t count) { _mm512_mask_storeu_ps(to, first_lanes(count), x); }
+static inline reals some(const float *from, int64_t count) {
+    return count >= WIDTH ? _mm512_loadu_ps(from) : _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+static inline void put(float *to, reals x, int64_t count) {
+    if (count >= WIDTH)
+        _mm512_storeu_ps(to, x);
+    else
+        _mm512_mask_storeu_ps(to, first_lanes(count), x);
+}
 static inline reals larger(reals a, reals b) {
     return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a); /* the maximum is b beside NaN */
 }
@@ -133,27 +199,30 @@ static inline reals every_second(const float *from) {
 
 #define QUOTIENTS 64
 
-/* Return the nearest codes of 16 numbers, and note whether one is NaN. */
-static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q, unsigned *nan) {
-    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse);
-    *nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(q->least)), _mm512_set1_ps(q->most));
-    __m512 near = _mm512_mul_ps(x, inverse), rest = _mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x);
-    near = _mm512_fmadd_ps(rest, inverse, near);
+/* Return the nearest whole numbers of 16 quotients; the least number of 32 bits for NaN and what leaves them. */
+static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q) {
+    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse), near = _mm512_mul_ps(x, inverse);
+    near = _mm512_fmadd_ps(_mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x), inverse, near);
     __m512i half = _mm512_ternarylogic_epi32(_mm512_castps_si512(near), _mm512_castps_si512(_mm512_set1_ps(0.49999997f)),
                                              _mm512_set1_epi32(INT32_MIN), 0xe4); /* with the sign of near */
     return _mm512_cvttps_epi32(_mm512_add_ps(near, _mm512_castsi512_ps(half)));
 }
 
-static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
-    unsigned nan = 0;
-    __m512i zero = _mm512_set1_epi16((int16_t)q->zero);
-    __m512i first = _mm512_packs_epi32(sixteen(x, q, &nan), sixteen(x + 16, q, &nan));
-    __m512i second = _mm512_packs_epi32(sixteen(x + 32, q, &nan), sixteen(x + 48, q, &nan));
-    __m512i codes = _mm512_packs_epi16(_mm512_add_epi16(first, zero), _mm512_add_epi16(second, zero));
+static inline __attribute__((always_inline)) __m512i both_sixteen(const float *x, const quotients *q, __m512i *seen) {
+    __m512i near = _mm512_packs_epi32(sixteen(x, q), sixteen(x + 16, q));
+    *seen = _mm512_min_epi16(*seen, near);
+    return _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero));
+}
+
+static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(order, codes));
-    return nan != 0;
+    __m512i seen = _mm512_setzero_si512(), low = _mm512_set1_epi8((int8_t)q->low), high = _mm512_set1_epi8((int8_t)q->high);
+    for (int64_t i = 0; i < count; i += QUOTIENTS) {
+        __m512i codes = _mm512_packs_epi16(both_sixteen(x + i, q, &seen), both_sixteen(x + i + 32, q, &seen));
+        codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        _mm512_storeu_si512(out + i, _mm512_permutexvar_epi32(order, codes));
+    }
+    return !_mm512_cmpeq_epi16_mask(seen, _mm512_set1_epi16(INT16_MIN));
 }
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {

@@ -2,7 +2,6 @@
 #include "ymm.h"
 
 #define OFFSET AT
-#define WIDE 3
 #define LATENCY 4
 #define FEWEST_TILES 32
 #define FEWEST_CHANNELS 24
@@ -20,3 +19,7 @@ static inline dword splat(const uint8_t *x) {
 }
 static inline vec dot(vec sum, dword d, vec w) { return _mm256_dpbusd_avx_epi32(sum, d, w); }
 static inline vec pairs(vec sum, vec x, vec w) { return _mm256_dpwssd_avx_epi32(sum, x, w); }
+
+static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
+    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
+}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -73,7 +73,10 @@ def library(name: str = "") -> Path:
 def digest() -> str:
     """Return a digest of sources and flags, which a library carries."""
     files = sorted([*FOLDER.glob("*.[ch]"), FOLDER / "build.py"])
-    return sha256(b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
+    crc = 0  # it is to notice edits, and each start pays for it: hashlib loads OpenSSL
+    for path in files:
+        crc = zlib.crc32(path.name.encode() + b"\0" + path.read_bytes(), crc)
+    return f"sources {crc:08x}"
 
 
 def compiler() -> list[str]:

@@ -20,7 +20,11 @@ enum kind {
     UNFOLD,          /* int8 of any order to the same: the taps of a kernel side by side as channels (tasks/unfold.py) */
     PRODUCT,         /* a convolution of float32 planes, with weights as they are in their array */
     LARGEST,         /* largest number of each window of float32 planes, clipped to the image */
-    TOTAL            /* sum of each window of float32 planes */
+    TOTAL,           /* sum of each window of float32 planes */
+    PACK,            /* float32 of the host to the nearest int8 of number / step; byte 0 of the second place is 1 if one is NaN */
+    UNPACK,          /* int8 of the host to float32: (code - zero) * step */
+    LRN,             /* float32 planes, each number divided by a power of the sum of squares of kernel_h channels around it */
+    SOFTMAX          /* exp(x) / sum of exp(x) over the channels of float32 planes */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -38,9 +42,11 @@ enum kind {
     F(kernel_h) F(kernel_w) F(stride_h) F(stride_w) F(pad_h) F(pad_w) F(dilation_h) F(dilation_w) F(group) \
     F(constants)                                     /* buffer of the four following, which are offsets in it */ \
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
-                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input */ \
+                                                        leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input;
+                                                        of PRODUCT: 0 if sums below 0 become 0, else -1 */ \
     F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE and PRODUCT: buffer of the weights; channels of a block */ \
-    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM */ \
+    F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; the first two are
+                                                        the bits of a float32: the step of PACK, UNPACK, alpha and k of LRN */ \
     F(low) F(high)                                   /* clamp of stored codes */ \
     F(narrow)                                        /* of packed weights: no sum leaves the integers of float32 */ \
     F(zero_in) F(zero_second) F(zero_out)            /* stored code of 0: true code = stored - zero */
@@ -74,11 +80,15 @@ typedef struct {
     int (*pack)(const operation *, const int8_t *, int64_t outputs, int64_t inputs, const int32_t *, uint8_t *);
     int64_t (*items)(const operation *);                            /* pieces of work, in any order */
     void (*run)(const operation *, uint8_t *const *, int64_t item); /* one piece */
-    int64_t (*floats_to_codes)(const float *, int64_t, float, int32_t low, int32_t high, int32_t zero, int8_t *);
-    void (*codes_to_floats)(const int8_t *, int64_t, float, int32_t zero, float *);
-    void (*lrn)(const float *, float *, int64_t channels, int64_t pixels, int64_t half, float alpha, float k);
 } variant;
 
+static inline float float_of(int64_t bits) {
+    union {
+        uint32_t bits;
+        float number;
+    } same = {(uint32_t)bits};
+    return same.number;
+}
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }

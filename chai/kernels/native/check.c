@@ -100,6 +100,18 @@ static int planes(const table *t, place p, int64_t channels, int64_t height, int
            inside(t, p, all, writes);
 }
 
+/* Return whether an array of numbers of ``size`` bytes is contiguous. */
+static int contiguous(const table *t, place p, int64_t size, int writes) {
+    const operation *op = t->op;
+    area all = {0, op->height - 1, 0, op->width - 1, across(p, op->channels, size)};
+    return p.row == size * op->width && p.channel == op->height * p.row && p.offset % size == 0 && all.bytes > 0 &&
+           (op->images == 1 || p.image == op->channels * p.channel) && inside(t, p, all, writes);
+}
+
+static int alike(const operation *op) {
+    return op->channels == op->outputs && op->height == op->out_height && op->width == op->out_width;
+}
+
 static int multiplies(const table *t) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group || !between(0, op->file, t->count - 1)) return 0;
@@ -183,6 +195,17 @@ static int valid(const table *t, const variant *v) {
         return op->kernel_w <= SEEN && op->stride_w <= SEEN / 16 &&
                planes(t, input, op->channels, op->height, op->width, 0) &&
                planes(t, output, op->channels, op->out_height, op->out_width, 1);
+    case PACK: {
+        area found = {0, 0, 0, 0, 1};
+        return alike(op) && op->low <= op->high && contiguous(t, input, 4, 0) && contiguous(t, output, 1, 1) &&
+               inside(t, PLACE_OF(op, second), found, 1);
+    }
+    case UNPACK:
+        return alike(op) && contiguous(t, input, 1, 0) && contiguous(t, output, 4, 1);
+    case LRN:
+    case SOFTMAX:
+        return alike(op) && planes(t, input, op->channels, op->height, op->width, 0) &&
+               planes(t, output, op->channels, op->height, op->width, 1);
     }
     return 0;
 }

@@ -19,7 +19,7 @@ typedef void block(const uint8_t *const *, const int32_t *, runs, const int8_t *
         vec sums[MP][NV]; \
         const uint8_t *x[MP]; \
         UNROLL for (int p = 0; p < MP; p++) x[p] = pixels[p]; \
-        UNROLL for (int p = 0; p < MP; p++) UNROLL for (int v = 0; v < NV; v++) sums[p][v] = zero(); \
+        UNROLL for (int p = 0; p < MP; p++) UNROLL for (int v = 0; v < NV; v++) sums[p][v] = gather(f->bias + v * LANES); \
         for (int64_t run = 0; run < r.count; run++) { \
             int64_t at = offsets[run], end = at + r.bytes; \
             for (; at < end; at += 4, w += NV * LANES * 4) { \
@@ -80,10 +80,10 @@ static int64_t block_vectors(const operation *op) {
     return best;
 }
 
-/* Return the pixels of one piece of work: about 4 million products. */
+/* Return the pixels of one piece of work: about a million products. */
 static int64_t piece(const operation *op) {
     int64_t pixel = runs_of(op).dwords * 4 * LANES * block_vectors(op);
-    return most(48, (1 << 22) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
+    return most(48, (1 << 20) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
 }
 
 static int64_t convolution_items(const operation *op) {
@@ -224,7 +224,7 @@ static void convolution_run(const operation *op, uint8_t *const *buffers, int64_
     const uint8_t *constants = buffers[op->constants];
     const int8_t *weights = (const int8_t *)constants + op->weights + (group * vectors + first) * r.dwords * LANES * 4;
     int64_t channel = group * outputs + first * LANES;
-    finish f = finish_of(op, constants, channel, least(outputs - first * LANES, count * LANES));
+    finish f = single_finish_of(op, constants, channel, least(outputs - first * LANES, count * LANES));
     const uint8_t *input = buffers[op->input_buffer] + op->input_offset + group * (op->channels / op->group);
     uint8_t *output = buffers[op->output_buffer] + op->output_offset + channel;
     cursor at = cursor_at(op, pixel, input, output);
@@ -260,8 +260,9 @@ static void in_place_run(const operation *op, uint8_t *const *buffers, int64_t i
     uint8_t *output = buffers[op->output_buffer] + op->output_offset + first;
     cursor at = cursor_at(op, 0, input, output);
     for (int64_t pixel = 0; pixel < pixels_of(op); pixel++, next(&at, op, input, output)) {
-        int32_t sums[BLOCK_OUTPUTS] = {0};
+        int32_t sums[BLOCK_OUTPUTS];
         const int8_t *w = weights;
+        memcpy(sums, f.bias, sizeof sums);
         for (int64_t c = 0; c < op->channels; c += deep)
             for (int64_t t = 0; t < taps; t++, w += deep * wide) {
                 const uint8_t *in = at.input + t / op->kernel_w * op->dilation_h * op->input_row +

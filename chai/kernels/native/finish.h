@@ -17,7 +17,8 @@ typedef struct {
     double low, high;               /* clamp, before the output's zero is added */
     int32_t add;                    /* the output's zero, as a byte */
     int64_t outputs;                /* that are left to write */
-    int narrow;                     /* whether sums are integers of float32 */
+    int narrow;                     /* whether sums are integers of float32, and no product with a scale leaves 32 bits */
+    float single[SPARE];            /* scale, of a single_finish_of */
 } finish;
 
 static inline finish finish_of(const operation *op, const uint8_t *constants, int64_t first, int64_t outputs) {
@@ -33,7 +34,17 @@ static inline finish finish_of(const operation *op, const uint8_t *constants, in
     return f;
 }
 
-/* Return the code of one sum without its bias. */
+/* The same with the scales in float32, which store_narrow reads. */
+static inline finish single_finish_of(const operation *op, const uint8_t *constants, int64_t first, int64_t outputs) {
+    finish f = finish_of(op, constants, first, outputs);
+    for (int i = 0; i < SPARE; i++) f.single[i] = (float)f.scale[i];
+    return f;
+}
+
+/* For limits_of() of an instruction set: the output's zero, and the clamp of stored codes. */
+#define LIMITS(f) limits_of((f)->add, (int)(f)->low + (f)->add, (int)(f)->high + (f)->add)
+
+/* Return the code of one sum. */
 static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
     double wide = sum * (f->negative && sum < 0 ? f->negative[i] : f->scale[i]);
     wide += wide < 0 ? -0.5 : 0.5;
@@ -41,11 +52,9 @@ static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
     return (uint8_t)((int32_t)wide + f->add);
 }
 
-static inline uint8_t code(const finish *f, int64_t i, int32_t sum) { return finished(f, i, sum + f->bias[i]); }
-
 /* Write the codes of one pixel's sums. */
 static inline void store_pixel(const finish *f, const int32_t *sums, int64_t count, uint8_t *out) {
-    for (int64_t i = 0; i < least(count, f->outputs); i++) out[i] = code(f, i, sums[i]);
+    for (int64_t i = 0; i < least(count, f->outputs); i++) out[i] = finished(f, i, sums[i]);
 }
 
 /* For the instruction sets whose store_narrow takes a block of narrow sums from its registers; stored says whether it did. */
@@ -88,8 +97,9 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
 
 /* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: q = x * inverse, and then
    q + (x - q * step) * inverse with two fused multiply-adds, is the float32 nearest to x / step, as a division gives it (Markstein,
-   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). ``least`` and ``most`` clamp x. */
+   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). nearest_codes(x, count, q, out) writes them for a multiple
+   of QUOTIENTS numbers; it returns 0 if one is NaN, or so far from the codes that it may have a wrong one. */
 typedef struct {
-    float inverse, step, least, most;
-    int32_t low, zero;
+    float inverse, step;
+    int32_t low, high, zero;
 } quotients;

@@ -8,19 +8,24 @@
    neither on threads nor on the batch, and all variants that multiply and add with one rounding have the same.
 
    The instruction set's file defines WIDTH (float32 of a vector), reals, same(number), multiply_add(a, b, sum), some(from, count)
-   and put(to, vector, count), which touch ``count`` numbers alone, and HEIGHTS, the outputs of a block, largest first, down to 1. */
+   and put(to, vector, count), which touch ``count`` numbers alone, HEIGHTS, the outputs of a block, largest first, down to 1, and
+   ACROSS, the vectors of a panel at most: 2 or 3. */
 
 enum { PANEL_TAPS = 256 }; /* taps of a panel at a time, which fit the nearest cache but one */
-enum { ACROSS = 3 };  /* vectors of a panel, at most */
 
-/* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``; then the bias, if it is given. ``last`` pixels
-   of the last vector count. */
+/* What follows the products of a block: the bias of its first output, or NULL; and whether a ReLU makes sums below 0 to 0. */
+typedef struct {
+    const float *bias;
+    int rectified;
+} ending;
+
+/* Add the products of ``depth`` taps to the sums in y, or to 0 if none has ``begun``. ``last`` pixels of the last vector count. */
 typedef void product(const float *w, int64_t row, const float *x, int64_t depth, float *y, int64_t plane, int64_t last, int begun,
-                     const float *bias);
+                     ending end);
 
 #define SUMS(M, NV) \
     static __attribute__((noinline)) void product_##M##x##NV(const float *w, int64_t row, const float *x, int64_t depth, float *y, \
-                                                             int64_t plane, int64_t last, int begun, const float *bias) { \
+                                                             int64_t plane, int64_t last, int begun, ending end) { \
         reals sums[M][NV]; \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
             sums[m][v] = begun ? some(y + m * plane + v * WIDTH, v < NV - 1 ? WIDTH : last) : same(0); \
@@ -32,19 +37,26 @@ typedef void product(const float *w, int64_t row, const float *x, int64_t depth,
                 UNROLL for (int v = 0; v < NV; v++) sums[m][v] = multiply_add(weight, pixels[v], sums[m][v]); \
             } \
         } \
-        if (bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += same(bias[m]); \
+        if (end.bias) UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] += same(end.bias[m]); \
+        if (end.rectified) \
+            UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) sums[m][v] = larger(sums[m][v], same(0)); \
         UNROLL for (int m = 0; m < M; m++) UNROLL for (int v = 0; v < NV; v++) \
             put(y + m * plane + v * WIDTH, sums[m][v], v < NV - 1 ? WIDTH : last); \
     }
+#if ACROSS == 2
+#define P(M) SUMS(M, 1) SUMS(M, 2)
+#define Q(M) {M, {product_##M##x1, product_##M##x2}},
+#else
 #define P(M) SUMS(M, 1) SUMS(M, 2) SUMS(M, 3)
+#define Q(M) {M, {product_##M##x1, product_##M##x2, product_##M##x3}},
+#endif
 HEIGHTS(P)
-#undef P
-#define P(M) {M, {product_##M##x1, product_##M##x2, product_##M##x3}},
 static const struct {
     int outputs;
     product *across[ACROSS];
-} products[] = {HEIGHTS(P)};
+} products[] = {HEIGHTS(Q)};
 #undef P
+#undef Q
 
 /* Pixels of a panel that come from one row of the input for one tap of the kernel, or are padding (from < 0). */
 typedef struct {
@@ -128,7 +140,7 @@ static int64_t panels_of(const shape *s) { return ceil_div(vectors_across(s), AC
 
 /* Inner products: the only pixel of the output sees the whole input, whose numbers lie side by side like those of the weights.
    Vectors lie along them. The PARTS sums of an output are added pairwise at the end. */
-enum { PARTS = 16, TOGETHER_DOTS = 4 };
+enum { PARTS = 16, TOGETHER_DOTS = 4, PIECE_DOTS = 1 << 16 /* products */ };
 
 static inline __attribute__((always_inline)) void add_dots(const float *w, int64_t row, const float *x, int64_t left, int outputs,
                                                            reals sums[][PARTS / WIDTH]) {
@@ -140,19 +152,26 @@ static inline __attribute__((always_inline)) void add_dots(const float *w, int64
     }
 }
 
+/* Return the sum of PARTS lanes, added pairwise. */
+static inline float added(const reals *sums) {
+    float parts[PARTS];
+    memcpy(parts, sums, sizeof parts);
+    for (int half = PARTS / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) parts[i] += parts[i + half];
+    return parts[0];
+}
+
 static inline __attribute__((always_inline)) void dots(const float *w, int64_t row, const float *x, int64_t depth, int outputs,
-                                                       float *y, const float *bias) {
+                                                       float *y, ending end) {
     reals sums[TOGETHER_DOTS][PARTS / WIDTH];
     UNROLL for (int m = 0; m < outputs; m++) UNROLL for (int v = 0; v < PARTS / WIDTH; v++) sums[m][v] = same(0);
     int64_t k = 0;
     for (; k + PARTS <= depth; k += PARTS) add_dots(w + k, row, x + k, PARTS, outputs, sums);
     if (k < depth) add_dots(w + k, row, x + k, depth - k, outputs, sums);
     for (int m = 0; m < outputs; m++) {
-        float parts[PARTS];
-        memcpy(parts, sums[m], sizeof parts);
-        for (int half = PARTS / 2; half; half /= 2)
-            for (int i = 0; i < half; i++) parts[i] += parts[i + half];
-        y[m] = bias ? parts[0] + bias[m] : parts[0];
+        y[m] = added(sums[m]);
+        if (end.bias) y[m] += end.bias[m];
+        if (end.rectified && y[m] < 0) y[m] = 0;
     }
 }
 
@@ -161,9 +180,9 @@ static int whole(const operation *op) {
            !op->pad_h && !op->pad_w && (op->dilation_h == 1 || op->height == 1) && (op->dilation_w == 1 || op->width == 1);
 }
 
-/* Return the outputs of one piece of work, in which all images meet the same weights: about a million products. */
+/* Return the outputs of one piece of work, in which all images meet the same weights. */
 static int64_t dots_piece(const operation *op, const shape *s) {
-    return most(1, (1 << 20) / (op->images * s->depth * TOGETHER_DOTS)) * TOGETHER_DOTS;
+    return most(1, PIECE_DOTS / (op->images * s->depth * TOGETHER_DOTS)) * TOGETHER_DOTS;
 }
 
 static int64_t product_items(const operation *op) {
@@ -175,8 +194,9 @@ static int64_t product_items(const operation *op) {
 static const float *weights_of(const operation *op, uint8_t *const *buffers) {
     return (const float *)(buffers[op->file] + op->weights);
 }
-static const float *bias_of(const operation *op, uint8_t *const *buffers) {
-    return op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias);
+static ending ending_of(const operation *op, uint8_t *const *buffers, int64_t output) {
+    const float *bias = op->bias < 0 ? 0 : (const float *)(buffers[op->constants] + op->bias) + output;
+    return (ending){bias, op->negative >= 0};
 }
 static const float *input_of(const operation *op, uint8_t *const *buffers, int64_t n) {
     return (const float *)(buffers[op->input_buffer] + op->input_offset + n * op->input_image);
@@ -188,17 +208,17 @@ static float *output_of(const operation *op, uint8_t *const *buffers, int64_t n)
 static void dots_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     shape s = shape_of(op);
     int64_t piece = dots_piece(op, &s), pieces = ceil_div(s.outputs, piece), g = item / pieces, first = item % pieces * piece;
-    for (int64_t m = first, end = least(first + piece, s.outputs), count; m < end; m += count) {
-        count = end - m < TOGETHER_DOTS ? 1 : TOGETHER_DOTS;
-        const float *w = weights_of(op, buffers) + (g * s.outputs + m) * s.depth, *bias = bias_of(op, buffers);
-        if (bias) bias += g * s.outputs + m;
+    for (int64_t m = first, stop = least(first + piece, s.outputs), count; m < stop; m += count) {
+        count = stop - m < TOGETHER_DOTS ? 1 : TOGETHER_DOTS;
+        const float *w = weights_of(op, buffers) + (g * s.outputs + m) * s.depth;
+        ending end = ending_of(op, buffers, g * s.outputs + m);
         for (int64_t n = 0; n < op->images; n++) {
             const float *x = input_of(op, buffers, n) + g * s.depth;
             float *y = output_of(op, buffers, n) + g * s.outputs + m;
             if (count == 1) /* a constant, so that the sums stay in registers */
-                dots(w, s.depth, x, s.depth, 1, y, bias);
+                dots(w, s.depth, x, s.depth, 1, y, end);
             else
-                dots(w, s.depth, x, s.depth, TOGETHER_DOTS, y, bias);
+                dots(w, s.depth, x, s.depth, TOGETHER_DOTS, y, end);
         }
     }
 }
@@ -209,17 +229,18 @@ static void panel_run(const operation *op, uint8_t *const *buffers, int64_t item
     int64_t begin = item % panels * vectors / panels, end = (item % panels + 1) * vectors / panels;
     int64_t first = begin * WIDTH, count = least(end * WIDTH, s.out_plane) - first, across = end - begin;
     const float *x = input_of(op, buffers, n) + g * s.channels * s.plane;
-    const float *w = weights_of(op, buffers) + g * s.outputs * s.depth, *bias = bias_of(op, buffers);
+    const float *w = weights_of(op, buffers) + g * s.outputs * s.depth;
     float *y = output_of(op, buffers, n) + g * s.outputs * s.out_plane + first;
     float panel[PANEL_TAPS * ACROSS * WIDTH] __attribute__((aligned(4 * WIDTH)));
     for (int64_t k = 0; k < s.depth; k += PANEL_TAPS) {
         int64_t depth = least(PANEL_TAPS, s.depth - k);
         gather_panel(op, &s, x, first, count, across * WIDTH, k, k + depth, panel);
-        const float *add = bias && k + depth == s.depth ? bias + g * s.outputs : 0;
+        ending last = {0, 0};
         for (int64_t m = 0, i = 0; m < s.outputs; m += products[i].outputs) {
             while (products[i].outputs > s.outputs - m) i++;
+            if (k + depth == s.depth) last = ending_of(op, buffers, g * s.outputs + m);
             products[i].across[across - 1](w + m * s.depth + k, s.depth, panel, depth, y + m * s.out_plane, s.out_plane,
-                                           count - (across - 1) * WIDTH, k > 0, add ? add + m : 0);
+                                           count - (across - 1) * WIDTH, k > 0, last);
         }
     }
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...blob import Array, Shape
 
 KEPT = 1024  # operations: more than the layers of a large network
+RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
 
 
 class Floats(NamedTuple):
@@ -23,11 +24,23 @@ class Floats(NamedTuple):
 
     library: Library
 
-    def convolved(self, x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:
-        """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
-        parameters = tuple(_plain(a) for a in (weights, bias) if a is not None)
-        sizes = tuple(a.nbytes for a in parameters)
-        return _product(self.library, window, group, x.shape, len(weights), sizes).run(_plain(x), *parameters)
+    def convolved(
+        self, x: Array, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool = False
+    ) -> Array:
+        """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0.
+
+        If it is ``rectified``, numbers below 0 are 0.
+        """
+        product = _product(self.library, window, group, rectified, x.shape, weights.shape, bias is not None)
+        if bias is None:
+            return product.run(_plain(x), _plain(weights))
+        return product.run(_plain(x), _plain(weights), _plain(bias))
+
+    def softmax(self, x: Array, axis: int) -> Array:
+        """Return the softmax of x along an axis, in 0 .. ndim - 1."""
+        shape = x.shape
+        planes = prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :])
+        return _softmax(self.library, planes).run(_plain(x)).reshape(shape)
 
     def largest(self, x: Array, window: Window, out: Shape) -> Array:
         """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one."""
@@ -39,11 +52,7 @@ class Floats(NamedTuple):
 
     def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
-        x = _plain(x)
-        y = np.empty_like(x)
-        for image, result in zip(x, y):
-            self.library.lrn(image, result, (size - 1) // 2, alpha / size, k)
-        return y
+        return _lrn(self.library, size, alpha, k, x.shape).run(_plain(x))
 
 
 def floats() -> Floats | None:
@@ -54,16 +63,29 @@ def floats() -> Floats | None:
 
 @lru_cache(maxsize=KEPT)
 def _product(
-    used: Library, window: Window, group: int, source: Shape, outputs: int, parameters: tuple[int, ...]
+    used: Library, window: Window, group: int, rectified: bool, source: Shape, weights: Shape, biased: bool
 ) -> Single:
-    target = (source[0], outputs, *window.sizes(source[2:]))
-    macs = prod(target) * source[1] // group * prod(window.kernel)
-    return Single(used, Form(Kind.PRODUCT, window=window, group=group), source, target, parameters, macs)
+    target = (source[0], weights[0], *window.sizes(source[2:]))
+    form = Form(Kind.PRODUCT, window=window, group=group, rectified=rectified)
+    parameters = (4 * prod(weights), 4 * weights[0])[: 1 + biased]
+    ns = max(prod(target) * prod(weights[1:]) / RATE, parameters[0] / BANDWIDTH)
+    return Single(used, form, source, target, parameters, ns)
 
 
 @lru_cache(maxsize=KEPT)
 def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
-    return Single(used, Form(kind, window=window), source, target, (), prod(source))
+    return Single(used, Form(kind, window=window), source, target, (), prod(source) / 4)
+
+
+@lru_cache(maxsize=KEPT)
+def _lrn(used: Library, size: int, alpha: float, k: float, shape: Shape) -> Single:
+    form = Form(Kind.LRN, window=Window((size, 1), (1, 1), (0, 0)), numbers=(alpha / size, k))
+    return Single(used, form, shape, shape, (), prod(shape) * 0.3)
+
+
+@lru_cache(maxsize=KEPT)
+def _softmax(used: Library, planes: Shape) -> Single:
+    return Single(used, Form(Kind.SOFTMAX), planes, planes, (), prod(planes))
 
 
 def _plain(array: Array) -> Array:

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...env import env
-from ...errors import UsageError
+from ...errors import DeviceError, UsageError
 from . import build
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .table import Extent, Operation, Table
 
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
+COMPLETE = 1  # a run: all operations are done
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
 SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 
@@ -30,28 +32,6 @@ class Library(NamedTuple):
     number: int
     calls: ctypes.CDLL
 
-    def floats_to_codes(self, x: Array, step: float, low: int, high: int, zero: int, out: Array) -> bool:
-        """Write the nearest codes of x / step, in float32 and saturated, to ``out``; return whether no x is NaN.
-
-        Both are contiguous, float32 and int8.
-        """
-        count, factor = ctypes.c_int64(x.size), ctypes.c_float(step)
-        done = self.calls.chai_floats_to_codes(self.number, pointer(x), count, factor, low, high, zero, pointer(out))
-        return bool(done)
-
-    def codes_to_floats(self, codes: Array, step: float, zero: int, out: Array) -> None:
-        """Write (codes - zero) * step in float32 to ``out``; both are contiguous, int8 and float32."""
-        count, factor = ctypes.c_int64(codes.size), ctypes.c_float(step)
-        self.calls.chai_codes_to_floats(self.number, pointer(codes), count, factor, zero, pointer(out))
-
-    def lrn(self, x: Array, y: Array, half: int, alpha: float, k: float) -> None:
-        """Write x / (k + alpha * sum of squares of ``half`` channels on each side and its own) ^ 0.75 to ``y``.
-
-        Both are contiguous float32 images (C, H, W).
-        """
-        sizes = map(ctypes.c_int64, (len(x), x[0].size, half))
-        self.calls.chai_lrn(self.number, pointer(x), pointer(y), *sizes, ctypes.c_float(alpha), ctypes.c_float(k))
-
     def check(self, table: Table, extents: ctypes.Array[Extent]) -> int:
         """Return the first operation of a table that could leave its buffers, which have these sizes; -1 if none can."""
         counts = ctypes.c_int64(len(table)), ctypes.c_int64(len(extents))
@@ -59,22 +39,54 @@ class Library(NamedTuple):
 
     def run_one(self, operation: Operation, buffers: Sequence[Array]) -> None:
         """Run a checked operation on four buffers at most, in this thread to its end: for short ones."""
-        addresses = (*(array.ctypes.data for array in buffers), None, None, None)
-        self.calls.chai_one(self.number, ctypes.addressof(operation), *addresses[:4])
+        addresses = (*map(address, buffers), None, None, None)
+        if self.calls.chai_one(self.number, ctypes.addressof(operation), *addresses[:4]) < 0:
+            raise _small_stack()
 
-    def run(self, table: Table, buffers: Sequence[Array], tasks: int, threads: int = 1) -> list[float]:
-        """Run a checked table on its buffers, with at most so many threads; return the milliseconds of each of ``tasks``."""
-        addresses = (ctypes.c_void_p * len(buffers))(*(array.ctypes.data for array in buffers))
-        ms, at, count = (ctypes.c_double * tasks)(), (ctypes.c_int * (2 + len(table)))(), ctypes.c_int64(len(table))
-        several, pause = ctypes.c_int64(threads), ctypes.c_double(PAUSE)
-        while not self.calls.chai_run(self.number, table, count, addresses, several, pause, ms, at):
-            pass  # between calls, Python handles signals
-        return list(ms)
+    def run(self, table: Table, frame: Frame, threads: int = 1) -> Sequence[float]:
+        """Run a checked table on the buffers of a frame, with at most so many threads; return the milliseconds of each Task."""
+        run, number, count = self.calls.chai_run, self.number, len(table)
+        while (
+            state := run(number, table, count, frame.addresses, threads, PAUSE, frame.ms, frame.progress)
+        ) != COMPLETE:
+            if state < 0:
+                raise _small_stack()  # else Python handles signals, and the run goes on
+        return array("d", bytes(frame.ms))
+
+
+def _small_stack() -> DeviceError:
+    return DeviceError(
+        "this thread's stack is too small for the kernels in C, which need 220 KB",
+        hint="call threading.stack_size(1 << 20) before its start",
+    )
+
+
+class Frame:
+    """The arguments of a table's run, for one at a time: addresses of buffers, times of Tasks, and how far it has come.
+
+    A run that breaks off leaves it unusable.
+    """
+
+    __slots__ = ("addresses", "buffers", "ms", "progress")
+
+    def __init__(self, table: Table, tasks: int, buffers: Sequence[Array | None]) -> None:
+        self.buffers = buffers
+        known = (None if array is None else address(array) for array in buffers)
+        self.addresses = (ctypes.c_void_p * len(buffers))(*known)
+        self.ms, self.progress = (ctypes.c_double * tasks)(), (ctypes.c_int * (2 + len(table)))()
+
+
+def address(array: Any) -> int:
+    """Return the address of an array's first byte."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # four times as fast as array.ctypes
+    except (TypeError, ValueError):  # it is read-only, or empty, or not contiguous
+        return int(array.ctypes.data)
 
 
 def pointer(array: Array) -> ctypes.c_void_p:
-    """Return the address of an array's first byte."""
-    return ctypes.c_void_p(array.ctypes.data)
+    """Return the address of an array's first byte as an argument."""
+    return ctypes.c_void_p(address(array))
 
 
 class State(NamedTuple):
@@ -120,8 +132,12 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     try:
         calls = ctypes.CDLL(str(path))
         calls.chai_digest.restype = calls.chai_variant.restype = calls.chai_fields.restype = ctypes.c_char_p
-        calls.chai_packed.restype = calls.chai_check.restype = calls.chai_floats_to_codes.restype = ctypes.c_int64
+        calls.chai_packed.restype = calls.chai_check.restype = ctypes.c_int64
         calls.chai_one.argtypes = [ctypes.c_int, *[ctypes.c_void_p] * 5]
+        calls.chai_run.argtypes = [
+            *(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p),
+            *(ctypes.c_int64, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p),
+        ]
         if calls.chai_digest() != build.digest().encode():
             return None, f"{path.name} was compiled from other sources; again: {build.COMMAND}"
     except (OSError, AttributeError) as error:

@@ -28,26 +28,38 @@ static void strip_of_five(const float *x, float *y, int64_t channels, int64_t pi
     }
 }
 
-static void lrn(const float *x, float *y, int64_t channels, int64_t pixels, int64_t half, float alpha, float k) {
-    half = least(half, channels - 1);
-    for (int64_t first = 0; first < pixels; first += STRIP) {
-        int64_t count = least(STRIP, pixels - first);
-        if (half == 2) {
-            strip_of_five(x + first, y + first, channels, pixels, count, alpha, k);
-            continue;
+/* Any number of channels, ``half`` on each side. */
+static void strip(const float *x, float *y, int64_t channels, int64_t pixels, int64_t count, int64_t half, float alpha, float k) {
+    for (int64_t c = 0; c < channels; c++) {
+        const float *in = x + c * pixels;
+        float *out = y + c * pixels, sums[STRIP];
+        for (int64_t i = 0; i < count; i++) sums[i] = in[i] * in[i];
+        for (int64_t shift = 1; shift <= half; shift++) {
+            const float *below = in - shift * pixels, *above = in + shift * pixels;
+            if (c >= shift)
+                for (int64_t i = 0; i < count; i++) sums[i] += below[i] * below[i];
+            if (c + shift < channels)
+                for (int64_t i = 0; i < count; i++) sums[i] += above[i] * above[i];
         }
-        for (int64_t c = 0; c < channels; c++) {
-            const float *in = x + c * pixels + first;
-            float *out = y + c * pixels + first, sums[STRIP];
-            for (int64_t i = 0; i < count; i++) sums[i] = in[i] * in[i];
-            for (int64_t shift = 1; shift <= half; shift++) {
-                const float *below = in - shift * pixels, *above = in + shift * pixels;
-                if (c >= shift)
-                    for (int64_t i = 0; i < count; i++) sums[i] += below[i] * below[i];
-                if (c + shift < channels)
-                    for (int64_t i = 0; i < count; i++) sums[i] += above[i] * above[i];
-            }
-            for (int64_t i = 0; i < count; i++) out[i] = scaled(in[i], sums[i], alpha, k);
-        }
+        for (int64_t i = 0; i < count; i++) out[i] = scaled(in[i], sums[i], alpha, k);
+    }
+}
+
+/* Return the pixels of one piece of work, in whole strips. */
+static int64_t lrn_piece(const operation *op) { return most(1, PIECE / (op->channels * STRIP)) * STRIP; }
+static int64_t lrn_items(const operation *op) { return op->images * ceil_div(op->height * op->width, lrn_piece(op)); }
+
+static void lrn_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    int64_t pixels = op->height * op->width, piece = lrn_piece(op), pieces = ceil_div(pixels, piece), n = item / pieces;
+    int64_t begin = item % pieces * piece, end = least(begin + piece, pixels), half = least((op->kernel_h - 1) / 2, op->channels - 1);
+    const float *x = (const float *)(buffers[op->input_buffer] + op->input_offset + n * op->input_image);
+    float *y = (float *)(buffers[op->output_buffer] + op->output_offset + n * op->output_image);
+    float alpha = float_of(op->factor), k = float_of(op->second_factor);
+    for (int64_t first = begin; first < end; first += STRIP) {
+        int64_t count = least(STRIP, end - first);
+        if (half == 2)
+            strip_of_five(x + first, y + first, op->channels, pixels, count, alpha, k);
+        else
+            strip(x + first, y + first, op->channels, pixels, count, half, alpha, k);
     }
 }

@@ -1,5 +1,6 @@
 /* float32 of 128 bits, for NEON. ARMv7 has no product and sum with one rounding. */
 #define WIDTH 4
+#define ACROSS 3
 #if defined __aarch64__
 #define HEIGHTS(P) P(8) P(4) P(2) P(1)
 #else

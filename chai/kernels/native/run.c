@@ -36,26 +36,17 @@ EXPORTED int64_t chai_check(int i, operation *ops, int64_t count, const extent *
     return first_invalid(ops, count, buffers, buffer_count, variants[i]);
 }
 
-EXPORTED int64_t chai_floats_to_codes(int i, const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero,
-                                      int8_t *out) {
-    return variants[i]->floats_to_codes(x, count, step, low, high, zero, out);
-}
-
-EXPORTED void chai_codes_to_floats(int i, const int8_t *codes, int64_t count, float step, int32_t zero, float *out) {
-    variants[i]->codes_to_floats(codes, count, step, zero, out);
-}
-
-EXPORTED void chai_lrn(int i, const float *x, float *y, int64_t channels, int64_t pixels, int64_t half, float alpha, float k) {
-    variants[i]->lrn(x, y, channels, pixels, half, alpha, k);
-}
-
-/* Run a checked operation of four buffers at most, in the caller's thread to its end. */
-EXPORTED void chai_one(int i, const operation *op, uint8_t *first, uint8_t *second, uint8_t *third, uint8_t *fourth) {
+/* Run a checked operation of four buffers at most, in the caller's thread to its end. Return -1 if its stack is too small. */
+EXPORTED int chai_one(int i, const operation *op, uint8_t *first, uint8_t *second, uint8_t *third, uint8_t *fourth) {
     uint8_t *const buffers[] = {first, second, third, fourth};
+    if (!enough_stack()) return -1;
     for (int64_t item = 0; item < op->items; item++) variants[i]->run(op, buffers, item);
+    return 1;
 }
 
+/* Run a checked table as run_table does. Return -1 if the caller's stack is too small. */
 EXPORTED int chai_run(int i, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads,
                       double pause, double *ms, progress *at) {
+    if (!enough_stack()) return -1;
     return run_table(variants[i], ops, count, buffers, threads, pause, ms, at);
 }

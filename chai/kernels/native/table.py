@@ -49,9 +49,13 @@ class Kind(IntEnum):
     PRODUCT = 12
     LARGEST = 13
     TOTAL = 14
+    PACK = 15
+    UNPACK = 16
+    LRN = 17
+    SOFTMAX = 18
 
 
-FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL)  # on float32, in planes
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):
@@ -92,6 +96,8 @@ class Form:
     ``requantization``      of its sums; the multipliers of an average are those of its windows. None: codes stay as they are
     ``zeros``               zero points of the inputs; the bias of a convolution takes its own into account
     ``factors, negative``   of the inputs of a SUM, and those for sums below 0; of one factor, for inputs below 0
+    ``rectified``           whether a ReLU makes sums of a PRODUCT below 0 to 0
+    ``numbers``             in float32: the step of a PACK or an UNPACK; alpha and k of an LRN
     """
 
     kind: Kind
@@ -103,6 +109,8 @@ class Form:
     zeros: tuple[int, ...] = (0,)
     factors: tuple[int, ...] = ()
     negative: tuple[int, ...] | None = None
+    numbers: tuple[float, ...] = ()
+    rectified: bool = False
 
     @property
     def border(self) -> tuple[int, int]:
@@ -112,10 +120,11 @@ class Form:
     def fields(self) -> dict[str, int]:
         """Return the fields that do not depend on places and sizes."""
         values = {f"{name}_{axis}": v for name, pair in self.window._asdict().items() for axis, v in zip("hw", pair)}
-        values |= {"kind": self.kind, "group": self.group, "low": -AT, "high": AT - 1, "negative": -1}
+        values |= {"kind": self.kind, "group": self.group, "low": -AT, "high": AT - 1, "negative": self.rectified - 1}
         values |= dict(zip(("zero_in", "zero_second"), self.zeros))
         if (r := self.requantization) is not None:
             values |= {"low": r.low, "high": r.high, "zero_out": r.zero}
+        values |= dict(zip(("factor", "second_factor"), np.array(self.numbers, np.float32).view(np.int32).tolist()))
         if self.kind == Kind.SUM:
             assert self.requantization is not None
             shift, below = self.requantization.shift, self.negative or (0,)

@@ -20,22 +20,34 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "lrn.h"
 #include "float32.h"
 #include "planes.h"
+#include "filters.h"
+#include "softmax.h"
 
 static int64_t packed(const operation *op) {
     return op->kind == DEPTHWISE ? depthwise_bytes(op) : is_winograd(op) ? winograd_bytes(op) : convolution_bytes(op);
 }
 
+/* Pack weights and bias; return whether float32 holds every sum, and 32 bits every sum times its scale. */
 static int pack(const operation *op, const int8_t *from, int64_t outputs, int64_t inputs, const int32_t *bias,
                 uint8_t *constants) {
     int8_t *to = (int8_t *)constants + op->weights;
     int32_t *packed_bias = (int32_t *)(constants + op->bias);
-    if (op->kind == DEPTHWISE) return depthwise_pack(op, from, inputs, bias, to, packed_bias);
-    return (is_winograd(op) ? winograd_pack : convolution_pack)(op, from, outputs, inputs, bias, to, packed_bias);
+    const double *scale = (const double *)(constants + op->scale);
+    int narrow = op->kind == DEPTHWISE ? depthwise_pack(op, from, inputs, bias, scale, to, packed_bias)
+                                       : (is_winograd(op) ? winograd_pack : convolution_pack)(op, from, outputs, inputs, bias,
+                                                                                              to, packed_bias);
+    for (int64_t o = 0; o < op->outputs; o++) narrow &= scale[o] < 64 && scale[o] > -64;
+    return narrow;
 }
 
 static int64_t sums_items(const operation *op) { return is_winograd(op) ? winograd_items(op) : convolution_items(op); }
 static void sums_run(const operation *op, uint8_t *const *buffers, int64_t item) {
     (is_winograd(op) ? winograd_run : convolution_run)(op, buffers, item);
+}
+
+static int64_t products_items(const operation *op) { return is_filter(op) ? planes_items(op) : product_items(op); }
+static void products_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    (is_filter(op) ? filter_run : product_run)(op, buffers, item);
 }
 
 typedef struct {
@@ -55,9 +67,13 @@ static const kernel kernels[] = {
     [STORE] = {rows, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
-    [PRODUCT] = {product_items, product_run},
+    [PRODUCT] = {products_items, products_run},
     [LARGEST] = {planes_items, largest_run},
     [TOTAL] = {planes_items, total_run},
+    [PACK] = {conversion_items, pack_run},
+    [UNPACK] = {conversion_items, unpack_run},
+    [LRN] = {lrn_items, lrn_run},
+    [SOFTMAX] = {softmax_items, softmax_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }
@@ -69,4 +85,4 @@ static void run(const operation *op, uint8_t *const *buffers, int64_t item) { ke
 #define QUOTED(name) TEXT(name)
 int NAMED(usable_, VARIANT)(void);
 const variant NAMED(variant_, VARIANT) = {
-    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run, floats_to_codes, codes_to_floats, lrn};
+    QUOTED(VARIANT), NAMED(usable_, VARIANT), LANES, packed, pack, items, run};

@@ -2,6 +2,7 @@
 #include <immintrin.h>
 
 #define LANES 8
+#define WIDE 3
 
 typedef __m256i vec, panel;
 
@@ -21,11 +22,6 @@ static inline vec both(const int16_t *x) {
     return _mm256_set1_epi32(two);
 }
 
-static inline vec paired(const uint8_t *a, const uint8_t *b) {
-    __m128i both = _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)a), _mm_loadl_epi64((const __m128i *)b));
-    return _mm256_cvtepu8_epi16(both);
-}
-
 static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const finish *f) {
     __m256d wide = _mm256_cvtepi32_pd(sum), sign = _mm256_set1_pd(-0.0);
     if (f->negative) scale = _mm256_blendv_pd(scale, below, wide); /* by the sign bit */
@@ -35,8 +31,7 @@ static inline __m128i rounded(__m128i sum, __m256d scale, __m256d below, const f
     return _mm_add_epi32(_mm256_cvttpd_epi32(wide), _mm_set1_epi32(f->add));
 }
 
-static inline void store_codes(__m128i first, __m128i second, int64_t count, uint8_t *out) {
-    __m128i codes = _mm_packus_epi16(_mm_packs_epi32(first, second), _mm_setzero_si128());
+static inline void store_eight(__m128i codes, int64_t count, uint8_t *out) {
     int64_t eight = _mm_cvtsi128_si64(codes);
     if (count >= LANES)
         memcpy(out, &eight, LANES);
@@ -47,15 +42,14 @@ static inline void store_codes(__m128i first, __m128i second, int64_t count, uin
 static void store(const finish *f, const vec *sums, int pixels, int vectors, uint8_t *const *out) {
     for (int v = 0; v < vectors; v++) {
         int64_t count = f->outputs - v * LANES;
-        vec bias = _mm256_loadu_si256((const __m256i *)(f->bias + v * LANES));
         const double *scale = f->scale + v * LANES, *below = f->negative ? f->negative + v * LANES : scale;
         __m256d s0 = _mm256_loadu_pd(scale), s1 = _mm256_loadu_pd(scale + 4);
         __m256d n0 = _mm256_loadu_pd(below), n1 = _mm256_loadu_pd(below + 4);
         for (int p = 0; p < pixels; p++) {
-            vec sum = _mm256_add_epi32(sums[p * vectors + v], bias);
+            vec sum = sums[p * vectors + v];
             __m128i first = rounded(_mm256_castsi256_si128(sum), s0, n0, f);
             __m128i second = rounded(_mm256_extracti128_si256(sum, 1), s1, n1, f);
-            store_codes(first, second, count, out[p] + v * LANES);
+            store_eight(_mm_packus_epi16(_mm_packs_epi32(first, second), first), count, out[p] + v * LANES);
         }
     }
 }
@@ -68,27 +62,77 @@ static inline unsigned begin_rounding(void) {
 }
 static inline void end_rounding(unsigned mode) { _mm_setcsr(mode); }
 
+typedef struct {
+    __m256 half, sign;
+    __m256i add, low, high;
+} limits;
+
+static inline limits limits_of(int add, int low, int high) {
+    return (limits){_mm256_set1_ps(0.5f), _mm256_set1_ps(-0.0f), _mm256_set1_epi16((int16_t)add), _mm256_set1_epi8((char)low),
+                    _mm256_set1_epi8((char)high)};
+}
+
+static inline __attribute__((always_inline)) __m256i packed_codes(const limits *l, const __m256i *whole) {
+    __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), l->add);
+    __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), l->add);
+    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), l->low), l->high);
+}
+
+static inline __attribute__((always_inline)) __m256i four_codes(const limits *l, const vec *sums, const __m256 *scales,
+                                                                int positive) {
+    __m256i whole[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        __m256 x = _mm256_cvtepi32_ps(sums[i]), half = l->half;
+        if (!positive) half = _mm256_or_ps(half, _mm256_and_ps(l->sign, _mm256_xor_ps(x, scales[i])));
+        whole[i] = _mm256_cvttps_epi32(_mm256_fmadd_ps(x, scales[i], half));
+    }
+    return packed_codes(l, whole);
+}
+
+typedef struct {
+    __m256 of[4];
+} scales;
+
+static inline __m256i some_codes(const uint8_t *from, int64_t count) {
+    if (count >= 32) return _mm256_loadu_si256((const __m256i *)from);
+    uint8_t codes[32] = {0};
+    memcpy(codes, from, count);
+    return _mm256_loadu_si256((const __m256i *)codes);
+}
+static inline void put_codes(uint8_t *out, __m256i codes, int64_t count) {
+    if (count >= 32)
+        _mm256_storeu_si256((__m256i *)out, codes);
+    else
+        memcpy(out, &codes, count);
+}
+static inline void interleaved(__m256i a, __m256i b, __m256i c, __m256i d, __m256i *to) {
+    __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
+    __m256i low2 = _mm256_unpacklo_epi8(c, d), high2 = _mm256_unpackhi_epi8(c, d);
+    to[0] = _mm256_unpacklo_epi16(low, low2), to[1] = _mm256_unpackhi_epi16(low, low2);
+    to[2] = _mm256_unpacklo_epi16(high, high2), to[3] = _mm256_unpackhi_epi16(high, high2);
+}
+
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
-    __m256 low = _mm256_set1_ps((float)f->low), high = _mm256_set1_ps((float)f->high);
-    __m256 half = _mm256_set1_ps(0.5f), sign = _mm256_set1_ps(-0.0f);
-    UNROLL for (int v = 0; v < vectors; v++) {
-        const double *scales = f->scale + v * LANES;
-        __m128 s0 = _mm256_cvtpd_ps(_mm256_loadu_pd(scales)), s1 = _mm256_cvtpd_ps(_mm256_loadu_pd(scales + 4));
-        __m256 scale = _mm256_insertf128_ps(_mm256_castps128_ps256(s0), s1, 1);
-        vec bias = _mm256_loadu_si256((const __m256i *)(f->bias + v * LANES));
-        UNROLL for (int p = 0; p < pixels; p++) {
-            __m256 x = _mm256_cvtepi32_ps(_mm256_add_epi32(sums[p * vectors + v], bias));
-            if (positive) { /* all below 0 becomes the clamp, however it is rounded */
-                x = _mm256_fmadd_ps(x, scale, half);
-            } else {
-                x = _mm256_mul_ps(x, scale);
-                x = _mm256_add_ps(x, _mm256_or_ps(half, _mm256_and_ps(sign, x)));
-            }
-            x = _mm256_min_ps(_mm256_max_ps(x, low), high);
-            vec codes = _mm256_add_epi32(_mm256_cvttps_epi32(x), _mm256_set1_epi32(f->add));
-            store_codes(_mm256_castsi256_si128(codes), _mm256_extracti128_si256(codes, 1), f->outputs - v * LANES,
-                        out[p] + v * LANES);
+    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* 4 of each vector in turn */
+    limits l = LIMITS(f);
+    int all = pixels * vectors;
+    int64_t outputs = f->outputs;
+    __m256 every[WIDE];
+    UNROLL for (int v = 0; v < vectors; v++) every[v] = _mm256_loadu_ps(f->single + v * LANES);
+    UNROLL for (int i = 0; i < all; i += 4) {
+        vec four[4];
+        __m256 scales[4];
+        UNROLL for (int j = 0; j < 4; j++) {
+            int k = i + j < all ? i + j : all - 1;
+            four[j] = sums[k], scales[j] = every[k % vectors];
+        }
+        __m256i codes = _mm256_permutevar8x32_epi32(four_codes(&l, four, scales, positive), order);
+        UNROLL for (int j = 0; j < 4; j++) {
+            if (i + j >= all) break;
+            __m128i half = j < 2 ? _mm256_castsi256_si128(codes) : _mm256_extracti128_si256(codes, 1);
+            int v = (i + j) % vectors;
+            store_eight(j % 2 ? _mm_srli_si128(half, 8) : half, outputs - v * LANES, out[(i + j) / vectors] + v * LANES);
         }
     }
 }
@@ -97,7 +141,8 @@ FROM_REGISTERS
 
 /* float32 */
 #define WIDTH 8
-#define HEIGHTS(P) P(3) P(2) P(1) /* with 4 clang spills: sums, pixels and the weight would take all of 16 registers */
+#define HEIGHTS(P) P(6) P(4) P(2) P(1)
+#define ACROSS 2 /* with 4 outputs and 3 vectors, which take all of 16 registers, clang spills */
 
 typedef __m256 reals;
 
@@ -106,8 +151,15 @@ static inline reals multiply_add(reals a, reals b, reals sum) { return _mm256_fm
 static inline __m256i first_lanes(int64_t count) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-static inline reals some(const float *from, int64_t count) { return _mm256_maskload_ps(from, first_lanes(count)); }
-static inline void put(float *to, reals x, int64_t count) { _mm256_maskstore_ps(to, first_lanes(count), x); }
+static inline reals some(const float *from, int64_t count) {
+    return count >= WIDTH ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, first_lanes(count));
+}
+static inline void put(float *to, reals x, int64_t count) {
+    if (count >= WIDTH)
+        _mm256_storeu_ps(to, x);
+    else
+        _mm256_maskstore_ps(to, first_lanes(count), x);
+}
 static inline reals larger(reals a, reals b) {
     return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q)); /* the maximum is b beside NaN */
 }
@@ -118,29 +170,30 @@ static inline reals every_second(const float *from) {
 
 #define QUOTIENTS 32
 
-/* Return twice the quotients of 8 numbers, truncated; far below 0 and for NaN the least number. ``seen`` has the largest bits
-   of a number without its sign, which are more than those of infinity for NaN. */
-static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q, __m256i *seen) {
-    __m256 x = _mm256_loadu_ps(from), inverse = _mm256_set1_ps(2 * q->inverse);
-    *seen = _mm256_max_epu32(*seen, _mm256_slli_epi32(_mm256_castps_si256(x), 1));
-    x = _mm256_min_ps(_mm256_set1_ps(q->most), x);
-    __m256 twice = _mm256_mul_ps(x, inverse), rest = _mm256_fnmadd_ps(twice, _mm256_set1_ps(q->step / 2), x);
+/* Return twice the quotients of 8 numbers, truncated; the least number of 32 bits for NaN and what leaves them. */
+static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q) {
+    __m256 x = _mm256_loadu_ps(from), inverse = _mm256_set1_ps(2 * q->inverse), twice = _mm256_mul_ps(x, inverse);
+    __m256 rest = _mm256_fnmadd_ps(twice, _mm256_set1_ps(q->step / 2), x);
     return _mm256_cvttps_epi32(_mm256_fmadd_ps(rest, inverse, twice));
 }
 
 /* Return the nearest codes of 16 numbers, half away from zero: (|2 q| + 1) / 2 with the sign of q; 4 of each half in turn. */
 static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen) {
-    __m256i twice = _mm256_packs_epi32(doubled(x, q, seen), doubled(x + 8, q, seen));
+    __m256i twice = _mm256_packs_epi32(doubled(x, q), doubled(x + 8, q));
+    *seen = _mm256_min_epi16(*seen, twice);
     __m256i near = _mm256_sign_epi16(_mm256_avg_epu16(_mm256_abs_epi16(twice), _mm256_setzero_si256()), twice);
-    return _mm256_max_epi16(_mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero)), _mm256_set1_epi16((int16_t)q->low));
+    return _mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero));
 }
 
-static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
-    __m256i seen = _mm256_setzero_si256(), infinity = _mm256_set1_epi32((int32_t)0xff000000);
-    __m256i codes = _mm256_packs_epi16(sixteen(x, q, &seen), sixteen(x + 16, q, &seen));
-    codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)out, codes);
-    return ~_mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_max_epu32(seen, infinity), infinity));
+static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+    __m256i seen = _mm256_setzero_si256(), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i low = _mm256_set1_epi8((int8_t)q->low), high = _mm256_set1_epi8((int8_t)q->high);
+    for (int64_t i = 0; i < count; i += QUOTIENTS) {
+        __m256i codes = _mm256_packs_epi16(sixteen(x + i, q, &seen), sixteen(x + i + 16, q, &seen));
+        codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
+        _mm256_storeu_si256((__m256i *)(out + i), _mm256_permutevar8x32_epi32(codes, order));
+    }
+    return !_mm256_movemask_epi8(_mm256_cmpeq_epi16(seen, _mm256_set1_epi16(INT16_MIN)));
 }
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {

@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
-Refuse = Callable[
-    [str, str], Exception
-]  # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
+# where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
+Refuse = Callable[[str, str], Exception]
+Read = Callable[[Any, str, Refuse], Any]
+_SIMPLE: dict[Any, Any] = {kind.__name__: kind for kind in (bool, int, float, str)}  # annotations, by their text
 
 
 def plain(value: Any) -> Any:
@@ -34,7 +35,8 @@ def restore(cls: type[T], value: Any, refuse: Refuse) -> T:
     Missing keys take their defaults. Raises the error that ``refuse`` returns for an unknown key, a wrong type, or a value
     outside the range or choices that its field declares.
     """
-    result: T = _value(cls, value, "", refuse)
+    kind: Any = cls
+    result: T = _read(kind)(value, "", refuse)
     return result
 
 
@@ -52,56 +54,74 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
     return None
 
 
-def _dataclass(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
-    if not isinstance(value, Mapping):
-        raise refuse(where, f"expected an object, found {_short(value)}")
-    known, values = _members(cls), {}
-    for name, item in value.items():
-        place = f"{where}.{str(name)[:40]}"
-        if name not in known:
-            raise refuse(place, "unknown key")
-        kind, metadata = known[name]
-        values[name] = _value(kind, item, place, refuse)
-        for each in values[name] if isinstance(values[name], tuple) else (values[name],):
-            text = None if each is None or is_dataclass(each) else problem(metadata, each)
-            if text:
-                raise refuse(place, text)
-    try:
-        return cls(**values)
-    except TypeError as error:  # a key is missing
-        raise refuse(where, str(error)) from error
+def _dataclass(cls: Any) -> Read:
+    known = {name: (_read(kind), metadata) for name, (kind, metadata) in _members(cls).items()}
 
+    def read(value: Any, where: str, refuse: Refuse) -> Any:
+        if not isinstance(value, Mapping):
+            raise refuse(where, f"expected an object, found {_short(value)}")
+        values = {}
+        for name, item in value.items():
+            place = f"{where}.{str(name)[:40]}"
+            if name not in known:
+                raise refuse(place, "unknown key")
+            member, metadata = known[name]
+            values[name] = found = member(item, place, refuse)
+            for each in found if isinstance(found, tuple) else (found,):
+                if metadata or isinstance(each, float):
+                    text = None if each is None or is_dataclass(each) else problem(metadata, each)
+                    if text:
+                        raise refuse(place, text)
+        try:
+            return cls(**values)
+        except TypeError as error:  # a key is missing
+            raise refuse(where, str(error)) from error
 
-def _value(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
-    if is_dataclass(cls):
-        return _dataclass(cls, value, where, refuse)
-    origin, inside = get_origin(cls), get_args(cls)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in inside:
-            return None
-        return _value(next(i for i in inside if i is not type(None)), value, where, refuse)
-    if origin is tuple:
-        return _tuple(inside, value, where, refuse)
-    if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    if cls is Any or type(value) is cls or (cls not in (bool, int, float, str) and isinstance(value, cls)):
-        return value
-    raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
-
-
-def _tuple(inside: tuple[Any, ...], value: Any, where: str, refuse: Refuse) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise refuse(where, f"expected a list, found {_short(value)}")
-    kinds = [inside[0]] * len(value) if inside[-1] is Ellipsis else list(inside)
-    if len(kinds) != len(value):
-        raise refuse(where, f"expected {len(kinds)} values, found {len(value)}")
-    return tuple(_value(kind, item, f"{where}[{i}]", refuse) for i, (kind, item) in enumerate(zip(kinds, value)))
+    return read
 
 
 @lru_cache(maxsize=256)
+def _read(cls: Any) -> Read:
+    """Return a function from a value of JSON, its place, and ``refuse`` to a value of type ``cls``."""
+    if is_dataclass(cls):
+        return _dataclass(cls)
+    origin, inside = get_origin(cls), get_args(cls)
+    if origin in (Union, types.UnionType):
+        one, none = _read(next(i for i in inside if i is not type(None))), type(None) in inside
+        return lambda value, where, refuse: None if none and value is None else one(value, where, refuse)
+    if origin is tuple:
+        return _tuple(inside)
+
+    def read(value: Any, where: str, refuse: Refuse) -> Any:
+        if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if cls is Any or type(value) is cls or (cls not in (bool, int, float, str) and isinstance(value, cls)):
+            return value
+        raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
+
+    return read
+
+
+def _tuple(inside: tuple[Any, ...]) -> Read:
+    every = _read(inside[0]) if inside[-1] is Ellipsis else None
+    each = () if every else tuple(map(_read, inside))
+
+    def read(value: Any, where: str, refuse: Refuse) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise refuse(where, f"expected a list, found {_short(value)}")
+        kinds = (every,) * len(value) if every else each
+        if len(kinds) != len(value):
+            raise refuse(where, f"expected {len(kinds)} values, found {len(value)}")
+        return tuple(kind(item, f"{where}[{i}]", refuse) for i, (kind, item) in enumerate(zip(kinds, value)))
+
+    return read
+
+
 def _members(cls: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
     """Return the type and the metadata of each field of a dataclass, by name."""
-    hints = get_type_hints(cls)
+    hints: dict[str, Any] = {field.name: _SIMPLE.get(field.type) for field in fields(cls)}
+    if None in hints.values():  # evaluating annotations takes as long as reading a manifest
+        hints = get_type_hints(cls)
     return {field.name: (hints[field.name], field.metadata) for field in fields(cls)}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.runtime import timeline
+from chai.report import timeline
 from chai.runtime.perf import PerfInfo, StepTime
 
 X = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)

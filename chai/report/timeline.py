@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..runtime.perf import PerfInfo
+from ..runtime.step_time import LANES, picture, placed
 from ..util.files import complete
-from .perf import PerfInfo
-from .step_time import LANES, picture, placed
 
 
 def chrome_trace(perf: PerfInfo) -> dict[str, Any]:

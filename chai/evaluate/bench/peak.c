@@ -10,7 +10,7 @@ static double now(void) {
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-enum { ROUNDS = 50, TURNS = 20000 };
+enum { ROUNDS = 200, TURNS = 20000 };
 
 /* Print the products per second of ``body``, which does ``products`` of them. */
 #define MEASURE(name, products, body) \

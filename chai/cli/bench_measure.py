@@ -1,0 +1,254 @@
+"""Measure a network for chai bench, in processes that are forked before numpy is loaded: BLAS reads its threads then."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..artifact.save import save
+from ..errors import ChaiError, UsageError
+from ..evaluate.bench import peak, roofline, rounds, start
+from ..evaluate.peers.caffe import caffe, replaced
+from ..evaluate.peers.engines import FIXED, MODULES, Peer, Subject, opened
+from ..kernels.codes import warm_up
+from ..kernels.native.library import library
+from ..runtime.perf import spread
+from ..util.lazy_numpy import np
+from ..zoo.locate import is_compiled
+from . import options, output
+from .parsing import refuse
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..net import Net
+
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "CHAI_THREADS")
+_PEAKS = ("emulator", "float")  # devices that are this computer's processor
+
+
+def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]:
+    """Return exit code and result of ``work`` in a forked process whose libraries use so many ``threads``.
+
+    The process prints its own errors; if ``quiet``, it gives no warnings.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process = os.fork()
+    if not process:
+        code = 70
+        try:
+            os.close(reading)
+            os.environ.update(dict.fromkeys(THREADS, str(threads)))
+            if quiet:
+                logging.getLogger("chai").setLevel(logging.ERROR)
+            code = _sent(work, writing)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as file:
+        text = file.read()
+    _, status = os.waitpid(process, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        output.say(f"error: the process that measures was ended by signal {-code}")
+        code = 128 - code
+    return code, None if code else json.loads(text)
+
+
+def _sent(work: Callable[[], Any], writing: int) -> int:
+    try:
+        text = json.dumps(work())
+        with open(writing, "w", encoding="utf-8") as file:
+            file.write(text)
+        return 0
+    except ChaiError as error:
+        return output.report(error)
+    except KeyboardInterrupt:
+        return 130  # the first process says it
+    except OSError as error:
+        output.say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
+        return 74
+    except Exception as error:
+        return output.fault(error)
+
+
+def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path) -> dict[str, Any]:
+    """Return what is known of the network, notes, and the figures of one number of threads and batch.
+
+    ``folder`` is for the peers' files.
+    """
+    load = os.getloadavg()[0]
+    net, feeds = _loaded(args, batch)
+    images = len(next(iter(feeds.values())))
+    outputs = [*net.forward(**feeds).values()]
+    found, notes = _opened(args, net, feeds, threads, folder)
+    peers = {peer.name: peer.run for peer in found if not isinstance(peer.run, str)}
+    notes += [f"no {peer.name}: {peer.run}" for peer in found if isinstance(peer.run, str)]
+    passes = []
+
+    def once() -> None:
+        net.forward(**feeds)
+        if args.peak:
+            passes.append(net.perf)
+
+    spin = rounds.Spin(threads) if threads > 1 else None
+    programs: list[Callable[[], Any]] = [once, *peers.values(), *([spin] if spin else [])]
+    rounds.timed(programs, range(1), threads)  # warm-up
+    roof = None
+    if args.peak:
+        try:
+            roof = peak.roof(net.overlay is not None)
+        except UsageError as error:
+            if args.roofline:
+                raise
+            notes.append(f"no peak: {error.message}")
+    passes.clear()
+    what = f"rounds, {threads} thread{'s' * (threads > 1)}, batch {images}"
+    shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
+    times = dict(zip(["chai", *peers], rounds.timed(programs, shown, threads)))
+    figures: dict[str, Any] = {
+        "batch": images,
+        "threads": threads,
+        "spin": spin and spin.speedup,
+        "measurable": spin is None or spin.reached,
+        "load": load,
+        "noise": max(map(rounds.noise, times.values())),
+        "ms_per_image": {name: spread([ms / images for ms in each])._asdict() for name, each in times.items()},
+        "ratio": {name: rounds.ratios(times[name], times["chai"]) for name in peers},
+        "difference": {
+            name: max(float(np.abs(a - np.reshape(b, a.shape)).max()) for a, b in zip(outputs, peer()))
+            for name, peer in peers.items()
+        },
+        "peak": None,
+        "share": None,
+        "operations": None,
+    }
+    if roof is not None:
+        figures["peak"] = {**roof._asdict(), "products": roof.products * threads}
+        figures["share"] = roofline.shares(passes, min(times["chai"]), roof.products * threads)
+        found_operations = roofline.operations(passes, net.graph, {b: feed.shape for b, feed in feeds.items()})
+        figures["operations"] = [vars(operation) for operation in found_operations]
+    return {"network": _described(args, net, feeds, peers), "run": figures, "notes": notes}
+
+
+def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str, Array]]:
+    """Return the network and random inputs."""
+    compiled = is_compiled(args.net)
+    device = args.device or (None if compiled else "float")
+    net = options.load_network(args, device=device, batch=batch or (None if compiled else 1), overlay=args.overlay)
+    if net.overlay is None:
+        refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
+    else:
+        warm_up()  # else numba might be loaded during the measurement
+    if net.device.name not in _PEAKS:
+        refuse(args, ("peak", "roofline"), f"on device {net.device.name}, which is not this computer's processor")
+        args.peak = False
+    return net, {b: _random(net.shapes[b]) for b in net.inputs}
+
+
+def _random(shape: tuple[int, ...]) -> Array:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def _opened(
+    args: argparse.Namespace, net: Net, feeds: Mapping[str, Array], threads: int, folder: Path
+) -> tuple[list[Peer], list[str]]:
+    """Return the peers and notes; ``folder`` has the network's Caffe files afterwards."""
+    if not args.against:
+        return [], []
+    if is_compiled(args.net):
+        return [], ["no peer: they need a prototxt and a caffemodel"]
+    files = caffe(net.graph, folder)
+    graph, notes = net.graph, []
+    if any(layer.engine == "custom" for layer in graph.layers):
+        other = argparse.Namespace(**{**vars(args), "net": str(files[0]), "weights": str(files[1]), "custom": []})
+        same = options.load_network(other, device="float", batch=len(next(iter(feeds.values()))))
+        if names := replaced(graph, same.graph):
+            notes = [f"peers compute {', '.join(names)} as a layer of Caffe's own"]
+            graph = same.graph
+    subject = Subject(graph, (str(files[0]), str(files[1])), feeds, threads)
+    total = len(args.against) + args.int8 * len({*FIXED} & {*args.against})
+    peers = opened(args.against, subject, args.int8, folder)
+    return [*output.progress(peers, total, "peers opened", args.quiet)], notes
+
+
+def _described(args: argparse.Namespace, net: Net, feeds: Mapping[str, Array], peers: Iterable[str]) -> dict[str, Any]:
+    """Return what does not depend on threads and batch."""
+    used = library()
+    engines = {name.split()[0] for name in peers}
+    return {
+        "network": net.name,
+        "inputs": {blob: [1, *feed.shape[1:]] for blob, feed in feeds.items()},
+        "random_weights": not is_compiled(args.net) and net.weights is None,
+        "device": net.device.name,
+        "overlay": None if net.overlay is None else net.overlay.name,
+        "kernels": "numpy" if used is None else used.name,
+        "processor": _processor(),
+        "versions": {name: str(getattr(sys.modules[MODULES[name]], "__version__", "?")) for name in sorted(engines)},
+    }
+
+
+def _processor() -> str:
+    """Return the processor's name, as Linux has it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
+    return names[0] if names else platform.machine()
+
+
+def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[str, Any]]:
+    """Write the files of all for a batch of 1 to ``folder``, and return the programs for ``start``, for JSON."""
+    net, feeds = _loaded(args, 1)
+    shapes = {blob: feed.shape for blob, feed in feeds.items()}
+    found = []
+    if is_compiled(args.net):
+        found.append(start.Program("chai, .chai", "chai", [net.device.name, args.net], shapes, threads))
+    else:
+        net.forward(**feeds)
+        peers, _ = _opened(
+            argparse.Namespace(**{**vars(args), "against": args.against or ()}), net, feeds, threads, folder
+        )
+        if net.overlay is not None:
+            if not net.calibrated:
+                net.calibrate(**feeds)
+            save(net, folder / "net.chai")
+            found.append(
+                start.Program("chai, .chai", "chai", [net.device.name, str(folder / "net.chai")], shapes, threads)
+            )
+        files = [str(path) for path in caffe(net.graph, folder)]
+        found.append(start.Program("chai, Caffe files", "chai", [net.device.name, *files], shapes, threads))
+        found += [
+            start.Program(peer.name, peer.engine, peer.files, shapes, threads)
+            for peer in peers
+            if not isinstance(peer.run, str)
+        ]
+    return [program._asdict() for program in found]
+
+
+def started(programs: list[dict[str, Any]], threads: int, times: int, folder: Path, quiet: bool) -> dict[str, Any]:
+    """Return the figures of processes that run the programs; byte code is kept in ``folder``."""
+    given = start.environment(folder, threads, THREADS)
+    known = []
+    for values in output.progress(programs, len(programs), "first processes", quiet):
+        program = start.Program(**values)
+        if reason := start.problem(program, given):
+            output.say(f"note: no start of {program.name}: {reason}")
+        else:
+            known.append(program)
+    with output.meter("rounds of processes", quiet) as tell:
+        figures = start.starts(known, times, given, tell)
+    with output.meter("processes of 100 images", quiet) as tell:
+        for name, found in start.memory(known, given, tell).items():
+            figures[name] |= found
+    return figures

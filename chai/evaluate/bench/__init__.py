@@ -1,0 +1,1 @@
+"""Measurements for ``chai bench``: interleaved rounds, start and memory of processes, the processor's peak."""

@@ -1,0 +1,176 @@
+"""Measure programs in processes of their own: start to the first result, peak memory, and the evenness of their passes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from ...errors import UsageError
+from .rounds import order
+
+_HEAD = """
+import json, sys
+import numpy as np
+files, shapes, threads, passes = json.loads(sys.argv[1])
+feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+"""
+_ENGINES = {  # each defines run(), which computes the outputs of one pass
+    "chai": """
+import chai
+net = chai.Net(*files[1:], device=files[0])
+def run(): return net.forward(**feeds)
+""",
+    "opencv": """
+import cv2
+cv2.setNumThreads(threads)
+net = cv2.dnn.readNetFromCaffe(*files)
+names = net.getUnconnectedOutLayersNames()
+def run():
+    for name, value in feeds.items(): net.setInput(value, name)
+    return net.forward(names)
+""",
+    "onnxruntime": """
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 4
+session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
+def run(): return session.run(None, feeds)
+""",
+    "openvino": """
+import openvino
+options = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+request = openvino.Core().compile_model(files[0], "CPU", options).create_infer_request()
+def run(): return request.infer(feeds)
+""",
+    "ncnn": """
+import ncnn
+net = ncnn.Net()
+net.opt.num_threads = threads
+net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
+net.load_param(files[0]), net.load_model(files[1])
+names = json.loads(files[2])
+def run():
+    extractor = net.create_extractor()
+    for name, value in feeds.items(): extractor.input(names["inputs"][name], ncnn.Mat(value[0]))
+    return [np.array(extractor.extract(name)[1]) for name in names["outputs"]]
+""",
+}
+_TAIL = """
+run()
+if passes > 1:
+    import time
+    times = []
+    for _ in range(passes):
+        begin = time.process_time()
+        run()
+        times.append((time.process_time() - begin) * 1000)
+    peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+    json.dump([peak / 1024, times], sys.stdout)
+"""
+_PASSES = 100
+
+
+class Program(NamedTuple):
+    """``engine`` is a key of ``_ENGINES``, ``files`` what its code opens, ``shapes`` the inputs' of one image."""
+
+    name: str
+    engine: str
+    files: Sequence[str]
+    shapes: Mapping[str, Sequence[int]]
+    threads: int
+
+    def command(self, passes: int) -> list[str]:
+        """Return the command that runs so many passes."""
+        words = json.dumps([self.files, self.shapes, self.threads, passes])
+        return [sys.executable, "-c", _HEAD + _ENGINES[self.engine] + _TAIL, words]
+
+
+def environment(folder: Path, threads: int, variables: Sequence[str]) -> dict[str, str]:
+    """Return the processes' environment: byte code of every module in ``folder``, as an installed package has it.
+
+    ``variables`` are those that limit threads.
+    """
+    given = {**os.environ, **dict.fromkeys(variables, str(threads)), "PYTHONPYCACHEPREFIX": str(folder)}
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), given.get("PYTHONPATH")]))
+    given.pop("PYTHONDONTWRITEBYTECODE", None)
+    return given
+
+
+def problem(program: Program, given: Mapping[str, str]) -> str | None:
+    """Run a program once and return why it fails, None if it does not.
+
+    It has compiled its byte code then and brought its files into memory.
+    """
+    try:
+        _once(program, given)
+    except UsageError as error:
+        return error.message
+    return None
+
+
+def starts(
+    programs: Sequence[Program], rounds: int, given: Mapping[str, str], tell: Callable[[int, int], None]
+) -> dict[str, dict[str, Any]]:
+    """Return wall and CPU time (milliseconds) of processes from their start to their end after one pass.
+
+    All have run before. Raises UsageError for one that fails.
+    """
+    wall: dict[str, list[float]] = {program.name: [] for program in programs}
+    cpu: dict[str, list[float]] = {program.name: [] for program in programs}
+    for number in range(rounds):
+        tell(number, rounds)
+        for i in order(len(programs), number):
+            times = _once(programs[i], given)
+            wall[programs[i].name].append(times[0])
+            cpu[programs[i].name].append(times[1])
+    return {
+        name: {
+            "wall": {"median": median(wall[name]), "min": min(wall[name])},
+            "cpu": {"median": median(cpu[name]), "min": min(cpu[name])},
+        }
+        for name in wall
+    }
+
+
+def _once(program: Program, given: Mapping[str, str]) -> tuple[float, float]:
+    begin = perf_counter()
+    with subprocess.Popen(
+        program.command(1), env=dict(given), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        words = process.stderr.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    ms = (perf_counter() - begin) * 1000
+    _check(process.returncode, words)
+    return ms, (used.ru_utime + used.ru_stime) * 1000
+
+
+def memory(
+    programs: Sequence[Program], given: Mapping[str, str], tell: Callable[[int, int], None]
+) -> dict[str, dict[str, float]]:
+    """Return the peak memory (MB of 2^20 bytes, mapped files included) of a process that computes 100 images after its first.
+
+    ``slowest`` is the largest CPU time of one of them as a multiple of the median. Raises UsageError for one that fails.
+    """
+    found = {}
+    for done, program in enumerate(programs):
+        tell(done, len(programs))
+        process = subprocess.run(program.command(_PASSES), env=dict(given), capture_output=True, text=True, check=False)
+        _check(process.returncode, process.stderr)
+        peak, times = json.loads(process.stdout.splitlines()[-1])
+        found[program.name] = {"mb": peak, "cpu_ms": median(times), "slowest": max(times) / median(times)}
+    return found
+
+
+def _check(code: int, words: str) -> None:
+    if code:
+        last = (words.strip().splitlines() or [f"exit code {code}"])[-1]
+        raise UsageError(f"its process fails: {last[:200]}")

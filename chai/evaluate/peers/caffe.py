@@ -1,0 +1,98 @@
+"""Write a network as Caffe's two files, with Caffe's own types in place of custom layers that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...parser.caffemodel import write_caffemodel
+from ...parser.text import Block, Scalar, parse, read_source
+from ...util.paths import resource
+
+if TYPE_CHECKING:
+    from ...blob import Array
+    from ...graph import Graph
+    from ...util.source import Source
+
+_KEPT = ("name", "bottom", "top", "include", "exclude")  # fields of a layer that do not depend on its type
+
+
+class Same(NamedTuple):
+    """A layer of Caffe's: its type, the text of its parameters, and its weights."""
+
+    type: str
+    params: str
+    blobs: Sequence[Array] = ()
+
+    def named(self, name: str) -> tuple[str, str, Sequence[Array]]:
+        """Return what is written to a caffemodel."""
+        return name, self.type, self.blobs
+
+
+def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
+    """Return the paths of prototxt and caffemodel, written to ``folder``.
+
+    Only chai's own custom layers (folder ``custom``) of a type in ``SAME`` are replaced: code of others may do anything.
+    """
+    own = str(resource("custom"))
+    changed = {
+        layer.name: SAME[layer.type](layer)
+        for layer in graph.layers
+        if layer.engine == "custom" and layer.type in SAME and (layer.defined or "").startswith(own)
+    }
+    places = {layer.name: layer.place for layer in graph.layers}
+    source = read_source(graph.path)
+    prototxt, weights = folder / "net.prototxt", folder / "net.caffemodel"
+    prototxt.write_text(_edited(source, changed, places), encoding="utf-8")
+    blobs = [
+        changed[layer.name].named(layer.name) if layer.name in changed else (layer.name, layer.type, layer.blobs)
+        for layer in graph.layers
+        if layer.blobs
+    ]
+    write_caffemodel(weights, graph.name, blobs)
+    return prototxt, weights
+
+
+def replaced(graph: Graph, other: Graph) -> list[str]:
+    """Return the custom layers of a network that have a type of Caffe's in ``other``."""
+    left = {layer.name for layer in other.layers if layer.engine == "custom"}
+    return [layer.name for layer in graph.layers if layer.engine == "custom" and layer.name not in left]
+
+
+def _edited(source: Source, changed: Mapping[str, Same], places: Mapping[str, str | None]) -> str:
+    """Return the text with other types for these layers."""
+    pieces, at = [], 0
+    for field in parse(source).fields if changed else ():
+        if not isinstance(field.value, Block):
+            continue
+        names = [f.value for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)]
+        if field.name != "layer" or not names or names[0].text not in changed:
+            continue
+        if places[names[0].text] != f"{source.path}:{source.where(names[0].start)[0]}":
+            continue  # a layer of another phase
+        same = changed[names[0].text]
+        kept = [source.text[f.start : f.value.end] for f in field.value.fields if f.name in _KEPT]
+        pieces += [source.text[at : field.start], "layer {", *kept, f'type: "{same.type}"', same.params, "}"]
+        at = field.value.end
+    return "\n".join([*pieces, source.text[at:]])
+
+
+def _gemm(layer: Any) -> Same:
+    outputs = int(layer.values["num_output"])
+    weights, *bias = layer.blobs
+    params = f"inner_product_param {{ num_output: {outputs} bias_term: {'true' if bias else 'false'} }}"
+    return Same("InnerProduct", params, [weights.reshape(outputs, -1), *(b.reshape(-1) for b in bias)])
+
+
+def _leaky_relu(layer: Any) -> Same:
+    return Same("ReLU", f"relu_param {{ negative_slope: {layer.values['negative_slope']} }}")
+
+
+def _lrn(layer: Any) -> Same:
+    v = layer.values
+    numbers = f"local_size: {v['local_size']} alpha: {v['alpha']} beta: {v['beta']} k: {v['k']}"
+    return Same("LRN", f"lrn_param {{ {numbers} norm_region: {v['norm_region']} }}")
+
+
+SAME: dict[str, Callable[[Any], Same]] = {"gemm": _gemm, "LeakyReLU": _leaky_relu, "LRN": _lrn}

@@ -1,0 +1,154 @@
+"""What chai bench measures: orders of rounds, peak, roofline, processes."""
+
+from __future__ import annotations
+
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import chai
+from chai.evaluate.bench import peak, rounds, start
+from chai.evaluate.bench.peak import Roof
+from chai.evaluate.bench.roofline import Operation, operations, picture, shares
+from chai.kernels.native import library
+from tests.passes.common import network
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_each_follows_each_other_one_equally_often(count: int) -> None:
+    number = count * (1 + count % 2)
+    orders = [rounds.order(count, i) for i in range(number)]
+    assert all(sorted(order) == [*range(count)] for order in orders)
+    places = Counter(place for order in orders for place in enumerate(order))
+    assert {*places.values()} == {number // count} and len(places) == count**2
+    follows = Counter(pair for order in orders for pair in pairwise(order))
+    assert len(follows) == count * (count - 1) and len({*follows.values()}) == (count > 1)
+
+
+def test_programs_run_in_those_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several threads each waits for the one before, and its second pass counts."""
+    calls: list[str] = []
+    programs = [lambda: calls.append("a"), lambda: calls.append("b"), lambda: calls.append("c")]
+    assert [len(each) for each in rounds.timed(programs, range(4), 1)] == [4, 4, 4]
+    assert calls == [*"abc", *"bca", *"cab", *"cba"]
+    calls.clear()
+    monkeypatch.setattr(rounds, "settle", lambda: calls.append("-"))
+    assert [len(each) for each in rounds.timed(programs, range(1, 2), 2)] == [1, 1, 1]
+    assert calls == [*"-bb-cc-aa"]
+
+
+def test_waiting_for_threads_ends_when_they_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, slept = iter([0.0, 0.005, 0.010, 0.0104, 0.1]), []
+    monkeypatch.setattr(rounds, "process_time", lambda: next(used))
+    monkeypatch.setattr(rounds, "sleep", slept.append)
+    rounds.settle()
+    assert len(slept) == 3
+
+
+def test_noise_and_ratios() -> None:
+    assert rounds.noise([3.0]) == 0
+    assert rounds.noise([1, 1, 9, 2, 2, 2]) == pytest.approx(1.0)
+    assert rounds.noise([2, 2, 1, 1]) == pytest.approx(1.0)
+    assert rounds.ratios([6, 2, 5], [4, 1, 2]) == {"median": 2.5, "min": 2.0}
+
+
+def test_threads_that_do_the_work_of_one_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock says how long one and three threads take, in turn."""
+    for least, reached in ((1.0, True), (1.2, False)):
+        spin = rounds.Spin(3)
+        clock = iter([0.0, 1.0, 0.0, least, *[0.0, 1.0, 0.0, 4.0] * 2])
+        monkeypatch.setattr(rounds, "perf_counter", lambda: next(clock))  # noqa: B023
+        for _ in range(3):
+            spin()
+        assert spin.speedup == pytest.approx({"min": 3 / least, "median": 3 / 4}) and spin.reached == reached
+
+
+def test_operations_count_each_number_once(tmp_path: Path) -> None:
+    """On the host in float32, on the device in codes; a fully connected layer has one product per weight and image."""
+    lines = """
+a Convolution data -> a : convolution_param { num_output: 6 kernel_h: 3 kernel_w: 2 }
+b Pooling a -> b : pooling_param { pool: MAX kernel_size: 2 stride: 2 }
+c InnerProduct b -> c : inner_product_param { num_output: 11 bias_term: false }
+"""
+    shape = (2, 3, 9, 13)
+    sizes = {"data": 2 * 3 * 9 * 13, "a": 2 * 6 * 7 * 12, "b": 2 * 6 * 4 * 6, "c": 2 * 11}
+    weights = {"a": 6 * 3 * 3 * 2, "c": 11 * 144}
+    macs = {"a": 7 * 12 * 6 * 3 * 3 * 2 * 2, "c": weights["c"] * 2}
+    for device, engines in (("float", {"a": "host", "c": "host"}), ("emulator", {"a": "fpga", "c": "host"})):
+        net = network(tmp_path, lines, shape, device=device)
+        x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        passes = []
+        for _ in range(3):
+            net.forward(x)
+            passes.append(net.perf)
+        found = operations(passes, net.graph, {"data": shape})
+        assert [(o.name, o.macs) for o in found] == [*macs.items()]
+        for o, (read, bias) in zip(found, (("data", 6), ("b", 0))):
+            assert o.engine == engines[o.name]
+            assert o.bytes == (4 if o.engine == "host" else 1) * (sizes[read] + weights[o.name] + bias + sizes[o.name])
+            assert o.ms == min(step.ms for each in passes for step in each.steps if step.name == o.name)
+            assert o.rate == pytest.approx(o.macs / o.ms / 1e6) and o.intensity == o.macs / o.bytes
+
+
+def test_shares_of_the_peak() -> None:
+    """Convolutions by their own sum of a pass, the least of all; everything by the clock around it."""
+
+    def one(*steps: tuple[str, float, int]) -> SimpleNamespace:
+        return SimpleNamespace(steps=[SimpleNamespace(type=t, ms=ms, macs=macs) for t, ms, macs in steps])
+
+    passes = [one(("conv", 3.0, 4_000_000), ("Pack", 9.0, 0), ("gemm", 1.0, 1_000_000)), one(("conv", 2.0, 4_000_000))]
+    assert shares(passes, 10.0, 4.0) == {"whole": pytest.approx(0.125), "convolutions": pytest.approx(0.5)}  # type: ignore[arg-type]
+    assert shares([one(("gemm", 1.0, 1_000_000))], 1.0, 1.0) == {"whole": 1.0}  # type: ignore[arg-type]
+
+
+def test_the_roofline_is_drawn_to_scale() -> None:
+    found = [Operation(f"<{i}>", "conv", "fpga", 10 ** (3 + i), 10**3, 0.01 * 10**i) for i in range(1, 4)]
+    drawn = ElementTree.fromstring(picture(found, Roof("avx2", 1000.0, {"memory": 10.0}), "net & all"))
+    circles = drawn.findall(f"{SVG}circle")
+    across = [float(c.attrib["cx"]) for c in circles]
+    assert across[1] - across[0] == pytest.approx(across[2] - across[1], abs=0.2)  # a decade each
+    assert len({c.attrib["cy"] for c in circles}) == 1  # 0.1 GMAC/s all
+    peak_line, memory = [line for line in drawn.findall(f"{SVG}line") if line.attrib["stroke"] == "#000"]
+    assert (
+        peak_line.attrib["y1"] == peak_line.attrib["y2"] == memory.attrib["y2"]
+    )  # 10 GB/s meet the peak at 100 MAC/byte
+    assert float(memory.attrib["x2"]) == pytest.approx(across[1], abs=0.2)
+    assert float(circles[0].attrib["cy"]) > float(peak_line.attrib["y1"])
+    words = [text.text for text in drawn.findall(f"{SVG}text")]
+    assert "net & all" in words and words[-3:] == ["10.00 ms  <3>", "1.00 ms  <2>", "0.10 ms  <1>"]
+    picture([], Roof("avx2", 1.0, {}), "empty")
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
+def test_the_peak_is_of_the_instructions_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = peak.peaks()
+    assert all(value > 0 for value in found.values())
+    used = library.library()
+    if used is not None and used.name in found:
+        assert peak.roof(True).instructions == used.name
+    monkeypatch.setattr(peak, "peaks", dict)
+    with pytest.raises(chai.UsageError, match="is not known"):
+        peak.roof(True)
+
+
+def test_no_peak_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    with pytest.raises(chai.UsageError, match="CC names 'no-such-compiler', which is no command here"):
+        peak.peaks()
+
+
+def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+    program = start.Program("chai", "chai", ["float", str(tmp_path / "none.prototxt")], {}, 1)
+    given = start.environment(tmp_path, 3, ("OMP_NUM_THREADS",))
+    assert (given["OMP_NUM_THREADS"], given["PYTHONPYCACHEPREFIX"]) == ("3", str(tmp_path))
+    del given["PYTHONPYCACHEPREFIX"]  # compiling all of it is slow
+    reason = start.problem(program, given)
+    assert reason is not None and "there is no file" in reason

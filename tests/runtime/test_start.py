@@ -1,0 +1,72 @@
+"""What a process does before its first result, and what it leaves alone because it would take long."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import chai
+from chai.artifact.save import save
+from tests.artifact.common import NETS, made
+from tests.passes.common import network
+
+# each takes as long to import as ten modules of chai or more
+SLOW = {"hashlib", "logging", "inspect", "shutil", "importlib.metadata", "asyncio", "numba", "llvmlite"}
+
+
+def test_a_compiled_network_needs_neither_protobuf_nor_a_caffemodel(tmp_path: Path) -> None:
+    net = chai.Net("digits")
+    net.calibrate(np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8) / 64)
+    save(net, tmp_path / "digits.chai")
+    modules, opened = started(tmp_path / "digits.chai", tmp_path)
+    assert "chai.plugins.frame" in modules  # it has custom layers
+    unneeded = ("chai.passes.rewrite", "chai.offload.planning", "chai.runtime.source", "chai.cli", "chai.report")
+    unneeded += ("chai.parser.", "chai.evaluate", "google.protobuf", "subprocess", "numba")
+    assert not [m for m in modules if m.startswith(unneeded)]
+    own = [m for m in modules if m.startswith("chai") and not m.startswith(("chai.layers.", "chai.plugins."))]
+    assert len(own) <= 140, own  # 131 now; what a path does not need, it does not import
+    assert not [o for o in opened if o.endswith((".caffemodel", ".prototxt", ".desc"))]
+
+
+def test_a_compiled_network_imports_little_of_the_standard_library(tmp_path: Path) -> None:
+    modules, _ = started(made(tmp_path, "several outputs")[1], tmp_path)
+    assert "chai.artifact.source" in modules
+    assert not SLOW.intersection(modules)
+
+
+def test_nothing_is_compiled_nor_written_for_a_network_with_an_empty_cache(tmp_path: Path) -> None:
+    network(tmp_path, NETS["several outputs"])
+    home = tmp_path / "home"
+    home.mkdir()
+    modules, opened = started(tmp_path / "net.prototxt", home)
+    assert "chai.runtime.source" in modules
+    assert not (SLOW - {"hashlib", "logging"} | {"subprocess", "ctypes.util"}).intersection(modules)
+    assert not [*home.iterdir()]
+    assert not [o for o in opened if "numba" in o]
+
+
+def started(path: Path, home: Path) -> tuple[set[str], list[str]]:
+    """The modules beyond numpy's that a network and its first pass on the emulator import, and the files that are opened.
+
+    Caches would lie in ``home``.
+    """
+    code = (
+        "import sys, json, os; opened = []\n"
+        "sys.addaudithook(lambda e, a: opened.append(str(a[0])) if e == 'open' else None)\n"
+        "import numpy; before = {*sys.modules}\n"
+        "import chai; net = chai.Net(sys.argv[1])\n"
+        "net.forward(numpy.zeros(net.shapes[net.inputs[0]], 'f'))\n"
+        "print(json.dumps([sorted({*sys.modules} - before), opened]))"
+    )
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CHAI_", "XDG_"))}
+    clean |= {"HOME": str(home), "CHAI_CACHE": str(home / "cache")}
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, env=clean)
+    assert done.returncode == 0, done.stderr
+    modules, opened = json.loads(done.stdout)
+    assert any(o.endswith(path.name) for o in opened)
+    return set(modules), opened
