@@ -98,6 +98,15 @@ def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
     return tops
 
 
+def _read_by_custom(layers: Sequence[Layer]) -> set[str]:
+    """Return the blobs that custom functions read, and may keep; also those that they read as a view of their memory."""
+    read: set[str] = set()
+    for layer in reversed(layers):
+        if layer.engine == "custom" or not (layer.new_tops or read.isdisjoint(layer.tops)):
+            read.update(layer.bottoms)
+    return read
+
+
 def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
     return bottoms
 
@@ -173,6 +182,7 @@ class HostPass:
         self.graph, self.shapes = graph, shapes
         self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
         self._steps: dict[tuple[frozenset[str], bool], list[_Step]] = {}
+        self._custom = _read_by_custom(graph.layers)
 
     def _keeping(self, keep: frozenset[str], every: bool) -> list[_Step]:
         """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
@@ -190,9 +200,7 @@ class HostPass:
                 elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
                     spare = layer.bottoms[0]
                 if layer.new_tops:
-                    new.update(layer.tops)
-                if layer.engine == "custom":  # its function may have kept them
-                    new.difference_update(layer.bottoms)
+                    new.update(set(layer.tops) - self._custom)
             steps.append(_Step(prepared, compute, spare, dropped))
         return steps
 
