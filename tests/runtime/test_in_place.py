@@ -133,9 +133,7 @@ def test_a_parameter_is_not_overwritten(tmp_path: Path, overwritten: list[str]) 
 
 
 @pytest.mark.parametrize("view", ["", "Split", "Dropout"])
-def test_what_a_custom_function_has_kept_is_not_overwritten(
-    tmp_path: Path, overwritten: list[str], view: str
-) -> None:
+def test_what_a_custom_function_has_kept_is_not_overwritten(tmp_path: Path, overwritten: list[str], view: str) -> None:
     """Whether it read the blob or a view of it."""
     kept: list[np.ndarray] = []
 
