@@ -235,9 +235,11 @@ class Net(Shared):
     def params(self) -> dict[str, list[Array]]:
         """Trained parameters by layer, in caffemodel order. Writing into them changes the network.
 
-        On an overlay the next pass after each access to ``params`` reads them again. Raises UsageError for a .chai file.
+        On an overlay the next pass after each access to ``params`` reads them again. An array of another shape in place
+        of one of them is a ShapeError then. Raises UsageError for a .chai file.
         """
         with self._changing():
+            self._host = None  # which has checked their shapes
             return self._source.params()
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:

@@ -265,3 +265,22 @@ def test_a_network_that_is_dropped_without_close_is_freed_at_once() -> None:
         assert execution() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+@pytest.mark.parametrize(("blob", "shape"), [(0, (4, 2, 3, 3)), (0, (3, 3, 3, 3)), (1, (3,)), (1, (1,))])
+def test_parameters_of_another_shape(tmp_path: Path, device: str, blob: int, shape: tuple[int, ...]) -> None:
+    """In the next pass, not only in one for inputs of a new size."""
+    (tmp_path / "one.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 3, 5, 7] } } }'
+        'layer { name: "conv" type: "Convolution" bottom: "x" top: "y" '
+        "convolution_param { num_output: 4 kernel_size: 3 } }"
+    )
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 5, 7)).astype(np.float32)
+    with chai.Net(tmp_path / "one.prototxt", device=device) as net:
+        before = net.forward(x)["y"]
+        good, net.params["conv"][blob] = net.params["conv"][blob], np.ones(shape, np.float32)
+        with pytest.raises(chai.ShapeError, match=rf"layer 'conv' .* \(blob {blob}\)"):
+            net.forward(x)
+        net.params["conv"][blob] = good
+        assert np.array_equal(net.forward(x)["y"], before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -111,6 +111,17 @@ def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
     return bottoms
 
 
+def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
+    """Check that layers have the trained parameters for these sizes. Raises ShapeError."""
+    for layer in layers:
+        expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+        for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
+            if blob.shape != shape:
+                raise layer.wrong(
+                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
+                )
+
+
 def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
     """Allocate and free memory before the first pass, which would otherwise spend a tenth of its time on this.
 
@@ -176,10 +187,14 @@ class _Step(NamedTuple):
 
 
 class HostPass:
-    """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes."""
+    """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes.
+
+    Raises ShapeError if their trained parameters have other shapes than they need.
+    """
 
     def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
         self.graph, self.shapes = graph, shapes
+        check_weights(graph.layers, shapes)
         self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
         self._steps: dict[tuple[frozenset[str], bool], list[_Step]] = {}
         self._custom = _read_by_custom(graph.layers)
