@@ -284,3 +284,18 @@ def test_parameters_of_another_shape(tmp_path: Path, device: str, blob: int, sha
             net.forward(x)
         net.params["conv"][blob] = good
         assert np.array_equal(net.forward(x)["y"], before)
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_an_input_of_any_name(tmp_path: Path, device: str) -> None:
+    """It is no argument of a method."""
+    (tmp_path / "self.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "self" input_param { shape { dim: [2, 3] } } }'
+        'layer { name: "abs" type: "AbsVal" bottom: "self" top: "y" }'
+    )
+    with chai.Net(tmp_path / "self.prototxt", device=device) as net:
+        net.calibrate(self=A)
+        (last,) = net.stream([{"self": A}])
+        assert np.array_equal(net.forward(self=A)["y"], last["y"])
+        net.reshape(self=(1, 3))
+        assert net.shapes["y"] == (1, 3)
