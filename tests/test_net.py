@@ -12,6 +12,7 @@ import pytest
 
 import chai
 from chai.graph.fillers import bilinear
+from chai.runtime.batches import numbers
 
 TWO = """
 name: "two"
@@ -299,3 +300,11 @@ def test_an_input_of_any_name(tmp_path: Path, device: str) -> None:
         assert np.array_equal(net.forward(self=A)["y"], last["y"])
         net.reshape(self=(1, 3))
         assert net.shapes["y"] == (1, 3)
+
+
+def test_layers_get_aligned_numbers() -> None:
+    data = np.frombuffer(b"." + A.tobytes(), np.float32, A.size, 1).reshape(A.shape)
+    assert not data.flags.aligned
+    read = numbers("data", data)
+    assert read.flags.aligned and np.array_equal(read, A)
+    assert numbers("data", A) is A
