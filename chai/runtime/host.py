@@ -52,21 +52,21 @@ class PreparedLayer:
                 raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
             end = perf_counter()
         rows, written = self._rows, tuple([top.shape for top in tops])
-        given = tuple([bottom.shape for bottom in bottoms])
-        if written != self.tops or given != self.bottoms:
-            rows = self._unplanned(given, written)
+        read = tuple([bottom.shape for bottom in bottoms])
+        if written != self.tops or read != self.bottoms:
+            rows = self._unplanned(read, written)
         if env().dump is not None:
             for blob, top in zip(layer.tops, tops):
                 dump(blob, layer.name, top)
         return tops, rows.run(begin, end, started)
 
-    def _unplanned(self, given: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
+    def _unplanned(self, read: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
         """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
-        wanted = self.tops if given == self.bottoms else self.layer.shapes(*given)
-        for top, shape in zip(written, wanted):
+        expected = self.tops if read == self.bottoms else self.layer.shapes(*read)
+        for top, shape in zip(written, expected):
             if top != shape and not self.layer.dynamic:
                 raise self.layer.wrong(f"wrote {show(top)}, its shape rule says {show(shape)}")
-        return self._of(given, written)
+        return self._of(read, written)
 
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
