@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -19,11 +19,10 @@ from .graph import Graph
 from .overlay import default, load as load_overlay
 from .passes.cut import cut_sized
 from .plugins.loading import registry_of
-from .runtime import host
-from .runtime.batches import run_batches, stream_batches
+from .runtime.batches import alike, batches_of, feeds_of, input_of, run_batches, stream_batches
 from .runtime.blobs import Blobs, Pass, kept_blobs
 from .runtime.dump import log_pass
-from .runtime.feeds import alike, batches_of, feeds_of, input_of
+from .runtime.host import HostPass
 from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
@@ -115,6 +114,7 @@ class Net(Shared):
         super().__init__()
         self._last = Pass({}, PerfInfo())
         self._shapes: dict[str, Shape] = {}
+        self._host: HostPass | None = None  # without an overlay, for the current sizes
         known = Net.__init__.__kwdefaults__ or {}
         for name in unknown:
             raise UsageError(f"Net has no option {name!r}", hint=did_you_mean(name, ["device", *known]))
@@ -145,7 +145,7 @@ class Net(Shared):
         for layer in self.graph.layers:
             layer.enter(self, autotune, jit)
         self._losses = Losses(self.graph)
-        self._keep = kept_blobs(self.graph, keep) | self._losses.reads
+        self._keep = frozenset(kept_blobs(self.graph, keep) | self._losses.reads)
         sizes = dict(self.graph.inputs)
         for blob, shape in (shapes or {}).items():
             sizes[input_of(self.graph, self.name, blob)] = tuple(shape)
@@ -197,7 +197,7 @@ class Net(Shared):
         """Images per pass without padding: of a .chai file its compiled batch, else that of the current input sizes."""
         return self._source.batch(self._shapes)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The network's name in the prototxt, or the name of its file."""
         return self.graph.name or Path(self.graph.path).stem
@@ -279,8 +279,7 @@ class Net(Shared):
     def __repr__(self) -> str:
         inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)
         layers, outputs = len(self.graph.layers), ", ".join(self.outputs)
-        blobs = f"{inputs} -> {outputs}"
-        return visible(f"<chai.Net {self.name!r}: {layers} layers, {blobs}, device {self.device.name}>")
+        return visible(f"<chai.Net {self.name!r}: {layers} layers, {inputs} -> {outputs}, device {self.device.name}>")
 
     def _repr_html_(self) -> str:
         """Return a table of the layers with engine and format for notebooks."""
@@ -301,12 +300,12 @@ class Net(Shared):
         labels = self._losses.taken(inputs)
         feeds = self._feeds(data, inputs)
         with self._using():
-            shapes, offload, ready = self._planned(feeds)
+            _, planned, ready = self._planned(feeds)
             started = called if ready else None  # preparation for a new size does not count
-            if offload is None:
-                return self._finished(*host.run(self.graph, shapes, feeds, self._keep, started), labels)
-            kept, perf = run_batches(offload, feeds, offload.needed(self._keep), started)
-            return self._finished(offload.named(kept), perf, labels)
+            if isinstance(planned, HostPass):
+                return self._finished(*planned.run(feeds, self._keep, started), labels)
+            kept, perf = run_batches(planned, feeds, planned.needed(self._keep), started)
+            return self._finished(planned.named(kept), perf, labels)
 
     def stream(self, batches: Iterable[Any]) -> Iterator[dict[str, Array]]:
         """Run many batches, each an array or {blob: array} like an input of ``forward``; yield what it returns, in their order.
@@ -327,32 +326,33 @@ class Net(Shared):
             return
         with self._using():
             shapes, offload, _ = self._planned(first)
-            assert offload is not None
+            assert not isinstance(offload, HostPass)
             with closing(stream_batches(offload, alike(rest, shapes), offload.needed(self._keep), first)) as results:
                 for kept, perf in results:
                     yield self._finished(offload.named(kept), perf, labels.popleft())
                     self._check_open()
                     self._check_outside()
 
-    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | None, bool]:
-        """Return shapes and Execution (None without overlay) for these inputs, and whether both were known before.
-
-        A network without formats is calibrated with these inputs.
-        """
+    def _planned(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Shape], Execution | HostPass, bool]:
+        """Return shapes for these inputs, what runs them, and whether both were known. Calibrates without formats."""
         with self._changing():
+            self._check_open()
             before = self._shapes
-            self.reshape(**{name: array.shape for name, array in feeds.items()})
-            ready = self._shapes is before
-            if self.overlay is None:
-                return self._shapes, None, ready
-            ready = ready and self.calibrated and self._source.planned(self._shapes)
-            if not self.calibrated:
-                self._source.calibrate(self._shapes, self._keep, (feeds,), asked=False)
-            return self._shapes, self.offload, ready
+            self._resize({name: array.shape for name, array in feeds.items()})
+            shapes, source, ready = self._shapes, self._source, self._shapes is before
+            if source.overlay is None:
+                if self._host is None or self._host.shapes is not shapes:
+                    self._host = HostPass(self.graph, shapes)
+                return shapes, self._host, ready
+            calibrated = source.calibrated
+            ready = ready and calibrated and source.planned(shapes)
+            if not calibrated:
+                source.calibrate(shapes, self._keep, (feeds,), asked=False)
+            return shapes, source.execution(shapes, self._keep), ready
 
     def _finished(self, values: Mapping[str, Array], perf: PerfInfo, labels: Mapping[str, Array]) -> dict[str, Array]:
         """Publish a pass as the last one, and return its outputs and losses."""
-        losses, perf = self._losses.compute(values, labels, replace(perf, composed=self.graph.composed))
+        losses, perf = self._losses.compute(values, labels, perf)
         if not self._lifetime.closed:
             self._last = Pass(values, perf)
         log_pass(self.graph, values, perf)
@@ -366,6 +366,7 @@ class Net(Shared):
         """
         feeds = batches_of(self._feeds, data, inputs)
         with self._using(), self._changing():
+            self._check_open()
             if (first := next(feeds, None)) is None:
                 raise UsageError("calibrate: there is no batch")
             self.reshape(**{name: array.shape for name, array in first.items()})
@@ -426,14 +427,14 @@ class Net(Shared):
             self._resize(inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
+        own, shapes = self.graph.inputs, self._shapes
+        if shapes and all(blob in own and shapes.get(blob) == size for blob, size in inputs.items()):
+            return
         sizes = {
-            **{b: self._shapes.get(b) or s for b, s in self.graph.inputs.items()},
+            **{b: shapes.get(b) or s for b, s in own.items()},
             **{input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()},
         }
-        known = {b: s for b, s in sizes.items() if s is not None}
-        if self._shapes and all(self._shapes.get(b) == s for b, s in known.items()):
-            return
-        self._shapes = self._source.sized(known)
+        self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None})
 
     # -- inside
 

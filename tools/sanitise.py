@@ -15,12 +15,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
 from chai.kernels.native import build, program, table
-from chai.kernels.native.library import Library, state
+from chai.kernels.native.library import Frame, Library, address, state
 from chai.kernels.native.table import Table
 from chai.util.lazy_numpy import np
 
@@ -112,30 +113,40 @@ def lonely() -> None:
         poisoned_outside.add(memory.ctypes.data)
         return memory
 
+    lent = threading.local()  # the host's arrays of a thread's next run, by their addresses
     poisoned_outside: set[int] = set()  # addresses of memories whose gaps are poisoned
     run, run_table = program.Native.run, Library.run
 
-    def with_copies(self: Library, table: Table, buffers: Sequence[np.ndarray], *more: int) -> list[float]:
+    def seen(array: np.ndarray) -> int:
+        lent.arrays = {**vars(lent).get("arrays", {}), address(array): array}
+        return address(array)
+
+    def with_copies(self: Library, table: Table, frame: Frame, *more: int) -> Sequence[float]:
+        given = vars(lent).pop("arrays", {})
+        buffers = [given[at] if b is None else b for b, at in zip(frame.buffers, frame.addresses)]
         own = [b if b.ctypes.data in poisoned_outside else b.copy() for b in buffers]
-        times = run_table(self, table, own, *more)
+        times = run_table(self, table, Frame(table, len(frame.ms), own), *more)
         for buffer, copied in zip(buffers, own):
             if buffer.flags.writeable and copied is not buffer:
                 buffer[...] = copied
         return times
 
-    def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> list[float]:
-        if not self._arenas:
-            memory = large(self._size)
-            ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
-            poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+    def poisoned(self: program.Native, blobs: dict[str, np.ndarray]) -> Sequence[float]:
+        if not self._frames:
             self._memory = self._packed() if self._memory is None else self._memory
             poison(self._memory, vars(self._constants).get("used", []))
-            self._arenas.append(memory)
+            frame = self._frame(self._memory)
+            memory = frame.buffers[0]
+            assert memory is not None
+            ends = {name: b.offset + b.shape[0] * b.strides[0] + 3 for name, b in self._blobs.items()}
+            poison(memory, [(b.offset, ends[name]) for name, b in self._blobs.items()])
+            self._frames.append(frame)
         return run(self, blobs)
 
     replaced(program, "_aligned", large)
     replaced(table.Constants, "reserve", reserved)
     replaced(program.Native, "run", poisoned)
+    replaced(program, "address", seen)
     replaced(Library, "run", with_copies)
 
 

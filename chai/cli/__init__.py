@@ -27,7 +27,7 @@ COMMANDS = {
     "quantize": "choose formats and weights for an overlay from sample images",
     "compile": "compile a network for an overlay into one file for a board",
     "estimate": "estimate the time of a CHaiDNN layer list (xiEval) on an overlay",
-    "bench": "time a network side by side with OpenCV",
+    "bench": "time a network side by side with other engines",
     "demo": "classify digit images with the embedded network, offline",
     "fetch": "download published weights of the shipped networks",
     "layers": "list the layer types that chai knows",

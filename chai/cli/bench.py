@@ -57,7 +57,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"peers: {', '.join(PEERS)}, or all or none (default: opencv)",
     )
-    group.add_argument("--int8", action="store_true", help="time the peers' 8-bit forms, too; OpenCV has none")
+    group.add_argument(
+        "--int8", action="store_true", help="time the 8-bit forms of onnxruntime, OpenVINO and ncnn, too"
+    )
     group = section(parser, "passes")
     group.add_argument(
         "--batch", type=_counts, metavar="N,...", help="images per pass (default: 1, or the batch it was compiled for)"
@@ -148,7 +150,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _complete(args: argparse.Namespace) -> None:
-    """Check the options and fill in what --all stands for, and what others are if they were not typed."""
+    """Check the options and fill in those that were not typed."""
     if args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
     if args.against is None:

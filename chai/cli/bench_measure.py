@@ -58,7 +58,10 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
         text = file.read()
     _, status = os.waitpid(process, 0)
     code = os.waitstatus_to_exitcode(status)
-    return (code if code >= 0 else 128 - code), json.loads(text) if not code else None
+    if code < 0:
+        output.say(f"error: the process that measures was ended by signal {-code}")
+        code = 128 - code
+    return code, None if code else json.loads(text)
 
 
 def _sent(work: Callable[[], Any], writing: int) -> int:

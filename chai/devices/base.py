@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from ..util.lazy_dataclass import dataclass
@@ -20,7 +21,7 @@ class Ran(NamedTuple):
     ``device``  by the device's own clock; None if it has none
     """
 
-    tasks: list[float] | None = None
+    tasks: Sequence[float] | None = None
     device: float | None = None
 
 

@@ -7,7 +7,7 @@ equal the definitions (``chai/kernels/fast``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -97,9 +97,12 @@ class EmulatedProgram(Program):
             before += [self._written(task) for task, _ in run if self._maps(task)]
 
     def run(self, blobs: dict[str, Array]) -> Ran:
-        times = [*chain.from_iterable(part.run(blobs) for part in self.parts)]
-        for blob in () if self.work.writes else (b for task in self.work.tasks for b in task.inputs):
-            codes_of(blob, blobs, self.work.shapes, self.work.views)  # a view of what a Task wrote
+        times = (
+            self.parts[0].run(blobs) if len(self.parts) == 1 else [ms for part in self.parts for ms in part.run(blobs)]
+        )
+        if not self.work.writes:
+            for blob in (b for task in self.work.tasks for b in task.inputs):
+                codes_of(blob, blobs, self.work.shapes, self.work.views)  # a view of what a Task wrote
         return Ran(times)
 
     def close(self) -> None:

@@ -38,11 +38,10 @@ def conv2d(
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
-    depthwise = cg == 1 and m == group and not pointwise
-    if not fill and not depthwise and (used := compiled(x.shape, weights.shape, out)) is not None:
+    if not fill and (used := compiled(x.shape, weights.shape, out)) is not None:
         return used.convolved(x, weights, bias, window, group, rectified)
     y = np.empty((n, m, *out), np.float32)
-    if depthwise:
+    if cg == 1 and m == group and not pointwise:
         _depthwise(x, weights, y, window, fill)
     else:
         matrices = weights.reshape(group, m // group, -1)

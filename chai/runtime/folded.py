@@ -50,10 +50,12 @@ class Folded:
             if not needed.isdisjoint(set(layer.tops) - written):
                 self._layers.insert(0, layer)
                 needed.update(self._bottoms(layer))
-        self.reads = needed & written
+        self.reads = frozenset(needed & written)
 
     def compute(self, values: Mapping[str, Array]) -> dict[str, Array]:
         """Return the blobs of ``keep``, computed from those of ``reads``."""
+        if not self._layers:
+            return {blob: values[blob] for blob in self.keep if blob in values}
         blobs = dict(values)
         with np.errstate(all="ignore"):  # as in the pass itself
             for layer in self._layers:

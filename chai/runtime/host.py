@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape, show
 from ..env import env
@@ -15,12 +15,63 @@ from ..graph import Graph, Layer
 from ..plugins.failure import NO_PARAMETERS
 from ..util.lazy_numpy import np
 from .dump import dump
-from .perf import PerfInfo, StepTime
+from .perf import PerfInfo
+from .step_time import Rows, Run, Steps, StepTime
 
 if TYPE_CHECKING:
     from ..blob import Array
 
 CLAIMED = 24 << 20  # bytes at most
+
+
+class PreparedLayer:
+    """A layer that is to run many times on bottoms of the shapes in ``shapes``; its tops take ``size`` bytes per number."""
+
+    def __init__(self, layer: Layer, shapes: Mapping[str, Shape], size: int = 4) -> None:
+        self.layer, self._size = layer, size
+        self.bottoms = tuple([shapes[b] for b in layer.bottoms])
+        self.tops = tuple([shapes[t] for t in layer.tops])
+        self._rows = self._of(self.bottoms, self.tops)
+
+    def run(
+        self, bottoms: Sequence[Array], started: float, compute: Callable[..., tuple[Array, ...]] | None = None
+    ) -> tuple[tuple[Array, ...], Run]:
+        """Return the tops in float32, after the layer's fused ReLU if it has one, and the time.
+
+        ``compute`` replaces the layer's forward: on codes, which the tops are then, too, or in place. ``started`` is the
+        start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule, ModelError if memory
+        runs out, and any error of the layer.
+        """
+        layer = self.layer
+        with layer.turn:
+            begin = perf_counter()
+            try:
+                tops = _forward(layer, bottoms) if compute is None else compute(*bottoms)
+            except MemoryError as error:
+                what = f"layer {layer.name!r} ({layer.type}): not enough memory"
+                raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
+            end = perf_counter()
+        rows, written = self._rows, tuple([top.shape for top in tops])
+        given = tuple([bottom.shape for bottom in bottoms])
+        if written != self.tops or given != self.bottoms:
+            rows = self._unplanned(given, written)
+        if env().dump is not None:
+            for blob, top in zip(layer.tops, tops):
+                dump(blob, layer.name, top)
+        return tops, rows.run(begin, end, started)
+
+    def _unplanned(self, given: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
+        """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
+        wanted = self.tops if given == self.bottoms else self.layer.shapes(*given)
+        for top, shape in zip(written, wanted):
+            if top != shape and not self.layer.dynamic:
+                raise self.layer.wrong(f"wrote {show(top)}, its shape rule says {show(shape)}")
+        return self._of(given, written)
+
+    def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
+        layer, written = self.layer, self._size * sum([prod(top) for top in tops])
+        ends, macs = (layer.bottoms, layer.tops), layer.macs(bottoms, tops)
+        return Rows.of(StepTime(layer.name, layer.type, layer.engine, 0.0, macs, written, *ends, layers=layer.origin))
 
 
 def run_layer(
@@ -30,52 +81,20 @@ def run_layer(
     started: float,
     compute: Callable[..., tuple[Array, ...]] | None = None,
 ) -> tuple[tuple[Array, ...], StepTime]:
-    """Return a layer's tops in float32, after its fused ReLU if it has one, and its time.
-
-    ``compute`` replaces the layer's forward: on codes, which the tops are then, too, or in place. ``started`` is the
-    start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule, ModelError if memory
-    runs out, and any error of the layer.
-    """
-    with layer.turn:
-        begin = perf_counter()
-        try:
-            tops = compute(*bottoms) if compute is not None else _forward(layer, bottoms)
-        except MemoryError as error:
-            what = f"layer {layer.name!r} ({layer.type}): not enough memory"
-            raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
-        ms = (perf_counter() - begin) * 1000
-    given = tuple([b.shape for b in bottoms])
-    wanted = tuple([shapes[t] for t in layer.tops])
-    if given != tuple([shapes[b] for b in layer.bottoms]):  # after a layer whose tops have a variable number of rows
-        wanted = layer.shapes(*given)
-    for blob, top, shape in zip(layer.tops, tops, wanted):
-        if top.shape != shape and not layer.dynamic:
-            raise layer.wrong(f"wrote {show(top.shape)}, its shape rule says {show(shape)}")
-        dump(blob, layer.name, top)
-    macs = layer.macs(given, tuple([t.shape for t in tops]))
-    written = sum([t.nbytes for t in tops])
-    return tops, StepTime(
-        layer.name,
-        layer.type,
-        layer.engine,
-        ms,
-        macs,
-        written,
-        layer.bottoms,
-        layer.tops,
-        (begin - started) * 1000,
-        layers=layer.origin,
-    )
+    """Run a layer once, see ``PreparedLayer.run``."""
+    tops, run = PreparedLayer(layer, shapes).run(bottoms, started, compute)
+    (step,) = run.steps()
+    return tops, step
 
 
 def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
     # numpy 1 converts scalars to float64; a blob is always float32
-    tops = tuple(np.asarray(top, np.float32) for top in layer.forward(*bottoms))
+    tops = tuple([np.asarray(top, np.float32) for top in layer.forward(*bottoms)])
     if layer.slope is not None and not layer.clamps:
         slope = np.float32(layer.slope)
-        tops = tuple(np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops)
+        tops = tuple([np.where(t < 0, slope * t, t) if slope else np.maximum(t, 0) for t in tops])
     if layer.ceiling is not None:
-        tops = tuple(np.minimum(t, np.float32(layer.ceiling)) for t in tops)
+        tops = tuple([np.minimum(t, np.float32(layer.ceiling)) for t in tops])
     return tops
 
 
@@ -108,14 +127,16 @@ class Alive:
 
     def add(self, name: Hashable, array: Array) -> None:
         """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
-        self.drop(name)
-        owner = id(array if array.base is None else array.base)
+        if name in self._owners:
+            self.drop(name)
+        owner, size = id(array if array.base is None else array.base), array.nbytes
         names, counted = self._arrays.get(owner, (0, 0))
-        size = max(counted, array.nbytes)
         self._owners[name] = owner
-        self._arrays[owner] = names + 1, size
-        self.bytes += size - counted
-        self.peak = max(self.peak, self.bytes)
+        self._arrays[owner] = names + 1, size if size > counted else counted
+        if size > counted:
+            self.bytes += size - counted
+            if self.bytes > self.peak:
+                self.peak = self.bytes
 
     def alone(self, name: Hashable) -> bool:
         """Return whether no other name is for the same memory."""
@@ -133,65 +154,107 @@ class Alive:
             self.bytes -= size
 
 
+class _Step(NamedTuple):
+    """A layer in a pass that keeps certain blobs; a source of inputs is None.
+
+    ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
+    """
+
+    layer: PreparedLayer | None
+    compute: Callable[..., tuple[Array, ...]] | None
+    spare: str
+    dropped: Sequence[str]
+
+
+class HostPass:
+    """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes."""
+
+    def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
+        self.graph, self.shapes = graph, shapes
+        self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
+        self._steps: dict[tuple[frozenset[str], bool], list[_Step]] = {}
+
+    def _keeping(self, keep: frozenset[str], every: bool) -> list[_Step]:
+        """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
+        joined = frozenset[int]() if every else self.graph.rectified
+        new: set[str] = set()  # blobs whose memory is the pass's own
+        computed, steps = -1, list[_Step]()  # place of a ReLU that is computed already
+        for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
+            dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
+            if prepared is not None:
+                layer = prepared.layer
+                if i == computed:
+                    compute = _unchanged
+                elif i in joined and layer.tops[0] not in keep:
+                    compute, computed = layer.rectified, i + 1
+                elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
+                    spare = layer.bottoms[0]
+                if layer.new_tops:
+                    new.update(layer.tops)
+                if layer.engine == "custom":  # its function may have kept them
+                    new.difference_update(layer.bottoms)
+            steps.append(_Step(prepared, compute, spare, dropped))
+        return steps
+
+    def run(
+        self,
+        feeds: Mapping[str, Array],
+        keep: Collection[str],
+        started: float | None = None,
+        watch: Callable[[str, Array], None] | None = None,
+    ) -> tuple[dict[str, Array], PerfInfo]:
+        """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
+
+        Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
+        it, and takes no time of its own then. ``watch`` is called with each blob that a layer wrote. Raises PluginError
+        for a failing custom layer, ModelError if memory runs out.
+        """
+        started = perf_counter() if started is None else started
+        key = frozenset(keep), watch is not None or env().dump is not None
+        steps = self._steps.get(key) or self._steps.setdefault(key, self._keeping(*key))
+        values: dict[str, Array] = dict(feeds)
+        runs: list[Run] = []
+        alive, between = Alive(), 0.0
+        for blob, feed in feeds.items():
+            alive.add(blob, feed)
+        last = perf_counter()
+        before = (last - started) * 1000
+        with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
+            for prepared, compute, spare, dropped in steps:
+                ms = 0.0
+                if prepared is not None:
+                    layer = prepared.layer
+                    if spare and alive.alone(spare):
+                        compute = layer.overwrite
+                    tops, run = prepared.run([values[b] for b in layer.bottoms], started, compute)
+                    for blob, top in zip(layer.tops, tops):
+                        values[blob] = top
+                        alive.add(blob, top)
+                        if watch is not None:
+                            watch(blob, top)
+                    runs.append(run)
+                    (ms,) = run.ms
+                for blob in dropped:
+                    alive.drop(blob)
+                    values.pop(blob, None)
+                now = perf_counter()
+                between += (now - last) * 1000 - ms
+                last = now
+        total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
+        batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+        wall, composed = (perf_counter() - started) * 1000, self.graph.composed
+        return values, PerfInfo(Steps(runs), wall, batch, alive.peak, total, before, between, composed=composed)
+
+
 def run(
     graph: Graph,
     shapes: Mapping[str, Shape],
     feeds: Mapping[str, Array],
     keep: Collection[str],
-    started: float | None = None,
     watch: Callable[[str, Array], None] | None = None,
 ) -> tuple[dict[str, Array], PerfInfo]:
-    """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
-
-    Layers run one by one in prototxt order; blobs are dropped after their last reader, which may overwrite them. A ReLU may be
-    computed with the layer before it, and takes no time of its own then. ``watch`` is called with each blob that a layer
-    wrote. Raises PluginError for a failing custom layer, ModelError if memory runs out.
-    """
-    started = perf_counter() if started is None else started
-    values: dict[str, Array] = dict(feeds)
-    steps: list[StepTime] = []
-    alive, between = Alive(), 0.0
-    new: set[str] = set()  # blobs whose memory is the pass's own
-    for blob, feed in feeds.items():
-        alive.add(blob, feed)
-    joined = graph.rectified if watch is None and env().dump is None else frozenset[int]()
-    ready = -1  # place of a ReLU that is computed already
-    last = perf_counter()
-    before = (last - started) * 1000
-    with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
-        for i, (layer, finished) in enumerate(zip(graph.layers, graph.last_readers)):
-            ms = 0.0
-            if not layer.source:
-                only = layer.bottoms[0] if layer.overwrites else ""
-                spare = only in new and only in finished and only not in keep and alive.alone(only)
-                compute: Callable[..., tuple[Array, ...]] | None = layer.overwrite if spare else None
-                if i == ready:
-                    compute = _unchanged
-                elif i in joined and layer.tops[0] not in keep:
-                    compute, ready = layer.rectified, i + 1
-                tops, step = run_layer(layer, [values[b] for b in layer.bottoms], shapes, started, compute)
-                if layer.new_tops:
-                    new.update(layer.tops)
-                if layer.engine == "custom":  # its function may have kept them
-                    new.difference_update(layer.bottoms)
-                for blob, top in zip(layer.tops, tops):
-                    values[blob] = top
-                    alive.add(blob, top)
-                    if watch is not None:
-                        watch(blob, top)
-                steps.append(step)
-                ms = step.ms
-            for blob in finished:
-                if blob not in keep and blob in values:
-                    alive.drop(blob)
-                    del values[blob]
-            now = perf_counter()
-            between += (now - last) * 1000 - ms
-            last = now
-    total = sum(s.bytes for s in steps) + sum(f.nbytes for f in feeds.values())
-    batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
-    wall = (perf_counter() - started) * 1000
-    return values, PerfInfo(tuple(steps), wall, batch, alive.peak, total, before, between)
+    """Run a graph once, see ``HostPass.run``."""
+    return HostPass(graph, shapes).run(feeds, keep, watch=watch)
 
 
 def prepare(layer: Layer, shapes: Mapping[str, Shape], without_weights: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..graph import Graph, Layer
 from ..passes.infer_shapes import infer_shapes
 from ..util.lazy_numpy import np
-from .feeds import numbers
+from .batches import numbers
 from .host import run_layer
 from .perf import PerfInfo
 
@@ -20,22 +20,17 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """The losses of a network. ``reads`` are the blobs (ids) of the network that they compare with labels."""
+    """The losses of a network: their ``layers`` in order, and the names of the ``labels``.
+
+    ``reads`` are the blobs (ids) of the network that they compare with labels.
+    """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph.losses
+        self.layers: list[Layer] = [] if graph.losses is None else graph.losses.layers
+        self.labels: list[str] = [] if graph.losses is None else [*graph.losses.inputs]
         own = {t for layer in self.layers for t in layer.tops}
         self.reads = {b for layer in self.layers for b in layer.bottoms} - own - set(self.labels)
-
-    @property
-    def layers(self) -> list[Layer]:
-        """The layers, in order."""
-        return self._graph.layers if self._graph is not None else []
-
-    @property
-    def labels(self) -> list[str]:
-        """The names of the labels."""
-        return list(self._graph.inputs) if self._graph is not None else []
 
     def taken(self, inputs: dict[str, Any]) -> dict[str, Array]:
         """Remove the labels from the inputs of a pass and return them. Raises UsageError for what are no numbers."""
@@ -60,6 +55,8 @@ class Losses:
 
         Raises ShapeError for labels of the wrong size, ModelError for a label that is no class.
         """
+        if not self.layers:
+            return {}, perf
         begin = perf_counter()
         blobs, steps = {**values, **labels}, []
         layers = list(self._fed({*values, *labels}))

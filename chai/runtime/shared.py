@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -51,20 +49,15 @@ class Shared:
         if self._lifetime.closed:
             raise UsageError(f"{self.name} is closed", hint="ask before close(), or before its with block ends")
 
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        """Keep the resources of a pass until the block ends."""
+    def _using(self) -> Lifetime:
+        """Return what keeps the resources of a pass until the block ends. The network may be closed when it begins."""
         self._check_outside()
-        with self._lifetime.used():
-            self._check_open()
-            yield
+        return self._lifetime
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Lock sizes, formats and schedules for this thread."""
+    def _changing(self) -> Turn:
+        """Return what locks sizes, formats and schedules for this thread."""
         self._check_outside()
-        with self._state:
-            yield
+        return self._state
 
     def _check_outside(self) -> None:
         """Raise UsageError if called from a layer of this network, which would deadlock."""

@@ -50,45 +50,52 @@ class StepTime:
 
 
 class Rows(NamedTuple):
-    """The steps of one segment without their times, and the sums of them that do not change."""
+    """One step of a schedule, or each Task of a segment, without times; and the bytes of all."""
 
     steps: tuple[StepTime, ...]
     bytes: int
 
+    @classmethod
+    def of(cls, step: StepTime) -> Rows:
+        """Return the rows of a single step."""
+        return cls((step,), step.bytes)
+
+    def run(self, begin: float, end: float, started: float) -> Run:
+        """Return the times of a single step, from seconds of a clock; ``started`` is the start of the pass."""
+        return Run(self, ((end - begin) * 1000,), (begin - started) * 1000)
+
 
 class Run(NamedTuple):
-    """One run of a segment: each Task's milliseconds, by the host's clock and by the device's own, from ``begin`` on."""
+    """The milliseconds of each row in one run, one after the other from ``begin`` on; ``device_ms`` by the device's clock."""
 
     rows: Rows
     ms: Sequence[float]
     begin: float
-    device_ms: Sequence[float | None]
+    device_ms: Sequence[float | None] | None = None
 
     def steps(self) -> Iterator[StepTime]:
         """Yield the steps with their times."""
         begins = accumulate(self.ms, initial=self.begin)
-        yield from (
-            row.timed(ms, begin, device)
-            for row, ms, begin, device in zip(self.rows.steps, self.ms, begins, self.device_ms)
-        )
+        device = self.device_ms or [None] * len(self.ms)
+        for row, ms, begin, own in zip(self.rows.steps, self.ms, begins, device):
+            yield row.timed(ms, begin, own)
 
 
 class Steps(Sequence[StepTime]):
-    """The steps of a pass in order of their begin; those of segments are made when one is looked at first.
+    """The steps of a pass in order of their begin; they are made when one is looked at first.
 
     A pass over a thousand layers would otherwise spend more time on them than between its steps.
     """
 
-    def __init__(self, parts: Sequence[StepTime | Run]) -> None:
-        self._parts = parts
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
 
     @cached_property
     def _all(self) -> tuple[StepTime, ...]:
-        made = (part.steps() if isinstance(part, Run) else (part,) for part in self._parts)
-        return tuple(sorted(chain.from_iterable(made), key=attrgetter("begin")))
+        return tuple(sorted(chain.from_iterable(run.steps() for run in self._runs), key=attrgetter("begin")))
 
     def __len__(self) -> int:
-        return sum(len(part.ms) if isinstance(part, Run) else 1 for part in self._parts)
+        return sum(len(run.ms) for run in self._runs)
 
     def __getitem__(self, index: Any) -> Any:
         return self._all[index]

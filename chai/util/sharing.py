@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -91,17 +90,24 @@ def inside() -> tuple[object, ...]:
     return _inside.get()
 
 
-@contextmanager
-def entered(thing: object) -> Iterator[None]:
+class entered:  # noqa: N801 - used like a function
     """Add ``thing`` to ``inside`` during the block, in this thread and in threads that copy its context."""
-    token = _inside.set((*_inside.get(), thing))
-    try:
-        yield
-    finally:
-        _inside.reset(token)
+
+    __slots__ = ("_thing", "_token")
+
+    def __init__(self, thing: object) -> None:
+        self._thing = thing
+
+    def __enter__(self) -> None:
+        self._token = _inside.set((*_inside.get(), self._thing))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _inside.reset(self._token)
 
 
-class Turn:
+class Turn(Mutex):
     """Admit one thread at a time, as a context manager; ``inside`` lists it meanwhile. Not reentrant across threads.
 
     Threads that hold turns and wait for each other's would wait forever: the last of them gets a UsageError instead.
@@ -112,18 +118,19 @@ class Turn:
     _waits: ClassVar[dict[int, tuple[Turn, tuple[Turn, ...]]]] = {}  # by thread: what it waits for, and what it holds
     _guard: ClassVar[Mutex] = Mutex()  # of _waits
 
-    __slots__ = ("_lock", "_outer", "shared")
+    __slots__ = ("_outer", "shared")
 
     def __init__(self, shared: str = "") -> None:
+        super().__init__()
         self.shared = shared
-        self._lock = Mutex()
         self._outer: list[tuple[object, ...]] = []
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):
             self._wait()
-        self._outer.append(_inside.get())
-        _inside.set((*self._outer[-1], self))
+        outer = _inside.get()
+        self._outer.append(outer)
+        _inside.set((*outer, self))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -160,7 +167,7 @@ os.register_at_fork(after_in_child=Turn._waits.clear)
 
 
 class Lifetime:
-    """Call ``release`` after ``close``, but not before the last user has left.
+    """Call ``release`` after ``close``, but not before the last user has left: a user is a ``with`` block.
 
     A user that enters after ``close`` is admitted, and ``release`` is called again when it leaves, so that resources it
     acquired are released too. ``release`` is a method of the owner and held weakly: an owner that is dropped without
@@ -173,19 +180,18 @@ class Lifetime:
         self._users = 0
         self._lock = Mutex()  # the garbage collector may end a user in a thread that holds it
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """Delay ``release`` until the block ends."""
+    def __enter__(self) -> None:
         with self._lock:
             self._users += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                last = self.closed and not self._users
-            if last:
-                self._release()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._users -= 1
+            last = self.closed and not self._users
+        if last:
+            self._release()
 
     def _release(self) -> None:
         release = self._method()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from chai import overlay
 from chai.blob import View
 from chai.devices.emulator import EmulatedProgram
 from chai.kernels.native import library
+from chai.kernels.native.single import Single
 from chai.tasks import Task
 from chai.tasks.work import Work
 
@@ -32,6 +33,23 @@ def used(name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(library, "state", lambda: LIBRARY._replace(used=chosen))
         yield
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.uniform(-2, 2, shape).astype(np.float32)
+
+
+def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Return how many operations the library has run."""
+    kinds: list[int] = []
+    run = Single.run
+
+    def counted(self: Single, *arrays: np.ndarray) -> np.ndarray:
+        kinds.append(self._table[0].kind)
+        return run(self, *arrays)
+
+    monkeypatch.setattr(Single, "run", counted)
+    return lambda: len(kinds)
 
 
 def program(

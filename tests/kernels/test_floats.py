@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 import chai
 from chai.errors import DeviceError
@@ -16,19 +14,14 @@ from chai.kernels import convolution as convolutions, pooling
 from chai.kernels.native import library, single as singles
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
-from chai.layers.softmax import Softmax, SoftmaxParams
 from chai.tasks.window import Window
 from tests.conftest import examples
 
-from .common import LIBRARY, NAMES, VARIANTS, used
+from .common import LIBRARY, NAMES, VARIANTS, computed_in_c, numbers, used
 
 EXAMPLES = settings(max_examples=examples(20))
 Array = np.ndarray
 FUSED = [name for name in NAMES if name != "plain"]  # they multiply and add with one rounding, but for ARMv7's
-
-
-def numbers(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.uniform(-2, 2, shape).astype(np.float32)
 
 
 def sums(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> tuple[Array, Array]:
@@ -47,19 +40,6 @@ def sums(x: Array, weights: Array, bias: Array | None, window: Window, group: in
                 wanted[:, o] += np.tensordot(taps, weights[o, :, i, j], (1, 0))
                 size[:, o] += np.tensordot(np.abs(taps), np.abs(weights[o, :, i, j]), (1, 0))
     return (wanted if bias is None else wanted + bias.reshape(-1, 1, 1)), size
-
-
-def computed_in_c(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Return how many operations the library has run."""
-    kinds: list[int] = []
-    run = Single.run
-
-    def counted(self: Single, *arrays: Array) -> Array:
-        kinds.append(self._table[0].kind)
-        return run(self, *arrays)
-
-    monkeypatch.setattr(Single, "run", counted)
-    return lambda: len(kinds)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -93,7 +73,6 @@ def test_convolution(
 ) -> None:
     rng = np.random.default_rng(seed)
     window = Window(kernel, stride, pad, dilation)
-    assume(inputs > 1 or outputs > 1 or kernel == (1, 1))  # one by one is depthwise
     h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
     x, weights = numbers(rng, 2, group * inputs, h, w), numbers(rng, group * outputs, inputs, *kernel)
     bias = numbers(rng, group * outputs) if biased else None
@@ -118,6 +97,71 @@ def test_convolution(
     assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
     assert np.array_equal(found[1:], alone)
     assert np.array_equal(found, together)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@EXAMPLES
+@given(
+    channels=st.sampled_from([2, 3, 7]),
+    kernel=st.sampled_from([(3, 3), (3, 3), (1, 1), (2, 5), (5, 2), (30, 31)]),
+    stride=st.sampled_from([(1, 1), (2, 2), (1, 2), (3, 3)]),
+    pad=st.sampled_from([(0, 0), (1, 1), (2, 0), (0, 3)]),
+    dilation=st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3)]),
+    size=st.tuples(st.integers(1, 40), st.sampled_from([1, 3, 7, 16, 37, 70, 150])),
+    biased=st.booleans(),
+    rectified=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_depthwise_convolution(
+    variant: str,
+    channels: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    dilation: tuple[int, int],
+    size: tuple[int, int],
+    biased: bool,
+    rectified: bool,
+    seed: int,
+) -> None:
+    rng, window = np.random.default_rng(seed), Window(kernel, stride, pad, dilation)
+    h, w = (max(size[i], window.extent(i) - 2 * pad[i]) for i in range(2))
+    x, weights = numbers(rng, 2, channels, h, w), numbers(rng, channels, 1, *kernel)
+    bias = numbers(rng, channels) if biased else None
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = convolutions.conv2d(x, weights, bias, window, channels, rectified=rectified)
+        assert count() == 1
+        assert np.array_equal(
+            convolutions.conv2d(x[1:], weights, bias, window, channels, rectified=rectified), found[1:]
+        )
+    wanted, scale = sums(x, weights, bias, window, channels)
+    if rectified:
+        wanted = np.maximum(wanted, 0)
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation", "width"),
+    [
+        ((3, 3), 1, 1, 9001),  # more columns than are stored at a time
+        ((3, 3), 2, 1, 9001),
+        ((2, 7), 3, 1, 6007),
+        ((2, 3), 400, 1, 2003),  # columns of a few windows cannot be stored: one tap at a time, as other convolutions
+        ((3, 3), 1, 6000, 12007),
+        ((200, 3), 1, 1, 301),
+    ],
+)
+def test_depthwise_convolution_of_large_images(
+    variant: str, kernel: tuple[int, int], stride: int, dilation: int, width: int
+) -> None:
+    rng, window = np.random.default_rng(width), Window(kernel, (1, stride), (1, 2), (1, dilation))
+    x, weights = numbers(rng, 1, 2, kernel[0] + 2, width), numbers(rng, 2, 1, *kernel)
+    with used(variant):
+        found = convolutions.conv2d(x, weights, None, window, 2)
+    wanted, scale = sums(x, weights, None, window, 2)
+    assert (np.abs(found - wanted) <= 2e-6 * scale + 1e-6).all()
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -179,15 +223,16 @@ def test_a_relu_shows_that_a_sum_is_nan(variant: str) -> None:
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
 def test_variants_have_the_same_numbers() -> None:
     rng = np.random.default_rng(0)
-    x, weights = numbers(rng, 1, 40, 9, 13), numbers(rng, 27, 40, 3, 3)
+    x, weights, taps = numbers(rng, 1, 40, 9, 13), numbers(rng, 27, 40, 3, 3), numbers(rng, 40, 1, 3, 3)
     whole, rows = Window((9, 13), (1, 1), (0, 0)), numbers(rng, 5, 40, 9, 13)
     results = []
     for name in FUSED:
         with used(name):
             results.append(convolutions.conv2d(x, weights, None, Window((3, 3), (1, 1), (1, 1)), 1))
             results.append(convolutions.conv2d(x, rows, None, whole, 1))
-    for i, result in enumerate(results[2:]):
-        assert np.array_equal(result, results[i % 2])
+            results.append(convolutions.conv2d(x, taps, None, Window((3, 3), (2, 2), (1, 1)), 40))
+    for i, result in enumerate(results[3:]):
+        assert np.array_equal(result, results[i % 3])
 
 
 @pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
@@ -312,54 +357,6 @@ def test_pools_begin_as_caffe_does(variant: str, pad: int) -> None:
     assert (largest == np.finfo(np.float32).min).all()
     assert not total.any()
     assert not np.signbit(total).any()
-
-
-# -- Softmax
-
-SHAPES = [((1, 1000), 1), ((3, 21, 5, 7), 1), ((2, 93, 21), 2), ((2, 3, 4, 37), 1), ((1, 2, 9, 10), -3), ((7, 1), 1)]
-
-
-@pytest.mark.parametrize(("shape", "axis"), SHAPES)
-def test_softmax(shape: tuple[int, ...], axis: int) -> None:
-    x = numbers(np.random.default_rng(0), *shape) * np.float32(20)
-    shifted = (x - x.max(axis, keepdims=True)).astype(np.float64)
-    wanted = np.exp(shifted) / np.exp(shifted).sum(axis, keepdims=True)
-    layer, results = Softmax("prob", ("x",), ("y",), SoftmaxParams(axis)), []
-    for name in [*NAMES, "numpy"]:
-        with used(name), pytest.MonkeyPatch.context() as patch:
-            count = computed_in_c(patch)
-            (found,) = layer.forward(x)
-            assert count() == (name != "numpy")
-            if axis == 1 and name != "numpy":  # no image changes another one's bits
-                assert np.array_equal(layer.forward(x[-1:])[0], found[-1:])
-        assert found.shape == shape
-        assert (np.abs(found - wanted) <= 1e-6 * wanted).all()
-        results.append(found)
-    assert all(np.array_equal(found, results[0]) for found in results[:-1])  # all variants have the same bits
-
-
-@pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
-def test_exponentials_of_softmax() -> None:
-    """Of x and 0, where 0 is the maximum: e^x / (e^x + 1), from 0 to below the least normal number."""
-    x = np.linspace(0, -110, 30001, dtype=np.float32)
-    (found,) = Softmax("prob", ("x",), ("y",)).forward(np.stack([x, np.zeros_like(x)], 1))
-    wanted = [math.exp(value) / (math.exp(value) + 1) for value in x.tolist()]
-    unit = np.spacing(np.maximum(np.float32(wanted), np.finfo(np.float32).tiny)).astype(np.float64)
-    normal = np.array(wanted) > np.finfo(np.float32).tiny
-    assert np.abs(found[:, 0] - wanted)[normal].max(initial=0) > 0
-    assert (np.abs(found[:, 0] - wanted) <= 3 * unit).all()
-    assert not found[x < -104, 0].any()
-
-
-@pytest.mark.parametrize("variant", [*NAMES, "numpy"])
-def test_softmax_of_what_is_no_number(variant: str) -> None:
-    rows = [[1, np.nan, 2], [np.inf, 0, 1], [-np.inf, 0, 0], [-np.inf] * 3]
-    wanted = [[np.nan] * 3, [np.nan] * 3, [0, 0.5, 0.5], [np.nan] * 3]
-    x, wide = np.array(rows, np.float32), np.array(rows, np.float32).T.reshape(1, 3, 4, 1)
-    with used(variant), np.errstate(all="ignore"):
-        layer = Softmax("prob", ("x",), ("y",))
-        assert np.array_equal(layer.forward(x)[0], wanted, equal_nan=True)
-        assert np.array_equal(layer.forward(wide)[0].reshape(3, 4).T, wanted, equal_nan=True)
 
 
 # -- networks

@@ -463,21 +463,26 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
 @pytest.mark.skipif(machine() == "armv7l", reason="there numpy's own division is approximate")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("clamp", [(-128, 127, 0), (-127, 127, 0), (-128, 127, -128), (-128, -65, -128)])
-def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int]) -> None:
-    """A Pack multiplies where it can; the codes are those of a division for each of the nearest float32 numbers."""
+@pytest.mark.parametrize("far", [False, True])
+def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far: bool) -> None:
+    """A Pack multiplies where it can; the codes are those of a division for each of the nearest float32 numbers.
+
+    Numbers of which one is ``far`` from all codes are divided together.
+    """
     used = library.variant(variant)
     assert used is not None
     low, high, zero = clamp
     rng = np.random.default_rng(0)
     halves = np.arange(-300, 301).repeat(9) + 0.5
     around = np.tile(np.arange(-4, 5, dtype=np.int32), 601)
-    beyond = np.array([0, -0.0, np.inf, -np.inf, 3e38, -3e38, 1e-40, -1e-40], np.float32)
+    beyond = np.array([0, -0.0, *([np.inf, -np.inf, 3e38, -3e38, 1e-40, -1e-40] if far else [])], np.float32)
     for exponent in (-149, -97, -7, -6, -5, -1, 0, 3, 98, 118):
         step = np.float32(2.0**exponent * (1 if exponent == -6 else rng.uniform(1, 2)))
         with np.errstate(all="ignore"):
+            outside = np.float32([-30000, -16384.5, -16384, -16383.5, 16383.5, 16384, 3e4, 2e9] if far else []) * step
             beside = (halves * float(step)).astype(np.float32)
         beside = (beside.view(np.int32) + around).view(np.float32)
-        x = np.concatenate([beside[np.isfinite(beside)], beyond])
+        x = np.concatenate([beside[np.isfinite(beside)], beyond, outside])
         x = np.append(rng.permutation(x), step)[1:]  # from no multiple of a vector on
         with np.errstate(all="ignore"):
             steps = np.clip((x / step).astype(np.float64), -1000, 1000)

@@ -17,6 +17,7 @@ from chai import overlay
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs
+from chai.kernels.native.library import Frame
 from chai.kernels.native.program import Native
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
@@ -153,7 +154,7 @@ def changed(
     lent = [np.full(size.size + 2 * EDGE, 0x5A, np.uint8) for size in sizes]
     for i, content in contents.items():
         lent[i][EDGE:-EDGE] = content.view(np.uint8)
-    LIBRARY.variants[0].run(operations, [memory[EDGE:-EDGE] for memory in lent], 1)
+    LIBRARY.variants[0].run(operations, Frame(operations, 1, [memory[EDGE:-EDGE] for memory in lent]))
     for memory in lent:
         assert (memory[:EDGE] == 0x5A).all()
         assert (memory[len(memory) - EDGE :] == 0x5A).all()
@@ -314,7 +315,7 @@ def test_a_process_forked_in_the_middle_of_a_run_goes_on() -> None:
         out = np.empty_like(x)
         runs.wait(HANG)
         while not end.is_set():
-            single._library.run(table, (x, out), 1)
+            single._library.run(table, Frame(table, 1, (x, out)))
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:

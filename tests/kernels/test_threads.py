@@ -295,11 +295,11 @@ def test_a_program_closed_during_a_run_keeps_what_the_run_needs_and_no_longer() 
         blobs = {"x": x}
         made.run(blobs)
         assert np.array_equal(blobs["y"], wanted["y"])
-        assert (part._memory, part._arenas) == (None, [])
+        assert (part._memory, part._frames) == (None, [])
     part._library = part._library._replace(calls=calls)
     made.run(blobs)
     assert part._memory is not None
-    assert len(part._arenas) == 1
+    assert len(part._frames) == 1
 
 
 @needs_library

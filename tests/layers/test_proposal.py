@@ -20,7 +20,9 @@ TEXT = "ratio: [0.5, 1, 2] scale: [1, 2.5]"
 
 def scores(height: int = H, width: int = W, anchors: int = A, seed: int = 1) -> Array:
     """Backgrounds and objects of a softmax over two classes; no two objects are equal."""
-    p = (1 / (1 + np.exp(-3 * numbers(1, anchors, height, width, seed=seed)))).astype(np.float32)
+    places = numbers(1, anchors, height, width, seed=seed)
+    spread = np.linspace(-5, 5, places.size)[places.ravel().argsort()].reshape(places.shape)
+    p = (1 / (1 + np.exp(-spread))).astype(np.float32)
     assert len(np.unique(p)) == p.size
     return np.concatenate([1 - p, p], 1)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,3 +95,26 @@ def test_without_room_on_the_disk_arrays_stay_in_memory(monkeypatch: pytest.Monk
     monkeypatch.setattr(module.os, "posix_fallocate", full)
     array = np.arange(5)
     assert Shelf().put(array) is array
+
+
+def test_large_arrays_are_returned_to_the_system() -> None:
+    """Half of many arrays are freed, every second one: the holes must not stay memory of the process."""
+    code = (
+        "import sys, numpy as np\n"
+        "from chai.util.data.shelf import LARGE, return_large_arrays\n"
+        "if not return_large_arrays():\n"
+        "    sys.exit('another C library')\n"
+        "def own():\n"
+        "    return int(open('/proc/self/status').read().split('RssAnon:')[1].split()[0]) * 1024\n"
+        "big = np.ones(32 * LARGE, np.uint8)\n"
+        "del big  # after which glibc would put arrays of up to this size into its heap\n"
+        "before, many = own(), [np.ones(2 * LARGE, np.uint8) for _ in range(64)]\n"
+        "full = own() - before\n"
+        "del many[::2]\n"
+        "print(full // LARGE, (own() - before) // LARGE)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.stderr == "another C library\n":
+        pytest.skip(done.stderr)
+    full, left = map(int, done.stdout.split())
+    assert 120 < full < 140 and left < 75  # 128 and 64, and some bytes beside

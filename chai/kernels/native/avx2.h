@@ -34,6 +34,6 @@ static inline vec pairs(vec sum, vec x, vec w) { return _mm256_add_epi32(sum, _m
 
 static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
     __m256i four[4];
-    four_interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), four);
+    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), four);
     UNROLL for (int q = 0; q < 4; q++) to[q] = dword_of(four[q]);
 }

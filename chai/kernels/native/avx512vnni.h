@@ -58,12 +58,19 @@ typedef struct {
     __m512i half, sign, add, low, high;
 } limits;
 
-static inline limits limits_of(const finish *f) {
-    return (limits){_mm512_castps_si512(_mm512_set1_ps(0.5f)), _mm512_set1_epi32(INT32_MIN), _mm512_set1_epi16((int16_t)f->add),
-                    _mm512_set1_epi8((char)((int)f->low + f->add)), _mm512_set1_epi8((char)((int)f->high + f->add))};
+static inline limits limits_of(int add, int low, int high) {
+    return (limits){_mm512_castps_si512(_mm512_set1_ps(0.5f)), _mm512_set1_epi32(INT32_MIN), _mm512_set1_epi16((int16_t)add),
+                    _mm512_set1_epi8((char)low), _mm512_set1_epi8((char)high)};
 }
 
-/* Return 64 codes, of four vectors of sums: 4 of the first one, 4 of the second, and so on.
+/* Return 64 codes, of four vectors of whole numbers: 4 of the first one, 4 of the second, and so on. */
+static inline __attribute__((always_inline)) __m512i packed_codes(const limits *l, const __m512i *whole) {
+    __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), l->add);
+    __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), l->add);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(first, second), l->low), l->high);
+}
+
+/* Return the codes of four vectors of sums, packed.
 
    In float32, rounding towards 0: the step does not pass an integer or a half, which float32 holds, so that what is truncated at
    the end has the right side of it. With a clamp at 0 all below becomes the clamp, however it is rounded. */
@@ -80,13 +87,10 @@ static inline __attribute__((always_inline)) __m512i four_codes(const limits *l,
         x = _mm512_fmadd_round_ps(x, scales[i], _mm512_castsi512_ps(half), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         whole[i] = _mm512_cvttps_epi32(x);
     }
-    __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), l->add);
-    __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), l->add);
-    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(first, second), l->low), l->high);
+    return packed_codes(l, whole);
 }
 
 /* For depthwise.h: 4 * LANES codes, of which only ``count`` may be read or written; and four of them interleaved. */
-typedef uint32_t dwords __attribute__((vector_size(64)));
 typedef struct {
     __m512 of[4];
 } scales;
@@ -101,12 +105,14 @@ static inline void put_codes(uint8_t *out, __m512i codes, int64_t count) {
     else
         _mm512_mask_storeu_epi8(out, first_codes(count), codes);
 }
-static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
-    __m512i first = some_codes(a, count), second = some_codes(b, count), third = some_codes(c, count), last = some_codes(d, count);
-    __m512i low = _mm512_unpacklo_epi8(first, second), high = _mm512_unpackhi_epi8(first, second);
-    __m512i low2 = _mm512_unpacklo_epi8(third, last), high2 = _mm512_unpackhi_epi8(third, last);
+static inline void interleaved(__m512i a, __m512i b, __m512i c, __m512i d, __m512i *to) {
+    __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpackhi_epi8(a, b);
+    __m512i low2 = _mm512_unpacklo_epi8(c, d), high2 = _mm512_unpackhi_epi8(c, d);
     to[0] = _mm512_unpacklo_epi16(low, low2), to[1] = _mm512_unpackhi_epi16(low, low2);
     to[2] = _mm512_unpacklo_epi16(high, high2), to[3] = _mm512_unpackhi_epi16(high, high2);
+}
+static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
+    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
 }
 
 static inline __attribute__((always_inline)) __m128i sixteen_of(__m512i codes, int vector) {
@@ -119,7 +125,7 @@ static inline __attribute__((always_inline)) __m128i sixteen_of(__m512i codes, i
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
-    limits l = limits_of(f);
+    limits l = LIMITS(f);
     int all = pixels * vectors;
     __mmask64 first = first_codes(f->outputs);
     __m512 every[WIDE];
@@ -193,27 +199,30 @@ static inline reals every_second(const float *from) {
 
 #define QUOTIENTS 64
 
-/* Return the nearest codes of 16 numbers, and note whether one is NaN. */
-static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q, unsigned *nan) {
-    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse);
-    *nan |= _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(q->least)), _mm512_set1_ps(q->most));
-    __m512 near = _mm512_mul_ps(x, inverse), rest = _mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x);
-    near = _mm512_fmadd_ps(rest, inverse, near);
+/* Return the nearest whole numbers of 16 quotients; the least number of 32 bits for NaN and what leaves them. */
+static inline __attribute__((always_inline)) __m512i sixteen(const float *from, const quotients *q) {
+    __m512 x = _mm512_loadu_ps(from), inverse = _mm512_set1_ps(q->inverse), near = _mm512_mul_ps(x, inverse);
+    near = _mm512_fmadd_ps(_mm512_fnmadd_ps(near, _mm512_set1_ps(q->step), x), inverse, near);
     __m512i half = _mm512_ternarylogic_epi32(_mm512_castps_si512(near), _mm512_castps_si512(_mm512_set1_ps(0.49999997f)),
                                              _mm512_set1_epi32(INT32_MIN), 0xe4); /* with the sign of near */
     return _mm512_cvttps_epi32(_mm512_add_ps(near, _mm512_castsi512_ps(half)));
 }
 
-static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
-    unsigned nan = 0;
-    __m512i zero = _mm512_set1_epi16((int16_t)q->zero);
-    __m512i first = _mm512_packs_epi32(sixteen(x, q, &nan), sixteen(x + 16, q, &nan));
-    __m512i second = _mm512_packs_epi32(sixteen(x + 32, q, &nan), sixteen(x + 48, q, &nan));
-    __m512i codes = _mm512_packs_epi16(_mm512_add_epi16(first, zero), _mm512_add_epi16(second, zero));
+static inline __attribute__((always_inline)) __m512i both_sixteen(const float *x, const quotients *q, __m512i *seen) {
+    __m512i near = _mm512_packs_epi32(sixteen(x, q), sixteen(x + 16, q));
+    *seen = _mm512_min_epi16(*seen, near);
+    return _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero));
+}
+
+static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
     __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* 4 of each vector in turn */
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi32(order, codes));
-    return nan != 0;
+    __m512i seen = _mm512_setzero_si512(), low = _mm512_set1_epi8((int8_t)q->low), high = _mm512_set1_epi8((int8_t)q->high);
+    for (int64_t i = 0; i < count; i += QUOTIENTS) {
+        __m512i codes = _mm512_packs_epi16(both_sixteen(x + i, q, &seen), both_sixteen(x + i + 32, q, &seen));
+        codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        _mm512_storeu_si512(out + i, _mm512_permutexvar_epi32(order, codes));
+    }
+    return !_mm512_cmpeq_epi16_mask(seen, _mm512_set1_epi16(INT16_MIN));
 }
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {

@@ -21,5 +21,5 @@ static inline vec dot(vec sum, dword d, vec w) { return _mm256_dpbusd_avx_epi32(
 static inline vec pairs(vec sum, vec x, vec w) { return _mm256_dpwssd_avx_epi32(sum, x, w); }
 
 static inline void interleave(const uint8_t *a, const uint8_t *b, const uint8_t *c, const uint8_t *d, int64_t count, dword *to) {
-    four_interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
+    interleaved(some_codes(a, count), some_codes(b, count), some_codes(c, count), some_codes(d, count), to);
 }

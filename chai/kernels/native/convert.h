@@ -135,16 +135,19 @@ static int divided(const float *x, int64_t count, float step, int32_t low, int32
     return wrong;
 }
 
+enum { AT_ONCE = 2048 }; /* numbers that are divided if a product may have a wrong code of one of them */
+
 /* Write the nearest codes of x / step, saturated; return whether one x is NaN. */
 static int floats_to_codes(const float *x, int64_t count, float step, int32_t low, int32_t high, int32_t zero, int8_t *out) {
     int wrong = 0;
     int64_t i = 0;
 #ifdef QUOTIENTS
-    if (step > 0x1p-100f && step < 0x1p100f) { /* no product leaves the normal numbers */
-        quotients q = {1 / step, step, (low - zero - 0.4f) * step, (high - zero + 0.4f) * step, low, zero};
+    if (step > 0x1p-100f && step < 0x1p100f) { /* no product that counts leaves the normal numbers */
+        quotients q = {1 / step, step, low, high, zero};
         i = unaligned(x, sizeof *x, count);
         wrong = divided(x, i, step, low, high, zero, out);
-        for (; i + QUOTIENTS <= count; i += QUOTIENTS) wrong |= nearest_codes(x + i, &q, out + i);
+        for (int64_t n; (n = least(AT_ONCE, (count - i) / QUOTIENTS * QUOTIENTS)); i += n)
+            if (!nearest_codes(x + i, n, &q, out + i)) wrong |= divided(x + i, n, step, low, high, zero, out + i);
     }
 #endif
     return wrong | divided(x + i, count - i, step, low, high, zero, out + i);
@@ -169,17 +172,24 @@ enum { PIECE = 1 << 14 }; /* numbers of one piece of work */
 static int64_t numbers(const operation *op) { return op->images * op->channels * op->height * op->width; }
 static int64_t conversion_items(const operation *op) { return ceil_div(numbers(op), PIECE); }
 
+/* Return the numbers of a piece. All but the first begin with a line of the cache. */
+static span piece_of(const operation *op, const float *floats, int64_t item) {
+    int64_t count = numbers(op), begin = unaligned(floats, sizeof *floats, count) + item * PIECE;
+    return (span){item ? least(begin, count) : 0, item < conversion_items(op) - 1 ? least(begin + PIECE, count) : count};
+}
+
 static void pack_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    int64_t first = item * PIECE, count = least(PIECE, numbers(op) - first);
-    const float *x = (const float *)(buffers[op->input_buffer] + op->input_offset) + first;
-    int8_t *out = (int8_t *)buffers[op->output_buffer] + op->output_offset + first;
-    if (floats_to_codes(x, count, float_of(op->factor), (int32_t)op->low, (int32_t)op->high, (int32_t)op->zero_out, out))
+    const float *x = (const float *)(buffers[op->input_buffer] + op->input_offset);
+    int8_t *out = (int8_t *)buffers[op->output_buffer] + op->output_offset;
+    span s = piece_of(op, x, item);
+    if (floats_to_codes(x + s.first, s.end - s.first, float_of(op->factor), (int32_t)op->low, (int32_t)op->high,
+                        (int32_t)op->zero_out, out + s.first))
         __atomic_store_n(buffers[op->second_buffer] + op->second_offset, 1, __ATOMIC_RELAXED);
 }
 
 static void unpack_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    int64_t first = item * PIECE, count = least(PIECE, numbers(op) - first);
-    const int8_t *codes = (const int8_t *)buffers[op->input_buffer] + op->input_offset + first;
-    float *out = (float *)(buffers[op->output_buffer] + op->output_offset) + first;
-    codes_to_floats(codes, count, float_of(op->factor), (int32_t)op->zero_in, out);
+    const int8_t *codes = (const int8_t *)buffers[op->input_buffer] + op->input_offset;
+    float *out = (float *)(buffers[op->output_buffer] + op->output_offset);
+    span s = piece_of(op, out, item);
+    codes_to_floats(codes + s.first, s.end - s.first, float_of(op->factor), (int32_t)op->zero_in, out + s.first);
 }

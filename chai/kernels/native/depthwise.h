@@ -24,6 +24,9 @@ enum {
     COLUMNS = 64 /* interleaved at a time: they stay in the nearest cache */
 };
 
+typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
+typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
+
 typedef struct {
     dword quads[4];
 } group;
@@ -97,9 +100,9 @@ static inline __attribute__((always_inline)) void columns_run(const group *colum
     panel weights[SIDE3][4];
     vec bias[4];
     scales s;
-    limits l = limits_of(f);
+    limits l = LIMITS(f);
     UNROLL for (int g = 0; g < SIDE3; g++) UNROLL for (int q = 0; q < 4; q++)
-        weights[g][q] = (panel)((dwords)load(w + (g * DEEP + q * LANES) * 4) << 8 * row);
+        weights[g][q] = (panel)((sums32)load(w + (g * DEEP + q * LANES) * 4) << 8 * row);
     UNROLL for (int q = 0; q < 4; q++) bias[q] = load(w + (SIDE3 * DEEP + q * LANES) * 4);
     memcpy(&s, w + (SIDE3 + 1) * DEEP * 4, sizeof s);
     uint8_t *out = to->first;
@@ -116,7 +119,7 @@ static inline __attribute__((always_inline)) void taps_run(const uint8_t *in, in
                                                            const int8_t *w, const finish *f, const target *to,
                                                            enum ending ending) {
     scales s;
-    limits l = limits_of(f);
+    limits l = LIMITS(f);
     uint8_t *out = to->first;
     memcpy(&s, w + (groups + 1) * DEEP * 4, sizeof s);
     for (int64_t x = 0; x < to->count; x++, in += step, out += to->step) {

@@ -41,6 +41,9 @@ static inline finish single_finish_of(const operation *op, const uint8_t *consta
     return f;
 }
 
+/* For limits_of() of an instruction set: the output's zero, and the clamp of stored codes. */
+#define LIMITS(f) limits_of((f)->add, (int)(f)->low + (f)->add, (int)(f)->high + (f)->add)
+
 /* Return the code of one sum. */
 static inline uint8_t finished(const finish *f, int64_t i, int32_t sum) {
     double wide = sum * (f->negative && sum < 0 ? f->negative[i] : f->scale[i]);
@@ -94,8 +97,9 @@ static inline void store_pixel(const finish *f, const int32_t *sums, int64_t cou
 
 /* Of x / step, for the instruction sets that compute QUOTIENTS codes at a time without a division: q = x * inverse, and then
    q + (x - q * step) * inverse with two fused multiply-adds, is the float32 nearest to x / step, as a division gives it (Markstein,
-   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). ``least`` and ``most`` clamp x. */
+   Computation of elementary functions on the IBM RISC System/6000 processor, 1990). nearest_codes(x, count, q, out) writes them for a multiple
+   of QUOTIENTS numbers; it returns 0 if one is NaN, or so far from the codes that it may have a wrong one. */
 typedef struct {
-    float inverse, step, least, most;
-    int32_t low, zero;
+    float inverse, step;
+    int32_t low, high, zero;
 } quotients;

@@ -19,6 +19,7 @@
 #define WORKERS 255  /* at most */
 #define STACK (1 << 20)    /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
 #define CALLER (220 << 10) /* bytes that a thread that calls must have left */
+#define TOGETHER 8   /* pieces that a thread takes at once, at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
 #define ALONE 20     /* times as long as it waited, the caller computes alone */
 #define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
@@ -27,7 +28,7 @@ typedef struct {
     const variant *kernels;
     const operation *ops;
     int64_t count;
-    int pieces;
+    int pieces, threads; /* threads at most */
     uint8_t *const *buffers;
     double *ms, last;     /* ms of each Task, and when the last operation was complete */
     double longest, lost; /* the caller's longest piece, and how long it waited for threads without a processor */
@@ -66,10 +67,10 @@ static void relax(void) {
 
 static int end_of(const operation *op) { return (int)(op->first + op->items); }
 
-/* Finish a piece of operation ``k``. Its last one completes it, and those after it that were complete before. */
-static void finish(job *j, int64_t k) {
+/* Finish pieces of operation ``k``. Its last one completes it, and those after it that were complete before. */
+static void finish(job *j, int64_t k, int pieces) {
     progress *at = j->at;
-    if (atomic_fetch_sub(&at->left[k], 1) > 1) return;
+    if (atomic_fetch_sub(&at->left[k], pieces) > pieces) return;
     pthread_mutex_lock(&pool.lock);
     int first = atomic_load(&at->done), done = first;
     while (done < j->count && !atomic_load(&at->left[done])) done++;
@@ -104,6 +105,10 @@ static void waited(job *j, double begin) {
     if (ms > LOST_MS && ms > 2 * j->longest) j->lost += ms;
 }
 
+/* Return how many pieces a thread takes of ``left`` of an operation: fewer towards its end, so that all threads finish together.
+   Two threads that take turns at small ones would wait for each other's caches. */
+static int taken_at_once(const job *j, int left) { return j->threads > 1 ? (int)most(1, least(TOGETHER, left / (2 * j->threads))) : 1; }
+
 /* Run pieces until none is left, or the caller's time is over, or a worker has nothing to do. */
 static void work(job *j, int leads) {
     double last = j->begin;
@@ -120,9 +125,12 @@ static void work(job *j, int leads) {
                 waited(j, last);
             }
             last = now();
-        } else if (atomic_compare_exchange_weak(&j->at->taken, &piece, piece + 1)) {
-            j->kernels->run(op, j->buffers, piece - op->first);
-            finish(j, k);
+            continue;
+        }
+        int pieces = taken_at_once(j, end_of(op) - piece);
+        if (atomic_compare_exchange_weak(&j->at->taken, &piece, piece + pieces)) {
+            for (int i = 0; i < pieces; i++) j->kernels->run(op, j->buffers, piece - op->first + i);
+            finish(j, k, pieces);
             if (!leads) continue;
             double time = now();
             j->longest = time - last > j->longest ? time - last : j->longest;
@@ -236,22 +244,31 @@ static void work_together(job *j, int helpers) {
     if (j->lost > 0) pool.alone = now() + (ALONE * j->lost < ALONE_MS ? ALONE * j->lost : ALONE_MS);
 }
 
-/* Run the operations of a checked table from ``at`` on, with at most so many threads; add the milliseconds of each one to
-   those of its Task. Return 1 when all are complete, 0 after ``pause`` ms: the caller is to call again. */
+/* Run the operations of a checked table from ``at`` on, with at most so many threads; ``ms`` are those of each Task since the
+   first. Return 1 when all are complete, and ``at`` is at the first again; 0 after ``pause`` ms: the caller is to call again. */
 int run_table(const variant *kernels, const operation *ops, int64_t count, uint8_t *const *buffers, int64_t threads, double pause,
               double *ms, progress *at) {
     double begin = now();
-    job j = {kernels, ops, count, count ? end_of(ops + count - 1) : 0, buffers, ms, begin, 0, 0, at, begin, begin + pause, 0};
+    job j = {kernels, ops, count, count ? end_of(ops + count - 1) : 0, 1, buffers, ms, begin, 0, 0, at, begin, begin + pause, 0};
     if (!atomic_load(&at->taken))
-        for (int64_t k = 0; k < count; k++) atomic_init(&at->left[k], (int)ops[k].items);
+        for (int64_t k = 0; k < count; k++) {
+            atomic_init(&at->left[k], (int)ops[k].items);
+            ms[ops[k].task] = 0;
+        }
     int helpers = (int)least(least(threads, j.pieces) - 1, WORKERS);
     if (helpers > 0 && !atomic_exchange(&pool.busy, 1)) {
+        j.threads = helpers + 1;
         work_together(&j, helpers);
         atomic_store(&pool.busy, 0);
     } else {
         work(&j, 1);
     }
     int done = atomic_load(&at->done);
-    if (done < count) ms[ops[done].task] += now() - j.last;
-    return done == count;
+    if (done < count) {
+        ms[ops[done].task] += now() - j.last;
+        return 0;
+    }
+    atomic_store(&at->taken, 0);
+    atomic_store(&at->done, 0);
+    return 1;
 }

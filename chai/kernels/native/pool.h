@@ -4,7 +4,7 @@
 #include "chai.h"
 #include <stdatomic.h>
 
-/* How far a run has come; all zero before it begins. */
+/* How far a run has come; all zero before the first begins, ``taken`` and ``done`` before each. */
 typedef struct {
     atomic_int taken;  /* pieces of work, in the order of the table */
     atomic_int done;   /* operations that are complete, and so are all before them */

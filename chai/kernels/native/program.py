@@ -18,7 +18,7 @@ from ...overlay.weights import Packed
 from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
-from .library import Library, pointer
+from .library import Frame, Library, address, pointer
 from .order import Use, after
 from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides, sizes
 from .threads import threads
@@ -122,7 +122,7 @@ class Native:
             if step.form is not None and operation.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._memory: Array | None = None
-        self._arenas: list[Array] = []
+        self._frames: list[Frame] = []
         self._partial: dict[int, Table] = {}  # the table for fewer images
         self._size = size
         self._packing = Mutex()
@@ -308,29 +308,34 @@ class Native:
     def close(self) -> None:
         """Release what runs have allocated; a later run allocates it again. One that is not done yet keeps its own."""
         with self._packing:
-            self._arenas, self._memory = [], None
+            self._frames, self._memory = [], None
 
-    def run(self, blobs: dict[str, Array]) -> list[float]:
+    def run(self, blobs: dict[str, Array]) -> Sequence[float]:
         """Run all Tasks on the codes of ``loads``, add those of ``stores``, and return the milliseconds of each Task."""
-        given = [np.ascontiguousarray(self._array(part, blobs)) for part in self._loads]
-        images = self._different(given)
+        loads = [self._array(part, blobs) for part in self._loads]
+        images = self._batch if self._fewest == self._batch else self._different(loads)
         with self._packing:
             if self._memory is None:
                 self._memory = self._packed()
-            memory, arenas = self._memory, self._arenas
-            arena = arenas.pop() if arenas else _aligned(self._size)
+            frames = self._frames
+            frame = frames.pop() if frames else self._frame(self._memory)
             table = self._table_of(images)
         stores = [self._array(part, blobs) for part in self._stores]
-        made = [array if array.flags.c_contiguous else np.empty(array.shape, np.int8) for array in stores]
-        arrays = [arena, memory, *given, *made, *self._files]
-        times = self._library.run(table, arrays, len(self.tasks), threads() if self._shared else 1)
-        for array, result in zip(stores, made):
+        moved = [array if array.flags.c_contiguous else np.array(array, order="C") for array in (*loads, *stores)]
+        frame.addresses[HOST : HOST + len(moved)] = [*map(address, moved)]
+        times = self._library.run(table, frame, threads() if self._shared else 1)
+        for array, result in zip(stores, moved[len(loads) :]):
             if images < self._batch:
                 result[images:] = result[images - 1]
             if array is not result:
                 array[...] = result
-        arenas.append(arena)  # those of now, or those that a close has dropped meanwhile
+        frames.append(frame)  # those of now, or those that a close has dropped meanwhile
         return times
+
+    def _frame(self, memory: Array) -> Frame:
+        """Return a frame with an arena of its own, and without the addresses of the host's arrays."""
+        none = [None] * (len(self._loads) + len(self._stores))
+        return Frame(self._table, len(self.tasks), [_aligned(self._size), memory, *none, *self._files])
 
     def _different(self, given: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""
@@ -340,11 +345,11 @@ class Native:
         return images
 
     def _array(self, part: Part, blobs: dict[str, Array]) -> Array:
-        codes = codes_of(part.blob, blobs, self._shapes, self._views)
-        if codes.shape != self._shapes[part.blob] or codes.dtype != np.int8:
-            raise DeviceError(
-                f"blob {part.blob!r}: expected int8 {self._shapes[part.blob]}, found {codes.dtype} {codes.shape}"
-            )
+        codes, shape = codes_of(part.blob, blobs, self._shapes, self._views), self._shapes[part.blob]
+        if codes.shape != shape or codes.dtype != np.int8:
+            raise DeviceError(f"blob {part.blob!r}: expected int8 {shape}, found {codes.dtype} {codes.shape}")
+        if part.channels == shape[1]:
+            return codes
         return codes[:, part.first : part.first + part.channels]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
-from .library import Library
+from .library import Frame, Library
 from .table import FLOATS, Extent, Form, Kind, Operation, Place, plain_strides, sizes
 from .threads import threads
 
@@ -58,7 +58,7 @@ class Single:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
         if self._ns >= SHARED:
-            self._library.run(self._table, (x, out, *parameters), 1, threads())
+            self._library.run(self._table, Frame(self._table, 1, (x, out, *parameters)), threads())
         else:
             self._library.run_one(self._table[0], (x, out, *parameters))
         return out

@@ -20,6 +20,7 @@ static int is_winograd(const operation *op) { return (void)op, 0; }
 #include "lrn.h"
 #include "float32.h"
 #include "planes.h"
+#include "filters.h"
 #include "softmax.h"
 
 static int64_t packed(const operation *op) {
@@ -44,6 +45,11 @@ static void sums_run(const operation *op, uint8_t *const *buffers, int64_t item)
     (is_winograd(op) ? winograd_run : convolution_run)(op, buffers, item);
 }
 
+static int64_t products_items(const operation *op) { return is_filter(op) ? planes_items(op) : product_items(op); }
+static void products_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    (is_filter(op) ? filter_run : product_run)(op, buffers, item);
+}
+
 typedef struct {
     int64_t (*items)(const operation *);
     void (*run)(const operation *, uint8_t *const *, int64_t);
@@ -61,7 +67,7 @@ static const kernel kernels[] = {
     [STORE] = {rows, store_run},
     [IN_PLACE] = {in_place_items, in_place_run},
     [UNFOLD] = {unfold_items, unfold_run},
-    [PRODUCT] = {product_items, product_run},
+    [PRODUCT] = {products_items, products_run},
     [LARGEST] = {planes_items, largest_run},
     [TOTAL] = {planes_items, total_run},
     [PACK] = {conversion_items, pack_run},

@@ -25,8 +25,6 @@ enum {
 
 typedef uint8_t narrow_codes __attribute__((vector_size(DEPTH)));
 typedef int16_t codes16 __attribute__((vector_size(2 * DEPTH)));
-typedef uint32_t sums32 __attribute__((vector_size(4 * LANES)));
-typedef int32_t signed32 __attribute__((vector_size(4 * LANES)));
 
 static int64_t tiles_across(const operation *op) { return ceil_div(op->out_width, SIDE); }
 static int64_t tiles_of_image(const operation *op) { return ceil_div(op->out_height, SIDE) * tiles_across(op); }
@@ -44,12 +42,13 @@ static int is_winograd(const operation *op) {
 static int64_t depth_of(const operation *op) { return ceil_div(op->channels / op->group, DEPTH) * DEPTH; }
 static int64_t pairs_of(const operation *op) { return ceil_div(op->channels / op->group, 2); }
 
-/* Return the tiles of one piece of work. */
-static int64_t tiles_together(const operation *op) {
-    return ceil_div(tiles_of(op), ceil_div(tiles_of(op), TOGETHER16 / (POINTS * depth_of(op))));
+/* Return the pieces of work of a group: a multiple of 4 with about as many tiles each, so that few threads finish together. */
+static int64_t winograd_pieces(const operation *op) {
+    int64_t fewest = ceil_div(tiles_of(op), TOGETHER16 / (POINTS * depth_of(op)));
+    return tiles_of(op) < FEWEST_TILES ? fewest : ceil_div(fewest, 4) * 4;
 }
 
-static int64_t winograd_items(const operation *op) { return op->group * ceil_div(tiles_of(op), tiles_together(op)); }
+static int64_t winograd_items(const operation *op) { return op->group * winograd_pieces(op); }
 static int64_t winograd_bytes(const operation *op) { return op->group * vectors_of(op) * POINTS * pairs_of(op) * LANES * 4; }
 
 /* Multiply G by three vectors that are ``step`` apart, to six that are ``apart``. */
@@ -201,8 +200,8 @@ static void store_tile(const operation *op, const finish *f, const vec *sums, ti
 }
 
 static void winograd_run(const operation *op, uint8_t *const *buffers, int64_t item) {
-    int64_t per = ceil_div(tiles_of(op), tiles_together(op)), group = item / per, first = item % per * tiles_together(op);
-    int64_t tiles = least(tiles_together(op), tiles_of(op) - first), depth = depth_of(op), vectors = vectors_of(op);
+    int64_t per = winograd_pieces(op), group = item / per, first = item % per * tiles_of(op) / per;
+    int64_t tiles = (item % per + 1) * tiles_of(op) / per - first, depth = depth_of(op), vectors = vectors_of(op);
     int64_t channels = op->channels / op->group, outputs = op->outputs / op->group, pairs = pairs_of(op);
     const uint8_t *constants = buffers[op->constants];
     const uint8_t *input = buffers[op->input_buffer] + op->input_offset + group * channels;

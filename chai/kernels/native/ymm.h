@@ -67,9 +67,15 @@ typedef struct {
     __m256i add, low, high;
 } limits;
 
-static inline limits limits_of(const finish *f) {
-    return (limits){_mm256_set1_ps(0.5f), _mm256_set1_ps(-0.0f), _mm256_set1_epi16((int16_t)f->add),
-                    _mm256_set1_epi8((char)((int)f->low + f->add)), _mm256_set1_epi8((char)((int)f->high + f->add))};
+static inline limits limits_of(int add, int low, int high) {
+    return (limits){_mm256_set1_ps(0.5f), _mm256_set1_ps(-0.0f), _mm256_set1_epi16((int16_t)add), _mm256_set1_epi8((char)low),
+                    _mm256_set1_epi8((char)high)};
+}
+
+static inline __attribute__((always_inline)) __m256i packed_codes(const limits *l, const __m256i *whole) {
+    __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), l->add);
+    __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), l->add);
+    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), l->low), l->high);
 }
 
 static inline __attribute__((always_inline)) __m256i four_codes(const limits *l, const vec *sums, const __m256 *scales,
@@ -80,12 +86,9 @@ static inline __attribute__((always_inline)) __m256i four_codes(const limits *l,
         if (!positive) half = _mm256_or_ps(half, _mm256_and_ps(l->sign, _mm256_xor_ps(x, scales[i])));
         whole[i] = _mm256_cvttps_epi32(_mm256_fmadd_ps(x, scales[i], half));
     }
-    __m256i first = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), l->add);
-    __m256i second = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), l->add);
-    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(first, second), l->low), l->high);
+    return packed_codes(l, whole);
 }
 
-typedef uint32_t dwords __attribute__((vector_size(32)));
 typedef struct {
     __m256 of[4];
 } scales;
@@ -102,7 +105,7 @@ static inline void put_codes(uint8_t *out, __m256i codes, int64_t count) {
     else
         memcpy(out, &codes, count);
 }
-static inline void four_interleaved(__m256i a, __m256i b, __m256i c, __m256i d, __m256i *to) {
+static inline void interleaved(__m256i a, __m256i b, __m256i c, __m256i d, __m256i *to) {
     __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
     __m256i low2 = _mm256_unpacklo_epi8(c, d), high2 = _mm256_unpackhi_epi8(c, d);
     to[0] = _mm256_unpacklo_epi16(low, low2), to[1] = _mm256_unpackhi_epi16(low, low2);
@@ -112,7 +115,7 @@ static inline void four_interleaved(__m256i a, __m256i b, __m256i c, __m256i d, 
 static inline __attribute__((always_inline)) void store_narrow(const finish *f, const vec *sums, int pixels, int vectors,
                                                                uint8_t *const *out, int positive) {
     __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* 4 of each vector in turn */
-    limits l = limits_of(f);
+    limits l = LIMITS(f);
     int all = pixels * vectors;
     int64_t outputs = f->outputs;
     __m256 every[WIDE];
@@ -167,29 +170,30 @@ static inline reals every_second(const float *from) {
 
 #define QUOTIENTS 32
 
-/* Return twice the quotients of 8 numbers, truncated; far below 0 and for NaN the least number. ``seen`` has the largest bits
-   of a number without its sign, which are more than those of infinity for NaN. */
-static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q, __m256i *seen) {
-    __m256 x = _mm256_loadu_ps(from), inverse = _mm256_set1_ps(2 * q->inverse);
-    *seen = _mm256_max_epu32(*seen, _mm256_slli_epi32(_mm256_castps_si256(x), 1));
-    x = _mm256_min_ps(_mm256_set1_ps(q->most), x);
-    __m256 twice = _mm256_mul_ps(x, inverse), rest = _mm256_fnmadd_ps(twice, _mm256_set1_ps(q->step / 2), x);
+/* Return twice the quotients of 8 numbers, truncated; the least number of 32 bits for NaN and what leaves them. */
+static inline __attribute__((always_inline)) __m256i doubled(const float *from, const quotients *q) {
+    __m256 x = _mm256_loadu_ps(from), inverse = _mm256_set1_ps(2 * q->inverse), twice = _mm256_mul_ps(x, inverse);
+    __m256 rest = _mm256_fnmadd_ps(twice, _mm256_set1_ps(q->step / 2), x);
     return _mm256_cvttps_epi32(_mm256_fmadd_ps(rest, inverse, twice));
 }
 
 /* Return the nearest codes of 16 numbers, half away from zero: (|2 q| + 1) / 2 with the sign of q; 4 of each half in turn. */
 static inline __attribute__((always_inline)) __m256i sixteen(const float *x, const quotients *q, __m256i *seen) {
-    __m256i twice = _mm256_packs_epi32(doubled(x, q, seen), doubled(x + 8, q, seen));
+    __m256i twice = _mm256_packs_epi32(doubled(x, q), doubled(x + 8, q));
+    *seen = _mm256_min_epi16(*seen, twice);
     __m256i near = _mm256_sign_epi16(_mm256_avg_epu16(_mm256_abs_epi16(twice), _mm256_setzero_si256()), twice);
-    return _mm256_max_epi16(_mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero)), _mm256_set1_epi16((int16_t)q->low));
+    return _mm256_add_epi16(near, _mm256_set1_epi16((int16_t)q->zero));
 }
 
-static inline __attribute__((always_inline)) int nearest_codes(const float *x, const quotients *q, int8_t *out) {
-    __m256i seen = _mm256_setzero_si256(), infinity = _mm256_set1_epi32((int32_t)0xff000000);
-    __m256i codes = _mm256_packs_epi16(sixteen(x, q, &seen), sixteen(x + 16, q, &seen));
-    codes = _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)out, codes);
-    return ~_mm256_movemask_epi8(_mm256_cmpeq_epi32(_mm256_max_epu32(seen, infinity), infinity));
+static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {
+    __m256i seen = _mm256_setzero_si256(), order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256i low = _mm256_set1_epi8((int8_t)q->low), high = _mm256_set1_epi8((int8_t)q->high);
+    for (int64_t i = 0; i < count; i += QUOTIENTS) {
+        __m256i codes = _mm256_packs_epi16(sixteen(x + i, q, &seen), sixteen(x + i + 16, q, &seen));
+        codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
+        _mm256_storeu_si256((__m256i *)(out + i), _mm256_permutevar8x32_epi32(codes, order));
+    }
+    return !_mm256_movemask_epi8(_mm256_cmpeq_epi16(seen, _mm256_set1_epi16(INT16_MIN)));
 }
 
 static inline void values(const int8_t *codes, float step, int32_t zero, float *out) {

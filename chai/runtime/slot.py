@@ -1,0 +1,88 @@
+"""Slot: one batch in flight, and what the passes that keep the same blobs have in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..devices.base import Program
+from .host import Alive
+from .step_time import Run
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..offload.schedule import Blobs, Side
+
+
+class Use(NamedTuple):
+    """Blobs that a step reads and writes, and the Programs that it runs, the same in all passes that keep the same blobs.
+
+    ``dropped`` blobs that no other step reads
+    ``shared``  blobs that other steps read, too: dropped after the last of them
+    ``written`` blobs that exist after it
+    ``looked``  tops to look at after a segment, each with the name of its layer
+    """
+
+    dropped: Blobs
+    shared: Blobs
+    written: Blobs
+    looked: tuple[tuple[str, str], ...] = ()
+    programs: tuple[Program, ...] = ()
+
+
+class Kept:
+    """The common part of all passes that keep the same blobs, and the use of each step.
+
+    ``reads``   how often each blob is read that several steps read
+    ``peak``    bytes of blobs alive at once, where they are the same in every pass; None before the first
+    """
+
+    def __init__(self, blobs: frozenset[str], reads: Mapping[tuple[Side, str], int], uses: Sequence[Use]) -> None:
+        self.blobs, self.reads, self.uses = blobs, reads, uses
+        self.peak: int | None = None
+
+
+class Slot:
+    """One batch in flight: its blobs on the host (float32) and on the device (codes), by blob id.
+
+    A blob is dropped after its last reader, unless it is to be kept; ``left`` counts the readers of those that have
+    several. ``alive`` measures the peak of memory, None if it is known. ``feed`` is the milliseconds before the first
+    step, ``between`` the time within steps that no row counts.
+    """
+
+    def __init__(self, feeds: Mapping[str, Array], kept: Kept, started: float, alive: Alive | None) -> None:
+        self.host, self.codes = dict(feeds), dict[str, "Array"]()
+        self.sides: dict[Side, dict[str, Array]] = {"host": self.host, "device": self.codes}
+        self.kept, self.left = kept, dict(kept.reads)
+        self.started, self.feed, self.between = started, 0.0, 0.0
+        self.runs: list[Run] = []
+        self.alive, self.fed = alive, 0
+        self._lock = threading.Lock()
+        for blob, feed in feeds.items():
+            self.fed += feed.nbytes
+            if alive is not None:
+                alive.add(("host", blob), feed)
+
+    def done(self, use: Use, run: Run, begin: float) -> None:
+        """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read."""
+        with self._lock:  # host and device steps of one batch may end at the same time
+            if self.alive is not None:
+                for name in use.written:
+                    if (array := self.sides[name[0]].get(name[1])) is not None:
+                        self.alive.add(name, array)
+            for name in use.dropped:
+                self._drop(name)
+            for name in use.shared:
+                self.left[name] -= 1
+                if not self.left[name]:
+                    self._drop(name)
+            self.runs.append(run)
+            self.between += (perf_counter() - begin) * 1000 - sum(run.ms)
+
+    def _drop(self, name: tuple[Side, str]) -> None:
+        side, blob = name
+        if self.alive is not None:
+            self.alive.drop(name)
+        self.sides[side].pop(blob, None)

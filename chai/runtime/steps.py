@@ -1,0 +1,220 @@
+"""The steps of a Schedule, prepared once to run on many batches: each takes a Slot, and returns its times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..blob import Shape, View, bases, codes_of, on_device
+from ..env import env
+from ..errors import DeviceError, ModelError
+from ..kernels.codes import pack, unpack
+from ..kernels.unfold import unfolded
+from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Step, Unpack
+from ..util.lazy_numpy import np
+from .dump import dump
+from .host import PreparedLayer
+from .slot import Slot, Use
+from .step_time import Rows, Run, StepTime
+
+if TYPE_CHECKING:
+    from ..blob import Array
+    from ..graph import Layer
+    from ..offload.plan import Plan
+    from ..tasks import Task
+
+Prepared = Callable[[Slot, Use], Run]
+
+
+def prepared(plan: Plan, executed: Schedule) -> list[Prepared]:
+    """Return the steps of ``executed``, the plan's schedule as a device executes it, ready to run."""
+    graph, shapes, formats = plan.graph, plan.shapes, plan.formats
+    writers = {top: layer for layer in graph.layers for top in layer.tops}
+    blobs = _Codes(shapes, plan.device_shapes, executed.views)
+    rows = _TaskRows(plan, executed)
+
+    def one(step: Step) -> Prepared:
+        if isinstance(step, Pack):
+            return _Packing(step, graph.caffe_name(step.blob), plan.device_shapes, writers)
+        if isinstance(step, Unpack):
+            return _Unpacking(step, graph.caffe_name(step.blob), shapes[step.blob])
+        if isinstance(step, HostStep):
+            layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
+            return _OnCodes(layer, step.layer.on_codes(shapes, formats)) if step.codes else _OnHost(layer)
+        return _Segment(step, rows.of(step), blobs)
+
+    return [*map(one, executed.steps)]
+
+
+class _Conversion:
+    """A conversion of a blob between float32 and codes; its result has this shape and size in bytes."""
+
+    def __init__(self, step: Pack | Unpack, name: str, shape: Shape, size: int) -> None:
+        self.step, self.format, self.shape = step, step.format, shape
+        ((_, self.source),), ((_, self.target),) = step.reads, step.writes
+        blob = (step.blob,)
+        self.rows = Rows.of(StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size * prod(shape), blob, blob))
+
+
+class _Packing(_Conversion):
+    """The codes of a blob of the host."""
+
+    def __init__(self, step: Pack, name: str, shapes: Mapping[str, Shape], writers: Mapping[str, Layer]) -> None:
+        ((_, target),) = step.writes
+        super().__init__(step, name, shapes[target], 1)
+        self.name, self.writers, self.unfold = name, writers, step.unfold
+
+    def __call__(self, slot: Slot, _: Use) -> Run:
+        begin = perf_counter()
+        try:
+            codes = pack(slot.host[self.source], self.format)
+            if self.unfold is not None:
+                codes = unfolded(codes, self.unfold, self.format.zero)
+        except ModelError as error:
+            writer = self.writers[self.source]
+            what = f"layer {writer.name!r} ({writer.type}): blob {self.name!r}"
+            raise ModelError(f"{what}: {error.message}", layer=writer.name) from error
+        slot.codes[self.target] = codes.reshape(self.shape)
+        return self.rows.run(begin, perf_counter(), slot.started)
+
+
+class _Unpacking(_Conversion):
+    """The float32 values of a blob of the device."""
+
+    def __init__(self, step: Unpack, name: str, shape: Shape) -> None:
+        super().__init__(step, name, shape, 4)
+
+    def __call__(self, slot: Slot, _: Use) -> Run:
+        begin = perf_counter()
+        slot.host[self.target] = unpack(slot.codes[self.source].reshape(self.shape), self.format)
+        return self.rows.run(begin, perf_counter(), slot.started)
+
+
+class _OnHost:
+    """A layer in float32."""
+
+    def __init__(self, layer: PreparedLayer) -> None:
+        self.run, self.bottoms, self.tops = layer.run, layer.layer.bottoms, layer.layer.tops
+
+    def __call__(self, slot: Slot, _: Use) -> Run:
+        blobs = slot.host
+        tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
+        blobs.update(zip(self.tops, tops))
+        return run
+
+
+class _OnCodes:
+    """A custom layer on the device's codes."""
+
+    def __init__(self, layer: PreparedLayer, compute: Callable[..., tuple[Array, ...]]) -> None:
+        self.layer, self.compute = layer, compute
+
+    def __call__(self, slot: Slot, _: Use) -> Run:
+        layer, codes = self.layer, slot.codes
+        bottoms = [codes[b].reshape(shape) for b, shape in zip(layer.layer.bottoms, layer.bottoms)]
+        tops, run = layer.run(bottoms, slot.started, self.compute)
+        codes.update((b, t.reshape(on_device(t.shape))) for b, t in zip(layer.layer.tops, tops))
+        return run
+
+
+class _Segment:
+    """A segment on the device: the Programs of its Use, one for all Tasks or one for each."""
+
+    def __init__(self, step: DeviceStep, rows: Rows, codes: _Codes) -> None:
+        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
+        layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
+        macs = sum(row.macs for row in rows.steps)
+        ends = step.inputs, step.outputs
+        self.step, self.codes, self.rows = step, codes, rows
+        self.whole = Rows.of(StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers))
+
+    def __call__(self, slot: Slot, use: Use) -> Run:
+        begin, codes = perf_counter(), slot.codes
+        at = (begin - slot.started) * 1000
+        if len(use.programs) == 1 and not env().check:
+            times, own = use.programs[0].run(codes)
+            whole, device = (perf_counter() - begin) * 1000, [own]
+        else:
+            times, device, whole = self._each(use, codes)
+        for top, layer in use.looked:
+            self.codes.look(top, layer, codes)
+        if times is None:
+            known = [ms for ms in device if ms is not None]
+            return Run(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
+        if len(times) != len(self.rows.steps):
+            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.rows.steps)}")
+        return Run(self.rows, times, at, device if len(device) == len(times) else None)
+
+    def _each(self, use: Use, codes: dict[str, Array]) -> tuple[list[float] | None, list[float | None], float]:
+        """Run each Task on its own, and check it if that is asked for; return the times of a Ran for all, and the whole."""
+        parts, whole = [], 0.0
+        for task, program in zip(self.step.tasks, use.programs):
+            begin = perf_counter()
+            parts.append(program.run(codes))
+            whole += (perf_counter() - begin) * 1000
+            if env().check:
+                self.codes.check(task, codes)
+        timed = all(part.tasks is not None for part in parts)
+        times = [ms for part in parts for ms in part.tasks or ()] if timed else None
+        return times, [part.device for part in parts], whole
+
+
+class _Codes(NamedTuple):
+    """The codes of a batch: blobs in the shapes of layers and of the device, some of them views of others."""
+
+    shapes: Mapping[str, Shape]
+    device_shapes: Mapping[str, Shape]
+    views: Mapping[str, View]
+
+    def of(self, blob: str, codes: dict[str, Array]) -> Array:
+        """Return the codes of a blob."""
+        return codes_of(blob, codes, self.device_shapes, self.views)
+
+    def look(self, top: str, layer: str, codes: dict[str, Array]) -> None:
+        """Dump a layer's top; a part of a larger blob that is read outside gets a view of its own."""
+        if any(view.base in codes for view in bases(top, self.views)):  # hidden memory has none
+            dump(top, layer, self.of(top, codes).reshape(self.shapes[top]))
+
+    def check(self, task: Task, codes: dict[str, Array]) -> None:
+        """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
+        wanted = task.define(*(self.of(b, codes) for b in task.inputs))
+        found = task.written(self.of(task.output, codes), wanted.shape[1])
+        wrong = np.argwhere(found != wanted)
+        if len(wrong):
+            at = tuple(int(i) for i in wrong[0])
+            raise DeviceError(
+                f"layer {task.origin[0]!r}: the device's code at {at} is {found[at]}, by definition {wanted[at]} "
+                f"({len(wrong):,} of {wanted.size:,} differ)",
+                layer=task.origin[0],
+            )
+
+
+class _TaskRows:
+    """Makes the rows of segments, one per Task, without times."""
+
+    def __init__(self, plan: Plan, executed: Schedule) -> None:
+        self._shapes = plan.device_shapes
+        self._together: dict[str, list[Layer]] = {}  # layers that run as one Task, by the blob that it writes
+        for layer in plan.graph.layers:
+            views = [executed.views[top] for top in layer.tops if top in executed.views]
+            for base in dict.fromkeys(view.base for view in views if view.base in executed.shapes):
+                self._together.setdefault(base, []).append(layer)
+        packs = (step for step in executed.steps if isinstance(step, Pack))
+        # network blobs by the names of their codes, which differ if they are unfolded
+        self._packed = {coded: step.blob for step in packs for _, coded in step.writes}
+
+    def of(self, step: DeviceStep) -> Rows:
+        """Return the rows of a segment."""
+        rows = tuple(map(self._row, step.tasks))
+        return Rows(rows, sum(row.bytes for row in rows))
+
+    def _row(self, task: Task) -> StepTime:
+        macs = task.macs(*(self._shapes[b] for b in task.inputs))
+        written = prod(self._shapes[task.output])  # one byte per code
+        together = self._together.get(task.output, [])
+        name = " & ".join(layer.name for layer in together) or task.origin[0]
+        layers = tuple(name for layer in together for name in layer.origin) or task.origin
+        reads = tuple(self._packed.get(blob, blob) for blob in task.inputs)
+        return StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
