@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -143,6 +144,16 @@ def test_no_peak_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(chai.UsageError, match="CC names 'no-such-compiler', which is no command here"):
         peak.peaks()
+
+
+def test_files_of_the_current_folder_are_no_modules_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file here was run')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(start._ENGINES, "none", "def run(): pass\n")
+    assert start.problem(start.Program("none", "none", [], {}, 1), os.environ) is None
 
 
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ...errors import UsageError
 from .rounds import order
 
 _HEAD = """
-import json, sys
+import json
 import numpy as np
 files, shapes, threads, passes = json.loads(sys.argv[1])
 feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
@@ -87,9 +87,10 @@ class Program(NamedTuple):
     threads: int
 
     def command(self, passes: int) -> list[str]:
-        """Return the command that runs so many passes."""
+        """Return the command that runs so many passes, with this interpreter's path: -c puts the current folder first."""
         words = json.dumps([self.files, self.shapes, self.threads, passes])
-        return [sys.executable, "-c", _HEAD + _ENGINES[self.engine] + _TAIL, words]
+        path = f"import sys\nsys.path[:] = {sys.path!r}"
+        return [sys.executable, "-c", path + _HEAD + _ENGINES[self.engine] + _TAIL, words]
 
 
 def environment(folder: Path, threads: int, variables: Sequence[str]) -> dict[str, str]:
@@ -98,7 +99,6 @@ def environment(folder: Path, threads: int, variables: Sequence[str]) -> dict[st
     ``variables`` are those that limit threads.
     """
     given = {**os.environ, **dict.fromkeys(variables, str(threads)), "PYTHONPYCACHEPREFIX": str(folder)}
-    given["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), given.get("PYTHONPATH")]))
     given.pop("PYTHONDONTWRITEBYTECODE", None)
     return given
 
