@@ -24,7 +24,7 @@ feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
 _ENGINES = {  # each defines run(), which computes the outputs of one pass
     "chai": """
 import chai
-net = chai.Net(*files[1:], device=files[0])
+net = chai.Net(*files[1:], **json.loads(files[0]))
 def run(): return net.forward(**feeds)
 """,
     "opencv": """
@@ -78,7 +78,10 @@ _PASSES = 100
 
 
 class Program(NamedTuple):
-    """``engine`` is a key of ``_ENGINES``, ``files`` what its code opens, ``shapes`` the inputs' of one image."""
+    """``engine`` is a key of ``_ENGINES``, ``files`` what its code opens, ``shapes`` the inputs' of one image.
+
+    The first of chai's ``files`` are options of Net, as JSON.
+    """
 
     name: str
     engine: str
