@@ -135,6 +135,24 @@ def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
         assert ("8=101" in files.param) == bool(codes)  # q alone reads p: it is stored as codes
 
 
+def test_names_of_blobs_that_ncnn_needs_are_free(tmp_path: Path) -> None:
+    """The parts of a blob with several readers, and what is before a ReLU, are called like no blob of the network."""
+    lines = """
+a Convolution data -> a : convolution_param { num_output: 5 kernel_size: 3 }
+a/1 Convolution data -> a/1 : convolution_param { num_output: 5 kernel_size: 3 }
+c/before ReLU a -> c/before
+b Eltwise a a/1 -> b
+c ReLU b -> c
+d Eltwise c a -> d
+"""
+    graph = rewrite(network(tmp_path, lines, SHAPE).graph)
+    outputs = []
+    for line in ncnn(graph, infer_shapes(graph)).param.splitlines()[2:]:
+        _, _, reads, writes, *words = line.split()
+        outputs += words[int(reads) : int(reads) + int(writes)]
+    assert len(outputs) == len({*outputs})
+
+
 def stored(kind: str, numbers: dict[str, str]) -> int:
     """Bytes that ncnn reads for a layer: the flag and the weights in whole words, the bias, and the scales of codes."""
     if kind not in ("Convolution", "ConvolutionDepthWise", "InnerProduct"):
