@@ -18,6 +18,7 @@ import pytest
 import chai
 from chai import plugins
 from chai.cli.bench import arguments
+from chai.cli.bench_history import remember
 from chai.cli.bench_measure import programs
 from chai.evaluate.bench import peak, rounds, start
 from chai.evaluate.bench.peak import Roof
@@ -185,6 +186,22 @@ c ReLU b -> c : include { phase: TRAIN }
             net.forward(np.ones((1, 3, 6, 8), np.float32))
             assert net.overlay is not None and net.overlay.name == "zcu104", program["name"]
             assert [*net.outputs] == ["c"] and net.device.name == "emulator"
+
+
+def test_a_slow_down_is_of_the_same_circumstances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of another size, device or processor says nothing about this run."""
+
+    def remembered(ms: float, **others: object) -> str:
+        run = {"batch": 1, "threads": 1, "ms_per_image": {"chai": {"min": ms}}}
+        figures = {"network": "n", "inputs": {"data": [1, 3, 8, 9]}, "device": "float", "overlay": None}
+        figures |= {"kernels": "avx2", "processor": "p", "runs": [run], "start": None}
+        remember(tmp_path / "h.jsonl", {**figures, **others})
+        return capsys.readouterr().err
+
+    assert remembered(2.0) == ""
+    for others in ({"inputs": {"data": [1, 3, 80, 90]}}, {"device": "emulator"}, {"processor": "q"}):
+        assert remembered(9.0, **others) == ""
+    assert "batch 1, 1 thread: 3.00 ms at least, 2.00 ms at" in remembered(3.0)
 
 
 def test_files_of_the_current_folder_are_no_modules_of_a_process(
