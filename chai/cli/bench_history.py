@@ -12,7 +12,7 @@ from ..errors import UsageError
 from . import output, schemas
 from .bench_report import NOISE, described
 
-_SAME = ("network", "device", "overlay", "kernels", "processor")
+_SAME = ("network", "inputs", "device", "overlay", "kernels", "processor")
 
 
 def remember(path: Path, figures: Mapping[str, Any]) -> None:

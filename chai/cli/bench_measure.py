@@ -211,9 +211,16 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
     """Write the files of all for a batch of 1 to ``folder``, and return the programs for ``start``, for JSON."""
     net, feeds = _loaded(args, 1)
     shapes = {blob: feed.shape for blob, feed in feeds.items()}
+    custom = [os.path.abspath(place) for place in args.custom] or None
+    options = {"device": net.device.name, "overlay": args.overlay, "custom": custom}
+
+    def program(name: str, *files: str | Path, **more: Any) -> start.Program:
+        words = [json.dumps({**options, **more}), *map(str, files)]
+        return start.Program(f"chai, {name}", "chai", words, shapes, threads)
+
     found = []
     if is_compiled(args.net):
-        found.append(start.Program("chai, .chai", "chai", [net.device.name, args.net], shapes, threads))
+        found.append(program(".chai", args.net))
     else:
         net.forward(**feeds)
         peers, _ = _opened(
@@ -223,11 +230,9 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
             if not net.calibrated:
                 net.calibrate(**feeds)
             save(net, folder / "net.chai")
-            found.append(
-                start.Program("chai, .chai", "chai", [net.device.name, str(folder / "net.chai")], shapes, threads)
-            )
-        files = [str(path) for path in caffe(net.graph, folder)]
-        found.append(start.Program("chai, Caffe files", "chai", [net.device.name, *files], shapes, threads))
+            found.append(program(".chai", folder / "net.chai"))
+        files = caffe(net.graph, folder)
+        found.append(program("Caffe files", *files, phase=args.phase, stages=args.stage))
         found += [
             start.Program(peer.name, peer.engine, peer.files, shapes, threads)
             for peer in peers

@@ -105,7 +105,7 @@ def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
             column &= field.mask
         if field.signed and field.width < 64:
             column -= (column >> (field.width - 1)) << field.width
-        if field.multiple > 1:
+        if field.multiple > 1 or field.range[1] >= 1 << 63:  # any other value fits if its bits do
             _check_column(record, field, column)
     return columns
 

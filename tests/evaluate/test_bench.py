@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -13,11 +16,16 @@ import numpy as np
 import pytest
 
 import chai
+from chai import plugins
+from chai.cli.bench import arguments
+from chai.cli.bench_history import remember
+from chai.cli.bench_measure import programs
 from chai.evaluate.bench import peak, rounds, start
 from chai.evaluate.bench.peak import Roof
 from chai.evaluate.bench.roofline import Operation, operations, picture, shares
 from chai.kernels.native import library
-from tests.passes.common import network
+from chai.parser.caffemodel import write_caffemodel
+from tests.passes.common import network, prototxt
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -145,8 +153,69 @@ def test_no_peak_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         peak.peaks()
 
 
+def test_processes_of_chai_run_the_network_that_was_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its overlay, phase and custom layers are those of the command, not the defaults."""
+    plugins.load_shipped()
+    for name in ("types", "files", "folders"):  # --custom is for all networks of a process
+        monkeypatch.setattr(plugins.REGISTRY, name, getattr(plugins.REGISTRY, name).copy())
+    lines = """
+a Convolution data -> a : convolution_param { num_output: 5 kernel_size: 3 }
+b Twice a -> b : user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 5 top_dim: 4 top_dim: 6 }
+c ReLU b -> c : include { phase: TRAIN }
+"""
+    (tmp_path / "net.prototxt").write_text(prototxt(lines, (1, 3, 6, 8)))
+    code = "import chai\n@chai.custom('Twice', jit=False)\ndef twice(x): x.out_ptrs[0][:] = 2 * x.in_ptrs[0]\n"
+    (tmp_path / "twice.py").write_text(code)
+    weights = np.random.default_rng(0).standard_normal((5, 3, 3, 3)).astype(np.float32)
+    blobs = [("a", "Convolution", [weights, np.zeros(5, np.float32)])]
+    write_caffemodel(tmp_path / "net.caffemodel", "net", blobs)
+    words = [
+        *map(str, (tmp_path / "net.prototxt", tmp_path / "net.caffemodel")),
+        "--custom",
+        str(tmp_path / "twice.py"),
+    ]
+    words += ["--device", "emulator", "--overlay", "zcu104", "--phase", "TRAIN", "--against", "none", "--quiet"]
+    parser = argparse.ArgumentParser()
+    arguments(parser)
+    parser.add_argument("--quiet", action="store_true")
+    args = parser.parse_args(words)
+    args.typed = {}
+    for program in programs(args, 1, tmp_path):
+        options, *files = program["files"]
+        with chai.Net(*files, **json.loads(options)) as net:
+            net.forward(np.ones((1, 3, 6, 8), np.float32))
+            assert net.overlay is not None and net.overlay.name == "zcu104", program["name"]
+            assert [*net.outputs] == ["c"] and net.device.name == "emulator"
+
+
+def test_a_slow_down_is_of_the_same_circumstances(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line of another size, device or processor says nothing about this run."""
+
+    def remembered(ms: float, **others: object) -> str:
+        run = {"batch": 1, "threads": 1, "ms_per_image": {"chai": {"min": ms}}}
+        figures = {"network": "n", "inputs": {"data": [1, 3, 8, 9]}, "device": "float", "overlay": None}
+        figures |= {"kernels": "avx2", "processor": "p", "runs": [run], "start": None}
+        remember(tmp_path / "h.jsonl", {**figures, **others})
+        return capsys.readouterr().err
+
+    assert remembered(2.0) == ""
+    for others in ({"inputs": {"data": [1, 3, 80, 90]}}, {"device": "emulator"}, {"processor": "q"}):
+        assert remembered(9.0, **others) == ""
+    assert "batch 1, 1 thread: 3.00 ms at least, 2.00 ms at" in remembered(3.0)
+
+
+def test_files_of_the_current_folder_are_no_modules_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("json", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a file here was run')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(start._ENGINES, "none", "def run(): pass\n")
+    assert start.problem(start.Program("none", "none", [], {}, 1), os.environ) is None
+
+
 def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
-    program = start.Program("chai", "chai", ["float", str(tmp_path / "none.prototxt")], {}, 1)
+    program = start.Program("chai", "chai", ['{"device": "float"}', str(tmp_path / "none.prototxt")], {}, 1)
     given = start.environment(tmp_path, 3, ("OMP_NUM_THREADS",))
     assert (given["OMP_NUM_THREADS"], given["PYTHONPYCACHEPREFIX"]) == ("3", str(tmp_path))
     del given["PYTHONPYCACHEPREFIX"]  # compiling all of it is slow

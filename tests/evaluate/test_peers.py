@@ -107,6 +107,20 @@ d Twice c -> d : user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 7 
     assert np.abs(other.forward(X)["d"] - wanted).max() < 1e-4 * np.abs(wanted).max()
 
 
+def test_code_in_a_folder_with_a_similar_name_is_not_chais_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "custom2").mkdir()
+    code = (
+        "import chai\n@chai.custom('LRN', jit=False, override=False)\ndef lrn(x): x.out_ptrs[0][:] = 2 * x.in_ptrs[0]\n"
+    )
+    (tmp_path / "custom2" / "lrn.py").write_text(code)
+    line = "a LRN data -> a : user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 3 top_dim: 13 top_dim: 17 }"
+    (tmp_path / "net.prototxt").write_text(prototxt(line, SHAPE))
+    net = chai.Net(tmp_path / "net.prototxt", device="float", custom=tmp_path / "custom2")
+    monkeypatch.setattr("chai.evaluate.peers.caffe.resource", lambda name: tmp_path / name)
+    (tmp_path / "peers").mkdir()
+    assert "xcustom_param" in caffe(net.graph, tmp_path / "peers")[0].read_text()
+
+
 def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
     """Each blob is written before its only reader; the weights have the size that the layers' parameters say."""
     net = network(tmp_path, LINES, SHAPE)
@@ -133,6 +147,24 @@ def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
         assert len(files.weights) == size
         assert (kinds.count("Convolution"), kinds.count("ConvolutionDepthWise"), kinds.count("Split")) == (2, 2, 2)
         assert ("8=101" in files.param) == bool(codes)  # q alone reads p: it is stored as codes
+
+
+def test_names_of_blobs_that_ncnn_needs_are_free(tmp_path: Path) -> None:
+    """The parts of a blob with several readers, and what is before a ReLU, are called like no blob of the network."""
+    lines = """
+a Convolution data -> a : convolution_param { num_output: 5 kernel_size: 3 }
+a/1 Convolution data -> a/1 : convolution_param { num_output: 5 kernel_size: 3 }
+c/before ReLU a -> c/before
+b Eltwise a a/1 -> b
+c ReLU b -> c
+d Eltwise c a -> d
+"""
+    graph = rewrite(network(tmp_path, lines, SHAPE).graph)
+    outputs = []
+    for line in ncnn(graph, infer_shapes(graph)).param.splitlines()[2:]:
+        _, _, reads, writes, *words = line.split()
+        outputs += words[int(reads) : int(reads) + int(writes)]
+    assert len(outputs) == len({*outputs})
 
 
 def stored(kind: str, numbers: dict[str, str]) -> int:

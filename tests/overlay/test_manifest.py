@@ -445,7 +445,10 @@ def test_whatever_it_reads_python_reads_too(tmp_path_factory: pytest.TempPathFac
 
 NUMBER = st.from_regex(r"-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,4})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 TOKEN = st.one_of(
-    NUMBER, st.sampled_from(["NaN", "-Infinity", "true", "01", '"\\ud800"', '{"a": 1, "a": 2}', "\ufeff1", "1" * 5000])
+    NUMBER,
+    st.sampled_from(
+        ["NaN", "-Infinity", "true", "01", '"\\ud800"', '"\ud800"', '{"a": 1, "a": 2}', "\ufeff1", "1" * 5000]
+    ),
 )
 
 

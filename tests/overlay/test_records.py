@@ -171,3 +171,12 @@ def test_many_rows_at_once_are_the_rows_one_by_one(data: st.DataObject) -> None:
     else:
         found = unpack_rows(record, bytes(flipped))
         assert {name: int(column[i]) for name, column in found.items()} == wanted
+
+
+def test_a_row_with_a_number_beyond_int64_is_refused() -> None:
+    """Columns are int64: 2^63 and more would be negative there."""
+    record = Record("table", 0, 12, "little", (Field("one", 0, 0, 32, False, ""), Field("wide", 1, 0, 64, False, "")))
+    rows = [pack(record, {"one": 7, "wide": wide}) for wide in (1 << 63, (1 << 63) - 1)]
+    assert unpack_rows(record, rows[1])["wide"].tolist() == [(1 << 63) - 1]
+    with pytest.raises(DeviceError, match="wide"):
+        unpack_rows(record, rows[1] + rows[0])

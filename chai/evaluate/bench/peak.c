@@ -6,7 +6,7 @@
 
 static double now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + t.tv_nsec / 1e9;
 }
 
@@ -27,7 +27,7 @@ enum { ROUNDS = 200, TURNS = 20000 };
 
 #if defined __x86_64__
 #include <cpuid.h>
-#define CLOBBERED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
+#define CLOBBERED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13"
 #define TWELVE(I) I("0") I("1") I("2") I("3") I("4") I("5") I("6") I("7") I("8") I("9") I("10") I("11")
 #define VNNI(i) "vpdpbusd %%zmm15, %%zmm14, %%zmm" i "\n"
 #define VNNI256(i) "%{vex%} vpdpbusd %%ymm15, %%ymm14, %%ymm" i "\n"

@@ -16,7 +16,7 @@ from ...errors import UsageError
 from .rounds import order
 
 _HEAD = """
-import json, sys
+import json
 import numpy as np
 files, shapes, threads, passes = json.loads(sys.argv[1])
 feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
@@ -24,7 +24,7 @@ feeds = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
 _ENGINES = {  # each defines run(), which computes the outputs of one pass
     "chai": """
 import chai
-net = chai.Net(*files[1:], device=files[0])
+net = chai.Net(*files[1:], **json.loads(files[0]))
 def run(): return net.forward(**feeds)
 """,
     "opencv": """
@@ -78,7 +78,10 @@ _PASSES = 100
 
 
 class Program(NamedTuple):
-    """``engine`` is a key of ``_ENGINES``, ``files`` what its code opens, ``shapes`` the inputs' of one image."""
+    """``engine`` is a key of ``_ENGINES``, ``files`` what its code opens, ``shapes`` the inputs' of one image.
+
+    The first of chai's ``files`` are options of Net, as JSON.
+    """
 
     name: str
     engine: str
@@ -87,9 +90,10 @@ class Program(NamedTuple):
     threads: int
 
     def command(self, passes: int) -> list[str]:
-        """Return the command that runs so many passes."""
+        """Return the command that runs so many passes, with this interpreter's path: -c puts the current folder first."""
         words = json.dumps([self.files, self.shapes, self.threads, passes])
-        return [sys.executable, "-c", _HEAD + _ENGINES[self.engine] + _TAIL, words]
+        path = f"import sys\nsys.path[:] = {sys.path!r}"
+        return [sys.executable, "-c", path + _HEAD + _ENGINES[self.engine] + _TAIL, words]
 
 
 def environment(folder: Path, threads: int, variables: Sequence[str]) -> dict[str, str]:
@@ -98,7 +102,6 @@ def environment(folder: Path, threads: int, variables: Sequence[str]) -> dict[st
     ``variables`` are those that limit threads.
     """
     given = {**os.environ, **dict.fromkeys(variables, str(threads)), "PYTHONPYCACHEPREFIX": str(folder)}
-    given["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), given.get("PYTHONPATH")]))
     given.pop("PYTHONDONTWRITEBYTECODE", None)
     return given
 

@@ -35,11 +35,11 @@ def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
 
     Only chai's own custom layers (folder ``custom``) of a type in ``SAME`` are replaced: code of others may do anything.
     """
-    own = str(resource("custom"))
+    folder_of_chai = resource("custom")
     changed = {
         layer.name: SAME[layer.type](layer)
         for layer in graph.layers
-        if layer.engine == "custom" and layer.type in SAME and (layer.defined or "").startswith(own)
+        if layer.engine == "custom" and layer.type in SAME and Path(layer.defined or "").is_relative_to(folder_of_chai)
     }
     places = {layer.name: layer.place for layer in graph.layers}
     source = read_source(graph.path)

@@ -103,7 +103,7 @@ class _Writer:
         return len(self.readers.get(blob, ())) + (blob in self.outputs)
 
     def _part(self, blob: str, number: int) -> str:
-        return self.name(f"{blob}/{number}")
+        return self.name(f"{blob}\n{number}")  # no blob has such a name, but one may be called a/1
 
     def layer(self, layer: Layer) -> None:
         write = LAYERS.get(layer.type)
@@ -111,7 +111,7 @@ class _Writer:
             raise UsageError(f"layer {layer.name!r}: {layer.type} is not written for ncnn")
         (top,) = layer.tops
         fused = layer.slope is None or layer.type in PRODUCTS
-        output = top if fused else f"{top}/before"
+        output = top if fused else f"{top}\nbefore"
         kind, params = write(self, layer)
         self.line(kind, layer.name, [self.source(blob) for blob in layer.bottoms], output, params)
         if not fused:
