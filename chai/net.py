@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
-    from .offload.partition import Partition
     from .offload.schedule import Schedule
+    from .offload.segments import Partition
     from .overlay import Overlay
     from .parser.caffemodel import Weights
     from .plugins.loading import Sources
