@@ -1,6 +1,7 @@
 """Measure the kernels in C: each operation of a network against the processor's peak, in passes of the whole table.
 
     python tools/bench_kernels.py prototxt/googlenet.prototxt [googlenet.caffemodel] [--rounds 200] [--variant avx2]
+    python tools/bench_kernels.py NET WEIGHTS --busy 2      # whole passes of one thread and of two, beside two processes
     python tools/bench_kernels.py
 
 Without a network: Pack and Unpack against memcpy, in bytes read and written per second of the process's time.
@@ -15,10 +16,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from time import process_time
+from time import perf_counter, process_time
 from typing import NamedTuple
+from unittest import mock
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 os.environ.update(dict.fromkeys(THREADS, "1"))  # before numpy is imported
@@ -28,7 +32,7 @@ import numpy as np  # noqa: E402
 import chai  # noqa: E402
 from chai.evaluate.bench.peak import peaks  # noqa: E402
 from chai.fixed import Requantization  # noqa: E402
-from chai.kernels.native import library  # noqa: E402
+from chai.kernels.native import library, program, single  # noqa: E402
 from chai.kernels.native.library import Frame  # noqa: E402
 from chai.kernels.native.program import Native  # noqa: E402
 from chai.kernels.native.single import Single  # noqa: E402
@@ -91,6 +95,30 @@ def measured(native: Native, rounds: int) -> Iterator[Row]:
         yield Row(" & ".join(task.origin), kind, sizes, products, ms * 1000)
 
 
+def beside(net: chai.Net, x: np.ndarray, busy: int, rounds: int) -> None:
+    """Print the time of passes with one thread and with two, in turn, while ``busy`` processes compute."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
+    ms: dict[int, list[float]] = {1: [], 2: []}
+    try:
+        for _ in range(rounds):
+            for count, found in ms.items():
+                with (
+                    mock.patch.object(program, "threads", return_value=count),
+                    mock.patch.object(single, "threads", return_value=count),
+                ):
+                    begin = perf_counter()
+                    net.forward(x)
+                    found.append(1000 * (perf_counter() - begin))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    for what, of in (("least", min), ("median", np.median), ("mean", np.mean)):
+        one, two = (float(of(found)) for found in ms.values())
+        print(f"{busy} busy processes, {what}: 1 thread {one:.2f} ms, 2 threads {two:.2f} ms, {two / one:.2f} times")
+    print(f"load {os.getloadavg()[0]:.1f}")
+
+
 def conversions() -> None:
     """Print the speed of Pack and Unpack as a share of memcpy's, with as many bytes; rounds are interleaved."""
     for count, rounds in ((200_000, 800), (33_000_000, 10)):  # multiples of 64
@@ -130,6 +158,7 @@ def main() -> None:
     parser.add_argument("network", nargs="?")
     parser.add_argument("weights", nargs="?")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--busy", type=int, metavar="N", help="compare one thread with two, beside N busy processes")
     parser.add_argument("--variant", help="sets CHAI_KERNELS")
     args = parser.parse_args()
     if args.variant:
@@ -141,6 +170,9 @@ def main() -> None:
     (name,) = net.graph.inputs
     x = np.random.default_rng(1).normal(0, 50, net.shapes[name]).astype(np.float32)
     net.forward(x)
+    if args.busy is not None:
+        beside(net, x, args.busy, args.rounds)
+        return
     natives = programs(net, x)
     peak = peaks().get(natives[0]._library.name, float("nan"))
     rows = [row for native in natives for row in measured(native, args.rounds)]

@@ -7,6 +7,7 @@ of its own, in MB (2^20 bytes): the most that each had in memory at once, mapped
 
 calibration  with all photos, minus with 4 of them; quantize with --effort fast
 passes       of the compiled network, to those of OpenCV 4 on the Caffe files; needs the extra [bench]
+CPU time     of the longest of these passes, to that of the median one, without the first two
 batch        of 8 in float: what the arrays of a warm pass take, to the blobs that exist at once
 VGG16        compiled, with random weights: one pass, minus the file; takes some GB of disk and memory for a minute
 """
@@ -35,6 +36,17 @@ CHAI = """
 import sys, numpy as np, chai
 net, x = chai.Net(sys.argv[1]), np.zeros((1, 3, *map(int, sys.argv[3:])), np.float32)
 for _ in range(int(sys.argv[2])): net.forward(x)
+"""
+STEADY = """
+import sys, numpy as np, chai
+from statistics import median
+from time import process_time
+net, x, times = chai.Net(sys.argv[1]), np.zeros((1, 3, *map(int, sys.argv[3:])), np.float32), []
+for _ in range(int(sys.argv[2]) + 2):
+    begin = process_time()
+    net.forward(x)
+    times.append(process_time() - begin)
+print("steady", median(times[2:]) * 1000, max(times[2:]) * 1000, file=sys.stderr)
 """
 OPENCV = """
 import sys, numpy as np, cv2
@@ -123,6 +135,8 @@ def main() -> None:
         ours = peak(CHAI + PEAK, folder / "net.chai", str(args.passes), *size)
         theirs = peak(OPENCV + PEAK, *files, str(args.passes), *size)
         line(f"{args.passes} passes, to OpenCV 4", f"{ours:.0f} to {theirs:.0f}", ours / theirs, 0.5)
+        middle, most = map(float, errors(STEADY, folder / "net.chai", str(args.passes), *size)[1:])
+        line(f"{args.passes} passes, CPU time", f"longest {most:.1f} ms, median {middle:.1f}", most / middle, 2)
         _, ratio, blobs = errors(BATCH, *files)
         line("float, batch of 8", f"blobs {float(blobs):.0f}", float(ratio), 1.3)
         if args.vgg16:

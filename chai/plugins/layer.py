@@ -178,7 +178,7 @@ class CustomLayer(Layer):
         self.frame(bottoms)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return self.frame(tuple(b.shape for b in bottoms)).run(bottoms)
+        return self.frame(tuple([b.shape for b in bottoms])).run(bottoms)
 
     def frame(
         self, bottoms: tuple[Shape, ...], formats: tuple[tuple[Format, ...], tuple[Format, ...]] | None = None

@@ -127,14 +127,16 @@ class Alive:
 
     def add(self, name: Hashable, array: Array) -> None:
         """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
-        self.drop(name)
-        owner = id(array if array.base is None else array.base)
+        if name in self._owners:
+            self.drop(name)
+        owner, size = id(array if array.base is None else array.base), array.nbytes
         names, counted = self._arrays.get(owner, (0, 0))
-        size = max(counted, array.nbytes)
         self._owners[name] = owner
-        self._arrays[owner] = names + 1, size
-        self.bytes += size - counted
-        self.peak = max(self.peak, self.bytes)
+        self._arrays[owner] = names + 1, size if size > counted else counted
+        if size > counted:
+            self.bytes += size - counted
+            if self.bytes > self.peak:
+                self.peak = self.bytes
 
     def alone(self, name: Hashable) -> bool:
         """Return whether no other name is for the same memory."""

@@ -128,7 +128,11 @@ class Conv(Task):
         return overlay.limits(cls.kind, ConvLimits)
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
-        return float(array_cycles(overlay, *self._geometry(shapes)))
+        """Estimate cycles of the array, or of its memory ports: a word of all inputs a cycle, and one of constants."""
+        read, _ = self.moved(overlay, shapes)
+        constants = self.constant_traffic(overlay, shapes)
+        ports = max(read / overlay.array.inputs, constants / overlay.layout.channels_per_word)
+        return max(float(array_cycles(overlay, *self._geometry(shapes))), ports)
 
     def takes_turns(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return tiling(overlay, *self._geometry(shapes)).waits

@@ -62,7 +62,7 @@ def streamed(overlay: Overlay, *blobs: tuple[int, int, int]) -> int:
 
 
 def convolved(overlay: Overlay, n: list[int]) -> int:
-    """A cycle for each pixel, kernel tap, block of inputs and block of outputs; draining; loading of weights.
+    """A cycle for each pixel, kernel tap, block of inputs and block of outputs; draining; loading of weights; memory ports.
 
     Tile by tile: whole rows of one image, as many as the accumulators and the ring of input rows hold.
     """
@@ -82,19 +82,21 @@ def convolved(overlay: Overlay, n: list[int]) -> int:
     else:
         passes, blocks = kh * kw * ceil(inside / ins), group * ceil(m // group / outs)
         row, weights = w * group * ceil(inside / ins), blocks * outs * ceil(inside / ins) * ins * kh * kw
-    ring, room = overlay.buffers.input.depth * array.lanes, overlay.buffers.accumulators.depth * array.lanes
+    ring, room = overlay.buffers.input.depth, overlay.buffers.accumulators.depth * array.lanes
     assert ow <= room
     rows = [r for r in range(1, oh + 1) if r * ow <= room and min(h, (2 * r - 1) * sh + kh) * row <= ring]
     turns = not rows  # one window fits, and fetching waits for computing
     tiles = ceil(oh / max(rows, default=1))
     tall = ceil(oh / tiles)
-    computed = 0
+    computed: Fraction | int = 0
     for first in range(0, oh, tall):
-        pixels = ceil(min(tall, oh - first) * ow / array.lanes)
-        busy = max(passes * max(pixels, ins), pixels * ceil(outs / overlay.requant.lanes))
+        pixels = min(tall, oh - first) * ow
+        busy = max(passes * max(ceil(pixels / array.lanes), ins), pixels * ceil(outs / overlay.requant.lanes))
         computed += blocks * (busy + overlay.overhead.tile_cycles)
     again = 1 if h * row <= ring or weights <= overlay.buffers.weights.bytes else ceil(oh / tall)
-    bytes_moved = words(h, w, c) + words(oh, ow, m) + weights * again + 16 * m
+    constants = weights * again + 16 * m
+    computed = max(computed, Fraction(words(h, w, c), ins), Fraction(constants, 8))
+    bytes_moved = words(h, w, c) + words(oh, ow, m) + constants
     moved = bytes_moved * Fraction(overlay.clock_mhz) / Fraction(overlay.memory_mb_per_s)
     return ceil(computed + moved if turns else max(computed, moved)) + overlay.overhead.task_cycles
 

@@ -121,6 +121,9 @@ def test_a_dsp_multiplies_two_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools"))
     import synthesise
 
-    size = Size(8, 4, 1, 4, 17)
-    counts = synthesise.cells(synthesise.rtlil(Multipliers(small(size))), synthesise.TO_DSPS)
-    assert counts["DSP48E1"] == size.inputs * size.outputs // 2
+    for family, cell, size in (
+        ("zynq7000", "DSP48E1", Size(8, 4, 1, 4, 17)),
+        ("zynqmp", "DSP48E2", Size(8, 4, 2, 8, 18)),
+    ):
+        counts = synthesise.cells(synthesise.rtlil(Multipliers(small(size))), family, synthesise.TO_DSPS)
+        assert counts[cell] == size.lanes * size.inputs * size.outputs // 2

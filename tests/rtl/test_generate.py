@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 
 from chai import overlay as overlays
 from chai.devices.rtlsim import program
-from chai.hw_overlays.rtl.array.engine import ArrayEngine
-from chai.hw_overlays.rtl.window.engine import WindowEngine
 
 NAMES = overlays.names("array")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_part_of_the_engines_accepts_each_manifest(name: str) -> None:
-    """Without what the parts consist of, which takes seconds."""
-    overlay = overlays.load(name)
-    for engine in (ArrayEngine(overlay), WindowEngine(overlay)):
-        engine.elaborate(None)
-    assert len(ArrayEngine(overlay).elaborate(None)._named_submodules) >= 10 + overlay.array.lanes
+PARTS = """
+from chai import overlay as overlays
+from chai.hw_overlays.rtl.array.engine import ArrayEngine
+from chai.hw_overlays.rtl.window.engine import WindowEngine
+for name in overlays.names("array"):
+    for engine in (ArrayEngine, WindowEngine):
+        engine(overlays.load(name)).elaborate(None)
+    print(name)
+"""
+
+
+def test_each_part_of_the_engines_accepts_each_manifest() -> None:
+    """Without what the parts consist of, which takes seconds, and in a process that ends: Amaranth warns of unused parts."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", PARTS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == list(NAMES)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Whole networks on the array of the default overlay, every blob against the emulator, and the cycles they take."""
+"""Whole networks on the arrays of shipped overlays, every blob against the emulator, and the cycles they take."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,7 @@ pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 import chai
+from chai import overlay as overlays
 from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.tools import missing
 from chai.offload.schedule import DeviceStep
@@ -20,30 +21,36 @@ if missing():
 pytestmark = pytest.mark.slow
 
 
-def forward(name: str, batch: int, device: str) -> chai.Net:
+def forward(name: str, batch: int, device: str, overlay: str = overlays.default) -> chai.Net:
     """Run a pass of a model, and keep all blobs."""
     folder = need_models() / name
     image = np.load(min((folder / "cases").iterdir()) / "input.npy")
     images = np.concatenate([image, image[::-1] * 0.5, image + 1])[:batch]
-    net = chai.Net(folder / "deploy.prototxt", folder / "weights.caffemodel", batch=batch, device=device, keep="all")
+    files = folder / "deploy.prototxt", folder / "weights.caffemodel"
+    net = chai.Net(*files, batch=batch, device=device, overlay=overlay, keep="all")
     net.calibrate(images)
     net.forward(images)
     return net
 
 
 @pytest.mark.parametrize(
-    ("name", "batch"),
-    [("cifar_resnet20", 1), ("cifar_resnet20", 2), ("squeezenet_v1.1", 1), ("squeezenet_v1.1", 2), ("googlenet", 1)],
+    ("name", "batch", "overlay"),
+    [
+        *(("cifar_resnet20", 1, "pynq-z2"), ("cifar_resnet20", 2, "pynq-z2")),
+        *(("squeezenet_v1.1", 1, "pynq-z2"), ("squeezenet_v1.1", 2, "pynq-z2"), ("googlenet", 1, "pynq-z2")),
+        *(("cifar_resnet20", 2, "kv260"), ("squeezenet_v1.1", 1, "kv260")),
+    ],
 )
-def test_every_blob_equals_the_emulator(name: str, batch: int) -> None:
-    nets = [forward(name, batch, device) for device in ("emulator", "rtlsim")]
+def test_every_blob_equals_the_emulator(name: str, batch: int, overlay: str) -> None:
+    nets = [forward(name, batch, device, overlay) for device in ("emulator", "rtlsim")]
     assert nets[0].blobs.keys() == nets[1].blobs.keys()
     for blob, values in nets[0].blobs.items():
         assert np.array_equal(nets[1].blobs[blob], values), blob
     steps = [step for step in nets[1].schedule.steps if isinstance(step, DeviceStep)]
-    overlay = chai.overlay.load()
-    simulated = program.accelerator(overlay)
-    report(f"{name}, {batch} images: {len(steps)} segments, {simulated.registers.cycles():,} cycles in the last")
+    simulated = program.accelerator(chai.overlay.load(overlay))
+    report(
+        f"{name}, {batch} images, {overlay}: {len(steps)} segments, {simulated.registers.cycles():,} cycles in the last"
+    )
 
 
 @pytest.mark.skipif(verilator.found() is None, reason="Verilator is not installed")

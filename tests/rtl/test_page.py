@@ -43,5 +43,5 @@ def test_the_resources_are_what_yosys_counts(monkeypatch: pytest.MonkeyPatch) ->
     assert {name: (count, has[name]) for name, count in whole.items() if count > has[name]} == {}
     assert counts["array engine"]["DSP"] == overlay.dsp.array + overlay.dsp.requant
     if synthesise.pyosys_version() in PAGE:
-        assert synthesise.written(PAGE, synthesise.table(counts)) == PAGE
+        assert synthesise.written(PAGE, overlay, synthesise.table(counts)) == PAGE
     sys.modules.pop("synthesise", None)

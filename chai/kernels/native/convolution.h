@@ -5,9 +5,9 @@
 
        [group][block of NV vectors][run][dword][vector][lane][4]
 
-   The instruction set's file defines OFFSET, what its dot adds to a stored code (AT or 0; the bias takes it off), LANES, vec, panel, dword, zero(), load(weights), splat(bytes),
-   dot(sum, dword, panel), stored(...), store(...), begin_rounding() and end_rounding(mode) around them, and BLOCKS, the
-   block sizes whose sums fit its registers: for each number of vectors some numbers of pixels, largest first, ending in 1. */
+   The instruction set's file defines OFFSET, what its dot adds to a stored code (AT or 0; the bias takes it off), LANES,
+   vec, panel, dword, zero(), load(weights), gather(sums), splat(bytes), dot(sum, dword, panel), stored(...), store(...),
+   begin_rounding() and end_rounding(mode) around them, and BLOCKS, the block sizes whose sums fit its registers: for each number of vectors some numbers of pixels, largest first, ending in 1. */
 
 #define WIDEST 16 /* pixels of a block, at most */
 
@@ -80,10 +80,10 @@ static int64_t block_vectors(const operation *op) {
     return best;
 }
 
-/* Return the pixels of one piece of work: about a million products. */
+/* Return the pixels of one piece of work: about 2 million products. */
 static int64_t piece(const operation *op) {
     int64_t pixel = runs_of(op).dwords * 4 * LANES * block_vectors(op);
-    return most(48, (1 << 20) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
+    return most(48, (1 << 21) / pixel / 48 * 48); /* 48 is a multiple of most blocks' pixels */
 }
 
 static int64_t convolution_items(const operation *op) {

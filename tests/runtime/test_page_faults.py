@@ -1,0 +1,47 @@
+"""A pass that is not the first ones uses the memory of those before: the kernel gives it no page."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from chai.kernels.native.library import library
+from tests.conftest import HANG
+
+PASSES = 20
+CODE = f"""
+import json, resource
+import numpy as np
+import chai
+
+net = chai.Net("googlenet", device="emulator", batch=1)
+x = np.random.default_rng(0).standard_normal(net.shapes["data"], np.float32)
+first = net.forward(x)["prob"].copy()
+net.forward(x)
+faults = -resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({PASSES}):
+    last = net.forward(x)["prob"]
+faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+print(json.dumps([faults, bool((first == last).all()), "fpga:Convolution" in net.schedule.engines()]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or library() is None, reason="measured with Linux and kernels in C")
+def test_no_page_after_the_second_pass() -> None:
+    """GoogLeNet's first pass takes thousands; less than one per pass leaves room for lists that grow, not for a blob.
+
+    One thread: the stack of another one grows when it first gets a processor.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    env |= {"CHAI_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", CODE], env=env, capture_output=True, text=True, timeout=HANG, check=True
+    )
+    faults, same, on_device = json.loads(ran.stdout)
+    assert same
+    assert on_device
+    assert faults < PASSES
