@@ -9,8 +9,9 @@ Names are loaded when they are first used, so ``import chai`` costs nothing.
 
 from __future__ import annotations
 
-import gc
 from importlib import import_module
+
+from .util.interpreter import Uncollected
 
 TYPE_CHECKING = False  # typing is not imported: it would take half of the time of ``chai --help``
 
@@ -75,13 +76,9 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'chai' has no attribute {name!r}")
-    home, collecting = _HOME[name], gc.isenabled()
-    gc.disable()  # modules stay: looking for garbage in them takes a tenth of the time of importing them
-    try:
+    home = _HOME[name]
+    with Uncollected():
         value = getattr(import_module(f".{home}", __name__), name) if home else import_module(f".{name}", __name__)
-    finally:
-        if collecting:
-            gc.enable()
     globals()[name] = value
     return value
 

@@ -27,6 +27,7 @@ from .runtime.losses import Losses
 from .runtime.perf import PerfInfo
 from .runtime.shared import Shared
 from .util import html
+from .util.interpreter import Uncollected
 from .util.suggest import did_you_mean
 from .util.text import visible
 from .zoo.locate import is_compiled, locate, read_graph
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
     from .blob import Array
     from .devices.base import Device
-    from .offload.partition import Partition
     from .offload.schedule import Schedule
+    from .offload.segments import Partition
     from .overlay import Overlay
     from .parser.caffemodel import Weights
     from .plugins.loading import Sources
@@ -132,7 +133,8 @@ class Net(Shared):
                     f"{prototxt} is compiled: {changed[0] if changed else 'a caffemodel'} cannot be given any more",
                     hint="give it to chai compile, or load the prototxt",
                 )
-            self._source = artifact.CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
+            with Uncollected():
+                self._source = artifact.CompiledSource(prototxt, on, overlay, registry_of(custom, strict), engine or {})
         else:
             path, weights = locate(prototxt, caffemodel)
             graph = read_graph(path, custom, phase, level, stages, strict)

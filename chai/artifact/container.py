@@ -188,9 +188,10 @@ class _Bad:
 
 def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) != len(pairs):
+        made = dict(pairs)
+        if len(made) != len(pairs):
             raise ValueError("a key occurs twice")
-        return dict(pairs)
+        return made
 
     def number(word: str) -> float:
         if not math.isfinite(float(word)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..offload.partition import Partition, Segment
 from ..offload.schedule import HostStep, Schedule
+from ..offload.segments import Partition, Segment
 
 
 def partition_of(schedule: Schedule) -> Partition:

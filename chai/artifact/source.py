@@ -13,6 +13,7 @@ from ..overlay import load as load_overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
 from ..runtime.host import prepare
+from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from .container import read
 from .load import load, overlay_of
@@ -73,10 +74,11 @@ class CompiledSource:
         if len(batches) > 1:
             raise UsageError(f"inputs of different batches: {', '.join(map(str, sorted(batches)))}")
         if self._execution is None:
-            for layer in self.graph.layers:
-                if not layer.source and not layer.on_device:
-                    prepare(layer, self._plan.shapes, True)
-            self._execution = Execution(self._plan, self.device)
+            with Uncollected():
+                for layer in self.graph.layers:
+                    if not layer.source and not layer.on_device:
+                        prepare(layer, self._plan.shapes, True)
+                self._execution = Execution(self._plan, self.device)
         return rebatched(self._plan, next(iter(batches), self._plan.batch))
 
     def planned(self, _shapes: Mapping[str, Shape]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape, View, outermost
@@ -19,7 +20,7 @@ from ..limits import limits
 from ..offload.schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
 from ..offload.unfold_inputs import unfolded_name
 from ..overlay.records import value
-from ..overlay.weights import Packed
+from ..overlay.weights import WEIGHT, Packed
 from ..tasks import CompiledTask
 from ..tasks.conv import Conv
 from ..tasks.unfold import Unfold
@@ -258,8 +259,10 @@ class Steps:
         if not 0 <= task.zero_weights <= (task.weights.size if isinstance(task, Conv) else 0):
             raise self.reader.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, Conv) and isinstance(task.weights, Packed):
-            most = self._format(task.inputs[0]).magnitude
-            reached = int((task.weights.magnitudes() * most + np.abs(task.bias)).max(initial=0))
+            most, bias = self._format(task.inputs[0]).magnitude, np.abs(task.bias)
+            reached = WEIGHT * prod(task.weights.shape[1:]) * most + int(bias.max(initial=0))
+            if reached >= self.overlay.accumulator_bound:  # if all weights were the largest: what are they?
+                reached = int((task.weights.magnitudes() * most + bias).max(initial=0))
             if reached >= self.overlay.accumulator_bound:
                 raise self.reader.error(f"task {tag}: a sum could reach {reached:,}, beyond the overlay's accumulator")
         for blob, unfold in self.unfolds.items():

@@ -86,7 +86,7 @@ def decode(
     values = {**dict.fromkeys(_ZEROS, 0), **unpack(overlay.descriptor, descriptor)}
     area = Constants(constants, where)
     task = _kind(overlay, values["opcode"]).from_fields(values, Memory(overlay, address, shapes, area, images))
-    task = replace(task, images=images)
+    task = task if images is None else replace(task, images=images)
     # encoding completes the check: it must give the same bytes
     begin = where if area.begin is None else area.begin
     after = Finished(**{name: values[f"after_{name}"] for name in Finished._fields})

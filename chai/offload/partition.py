@@ -6,41 +6,17 @@ The graph is not rewritten: the result is a list of segments, each a run of laye
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from ..blob import Shape
 from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..graph.params import SINGLE
 from ..overlay import Overlay
-from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from .formats import given, single
+from .segments import Partition, Segment
 
 ENGINES = ("host", "fpga")
-
-
-@dataclass
-class Segment:
-    """Consecutive layers on one engine."""
-
-    engine: str
-    layers: list[Layer] = field(default_factory=list)
-
-
-@dataclass
-class Partition:
-    """Segments in order; ``reasons`` has the reason for each layer on the host."""
-
-    segments: list[Segment]
-    reasons: dict[str, str]
-
-    def engine(self, layer: str) -> str:
-        """Return host or fpga; a layer fused into another one runs on the other's engine."""
-        for segment in self.segments:
-            if any(layer in known.origin for known in segment.layers):
-                return segment.engine
-        return "host"
 
 
 def partition(

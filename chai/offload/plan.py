@@ -11,8 +11,8 @@ from ..graph import Graph
 from ..overlay import Overlay
 from ..tasks.coarser import Coarser
 from ..util.lazy_dataclass import dataclass
-from .partition import Partition
 from .schedule import Schedule
+from .segments import Partition
 
 
 @dataclass(frozen=True)

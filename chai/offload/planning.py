@@ -12,9 +12,10 @@ from ..passes.rewrite import rewrite
 from ..tasks.target import Target
 from ..util.log import logger
 from .cost import costs
-from .partition import Partition, partition
+from .partition import partition
 from .plan import Plan
 from .schedule import Schedule, lower, schedule
+from .segments import Partition
 
 log = logger("chai.offload")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.unfold import Unfold
-    from .partition import Partition
+    from .segments import Partition
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
 Blobs = tuple[tuple[Side, str], ...]

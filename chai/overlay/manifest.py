@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,17 @@ class Overlay:
 
     def limits(self, kind: str, cls: type[L]) -> L | None:
         """Return the limits of a kind of Task as an instance of ``cls``; None if the overlay lacks it."""
-        return next((cls(**dict(section.limits)) for section in self.tasks if section.kind == kind), None)
+        known = self._limits
+        if (kind, cls) not in known:
+            made = (cls(**dict(section.limits)) for section in self.tasks if section.kind == kind)
+            known[kind, cls] = next(made, None)
+        found: L | None = known[kind, cls]
+        return found
+
+    @cached_property
+    def _limits(self) -> dict[tuple[str, type], Any]:
+        """Return the limits that were asked for, by kind and class: every Task of a file asks several times."""
+        return {}
 
 
 def names(architecture: str | None = None) -> list[str]:

@@ -7,7 +7,6 @@ code. Here every function has a cache folder named by a hash of its code and of 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import field
@@ -197,8 +196,11 @@ def _forget_old(root: Any) -> None:
         folders = sorted(root.iterdir(), key=lambda f: f.stat().st_mtime, reverse=True)
     except OSError:
         return
-    for folder in folders[FOLDERS:]:
-        shutil.rmtree(folder, ignore_errors=True)
+    if len(folders) > FOLDERS:
+        import shutil  # it loads three compressors
+
+        for folder in folders[FOLDERS:]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

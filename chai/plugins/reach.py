@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from enum import Enum, EnumMeta
 from types import CodeType, ModuleType
 from typing import Any
 
+from ..util.files import sha256
 from ..util.lazy_numpy import np
 from .xchange import COMPILED
 
@@ -16,12 +16,11 @@ HANDOVER = 2  # increment if the way x is passed to compiled code (xchange_numba
 
 def digest(function: Any, settings: tuple[Any, ...] = ()) -> str:
     """Return a hash of a function, of every function it calls and every constant it reads, and its compile options."""
-    state = hashlib.sha256(_constant((HANDOVER, COMPILED, settings)))
+    parts = [_constant((HANDOVER, COMPILED, settings))]
     for reached_function, code, outside in reached(function):
-        state.update(_constant(options_of(reached_function)))
-        for part in (*_code(code), *(f"{name}=".encode() + _constant(value) for name, value in outside)):
-            state.update(part)
-    return state.hexdigest()[:24]
+        parts += [_constant(options_of(reached_function)), *_code(code)]
+        parts += [f"{name}=".encode() + _constant(value) for name, value in outside]
+    return sha256(b"".join(parts))[:24]
 
 
 def reached(function: Any) -> Iterator[tuple[Any, CodeType, list[tuple[str, Any]]]]:

@@ -18,7 +18,6 @@ from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, wi
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
-from .folded import Folded
 from .host import Alive
 from .lanes import Pipeline, Stage
 from .perf import PerfInfo
@@ -28,6 +27,7 @@ from .steps import prepared
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from .folded import Folded
 
 
 class Execution:

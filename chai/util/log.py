@@ -5,6 +5,7 @@ Messages of these loggers are ``visible``: layer names and paths in them come fr
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -46,11 +47,17 @@ class _Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("debug", "info") and "logging" not in sys.modules:
+            return _unheard
         import logging
 
         log = logging.getLogger(self._name)
         log.addFilter(_visible)  # once: a logger keeps each filter only once
         return getattr(log, name)
+
+
+def _unheard(*_: Any, **__: Any) -> None:
+    """Leave out a message that is below ``logging``'s own level, as long as no one can have chosen another."""
 
 
 def _visible(record: Any) -> bool:

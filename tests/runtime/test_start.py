@@ -25,6 +25,7 @@ def test_a_compiled_network_needs_neither_protobuf_nor_a_caffemodel(tmp_path: Pa
     save(net, tmp_path / "digits.chai")
     modules, opened = started(tmp_path / "digits.chai", tmp_path)
     assert "chai.plugins.frame" in modules  # it has custom layers
+    assert not SLOW.intersection(modules)
     unneeded = ("chai.passes.rewrite", "chai.offload.planning", "chai.runtime.source", "chai.cli", "chai.report")
     unneeded += ("chai.parser.", "chai.evaluate", "google.protobuf", "subprocess", "numba")
     assert not [m for m in modules if m.startswith(unneeded)]

@@ -18,6 +18,12 @@ Decorator = Callable[..., Any]
 PAIR = (lazy_dataclass.dataclass, dataclasses.dataclass)
 
 
+@pytest.fixture(autouse=True, params=[0, lazy_dataclass.FEW])
+def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first objects made by the compiled __init__ or without."""
+    monkeypatch.setattr(lazy_dataclass, "FEW", request.param)
+
+
 def pair(frozen: bool, eq: bool = True) -> tuple[Any, Any]:
     """Return the same class, made by chai's decorator and by Python's."""
 
@@ -149,6 +155,9 @@ def test_only_what_is_used_is_compiled() -> None:
     cls, _ = pair(frozen=True)
     compiled = [name for name in ("__init__", "__eq__", "__hash__") if inspect.isfunction(vars(cls)[name])]
     assert compiled == []
+    for _ in range(lazy_dataclass.FEW):
+        cls(1)
+    assert not inspect.isfunction(vars(cls)["__init__"])
     cls(1)
     compiled = [name for name in ("__init__", "__eq__", "__hash__") if inspect.isfunction(vars(cls)[name])]
     assert compiled == ["__init__"]

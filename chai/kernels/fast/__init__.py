@@ -8,9 +8,11 @@ return None.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ...util.lazy_numpy import np
@@ -36,8 +38,13 @@ def form(task: Task) -> Form | None:
 
 def _called(name: str, task: Task) -> Any:
     """Return what the function of this name in the kind's file says of a Task; None if there is none."""
-    stem = type(task).__module__.rpartition(".")[2]
-    if not any((Path(folder) / f"{stem}.py").exists() for folder in __path__):
-        return None
-    function = getattr(import_module(f".{stem}", __name__), name, None)
+    function = getattr(_file(type(task).__module__.rpartition(".")[2]), name, None)
     return function and function(task)
+
+
+def _file(stem: str) -> ModuleType | None:
+    """Return the module in this folder; None if there is no such file."""
+    known = sys.modules.get(f"{__name__}.{stem}")
+    if known is None and any((Path(folder) / f"{stem}.py").exists() for folder in __path__):
+        return import_module(f".{stem}", __name__)
+    return known

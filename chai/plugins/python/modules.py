@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from hashlib import sha256
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 
 from ...errors import ChaiError, PluginError
 from ...limits import limits
-from ...util.files import content
+from ...util.files import content, sha256
 from ...util.log import logger
 from ..failure import dated, frames
 
@@ -96,7 +95,7 @@ def _failed(error: BaseException, file: Path, root: Path) -> PluginError:
 
 def _package(root: Path) -> str:
     """Return the name of the package that stands for a root folder; the same in every process."""
-    name = f"{PACKAGE}.at_{sha256(str(root).encode()).hexdigest()[:12]}"
+    name = f"{PACKAGE}.at_{sha256(str(root).encode())[:12]}"
     if name not in _roots:
         _roots[name] = root
         if _Finder not in sys.meta_path:
