@@ -57,8 +57,9 @@ static int tables(const table *t, int64_t count) {
 static int convolves(const table *t, const variant *v) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group) return 0;
+    if (op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0; /* the dwords of more leave 64 bits */
     runs r = runs_of(op);
-    if (r.count > TAPS || r.dwords > DWORDS || op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0;
+    if (r.count > TAPS || r.dwords > DWORDS) return 0;
     if (op->kind == DEPTHWISE && (op->group != op->channels || op->outputs != op->channels)) return 0;
     int64_t columns = op->kind == DEPTHWISE ? op->kernel_w : r.count / op->kernel_h;
     int64_t bytes = op->kind == DEPTHWISE ? op->channels
