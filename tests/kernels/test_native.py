@@ -501,6 +501,19 @@ def test_quotients_beside_a_half(variant: str, clamp: tuple[int, int, int], far:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("zero", [-128, 127])
+def test_a_quotient_near_the_end_of_16_bits_is_clamped(variant: str, zero: int) -> None:
+    """With the zero point it would leave them."""
+    used = library.variant(variant)
+    assert used is not None
+    steps = np.arange(32600, 32768) * np.sign(zero)
+    row, r = (1, 1, 1, steps.size), Requantization(np.ones(1, np.int64), 0, -128, 127, zero=zero)
+    packing = Single(used, Form(Kind.PACK, requantization=r, numbers=(0.37,)), row, row, (1,))
+    codes = packing.run((steps * 0.37).astype(np.float32), np.zeros(1, np.uint8))
+    assert np.array_equal(codes.ravel(), np.clip(steps + zero, -128, 127))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_conversions_in_pieces_have_the_codes_of_whole_ones(
     variant: str, count: int, monkeypatch: pytest.MonkeyPatch

@@ -112,6 +112,9 @@ SINGLES = [
     (Form(Kind.PACK, numbers=(0.37,)), (2, 3, 9, 20), (2, 3, 9, 20), (1,)),
     (Form(Kind.UNPACK, numbers=(0.37,)), (2, 3, 9, 20), (2, 3, 9, 20), ()),
     (Form(Kind.LRN, window=Window((5, 1), (1, 1), (0, 0)), numbers=(1e-4, 1.0)), (2, 7, 9, 20), (2, 7, 9, 20), ()),
+    (Form(Kind.PRODUCT, window=Window((3, 2), (2, 1), (1, 0)), group=6), (2, 6, 9, 20), (2, 6, 5, 19), (144, 24)),
+    (Form(Kind.SOFTMAX), (2, 7, 9, 20), (2, 7, 9, 20), ()),
+    (Form(Kind.SOFTMAX), (5, 37, 1, 1), (5, 37, 1, 1), ()),
 ]
 
 
@@ -231,6 +234,22 @@ def test_weights_whose_size_leaves_64_bits_are_refused() -> None:
     operation.kernel_h = operation.kernel_w = operation.channels = 1  # all else is in order
     for variant in LIBRARY.variants:
         assert calls.chai_check(variant.number, ctypes.byref(operation), count, extents, ctypes.c_int64(2)) == -1
+
+
+@pytest.mark.skipif(not NAMES, reason=LIBRARY.reason)
+def test_a_window_whose_codes_leave_64_bits_is_refused() -> None:
+    """2^72 codes in one place of the memory."""
+    single = Single(LIBRARY.variants[0], Form(Kind.UNFOLD), (1, 1, 1, 1), (1, 1, 1, 1))
+    operation = single._table[0]
+    operation.kind = Kind.MAXIMUM
+    for name in ("input_row", "input_pixel", "output_row", "output_pixel"):
+        setattr(operation, name, 0)
+    for size, wanted in ((1 << 24, 0), (1, -1)):
+        for name in ("channels", "outputs", "height", "width", "kernel_h", "kernel_w"):
+            setattr(operation, name, size)
+        extents = (Extent * 2)(Extent(1 << 24, 0), Extent(1 << 24, 1 << 24))
+        for variant in LIBRARY.variants:
+            assert variant.check(single._table, extents) == wanted
 
 
 def test_a_blob_of_another_size_is_refused() -> None:

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from chai.kernels.native.build import machine
 from chai.layers.softmax import Softmax, SoftmaxParams
 
 from .common import LIBRARY, NAMES, computed_in_c, numbers, used
@@ -42,7 +43,8 @@ def test_exponentials_of_softmax() -> None:
     unit = np.spacing(np.maximum(np.float32(wanted), np.finfo(np.float32).tiny)).astype(np.float64)
     normal = np.array(wanted) > np.finfo(np.float32).tiny
     assert np.abs(found[:, 0] - wanted)[normal].max(initial=0) > 0
-    assert (np.abs(found[:, 0] - wanted) <= 3 * unit).all()
+    counted = normal | (machine() != "armv7l")  # there NEON has 0 for what is below the least normal number
+    assert (np.abs(found[:, 0] - wanted) <= 3 * unit)[counted].all()
     assert not found[x < -104, 0].any()
 
 

@@ -211,7 +211,7 @@ static inline __attribute__((always_inline)) __m512i sixteen(const float *from, 
 static inline __attribute__((always_inline)) __m512i both_sixteen(const float *x, const quotients *q, __m512i *seen) {
     __m512i near = _mm512_packs_epi32(sixteen(x, q), sixteen(x + 16, q));
     *seen = _mm512_min_epi16(*seen, near);
-    return _mm512_add_epi16(near, _mm512_set1_epi16((int16_t)q->zero));
+    return _mm512_adds_epi16(near, _mm512_set1_epi16((int16_t)q->zero));
 }
 
 static int nearest_codes(const float *x, int64_t count, const quotients *q, int8_t *out) {

@@ -57,8 +57,9 @@ static int tables(const table *t, int64_t count) {
 static int convolves(const table *t, const variant *v) {
     const operation *op = t->op;
     if (op->channels % op->group || op->outputs % op->group) return 0;
+    if (op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0; /* the dwords of more leave 64 bits */
     runs r = runs_of(op);
-    if (r.count > TAPS || r.dwords > DWORDS || op->kernel_h * op->kernel_w > TAPS * (op->kind == DEPTHWISE ? 1 : 64)) return 0;
+    if (r.count > TAPS || r.dwords > DWORDS) return 0;
     if (op->kind == DEPTHWISE && (op->group != op->channels || op->outputs != op->channels)) return 0;
     int64_t columns = op->kind == DEPTHWISE ? op->kernel_w : r.count / op->kernel_h;
     int64_t bytes = op->kind == DEPTHWISE ? op->channels
@@ -162,8 +163,10 @@ static int valid(const table *t, const variant *v) {
     case MAXIMUM:
     case AVERAGE: {
         area in = {0, op->height - 1, 0, op->width - 1, op->channels};
-        if (op->kind == AVERAGE && (!tables(t, op->out_height * op->out_width) || !entries(t, op->bias, 0, 4) ||
-                                    least(op->kernel_h, op->height) * least(op->kernel_w, op->width) > 1 << 22))
+        int64_t window = least(op->kernel_h, op->height) * least(op->kernel_w, op->width);
+        if (window > PIXELS) return 0; /* those times the channels are counted in 64 bits */
+        if (op->kind == AVERAGE &&
+            (!tables(t, op->out_height * op->out_width) || !entries(t, op->bias, 0, 4) || window > 1 << 22))
             return 0;
         return inside(t, output, all, 1) && inside(t, input, in, 0);
     }
@@ -196,9 +199,9 @@ static int valid(const table *t, const variant *v) {
                planes(t, input, op->channels, op->height, op->width, 0) &&
                planes(t, output, op->channels, op->out_height, op->out_width, 1);
     case PACK: {
-        area found = {0, 0, 0, 0, 1};
+        area note = {0, 0, 0, 0, 1};
         return alike(op) && op->low <= op->high && contiguous(t, input, 4, 0) && contiguous(t, output, 1, 1) &&
-               inside(t, PLACE_OF(op, second), found, 1);
+               inside(t, PLACE_OF(op, second), note, 1);
     }
     case UNPACK:
         return alike(op) && contiguous(t, input, 1, 0) && contiguous(t, output, 4, 1);

@@ -146,13 +146,13 @@ int enough_stack(void) {
 #if defined __linux__
     static _Thread_local uintptr_t end; /* of the stack, which grows down to it; 1 if not known */
     if (!end) {
-        pthread_attr_t own;
+        pthread_attr_t attributes;
         void *address;
         size_t size;
         end = 1;
-        if (getpid() != syscall(SYS_gettid) && !pthread_getattr_np(pthread_self(), &own)) {
-            if (!pthread_attr_getstack(&own, &address, &size)) end = (uintptr_t)address;
-            pthread_attr_destroy(&own);
+        if (getpid() != syscall(SYS_gettid) && !pthread_getattr_np(pthread_self(), &attributes)) {
+            if (!pthread_attr_getstack(&attributes, &address, &size)) end = (uintptr_t)address;
+            pthread_attr_destroy(&attributes);
         }
     }
     return (uintptr_t)__builtin_frame_address(0) - end > CALLER;

@@ -35,17 +35,17 @@ class Single:
         parameters: tuple[int, ...] = (),
         ns: float = 0.0,
     ) -> None:
-        taken = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.PACK) else np.int8)
-        made = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.UNPACK) else np.int8)
+        input_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.PACK) else np.int8)
+        output_type = np.dtype(np.float32 if form.kind in (*FLOATS, Kind.UNPACK) else np.int8)
         values = {**form.fields(), **sizes(source, target)}
-        values |= Place(INPUT, 0, *plain_strides(source, taken.itemsize)).fields("input")
-        values |= Place(OUTPUT, 0, *plain_strides(target, made.itemsize)).fields("output")
+        values |= Place(INPUT, 0, *plain_strides(source, input_type.itemsize)).fields("input")
+        values |= Place(OUTPUT, 0, *plain_strides(target, output_type.itemsize)).fields("output")
         if parameters:
             values |= {"second_buffer": SECOND, "file": SECOND}
             values |= {"constants": BIAS, "bias": 0 if len(parameters) > 1 else -1}
         self._library, self._target, self._table = library, target, (Operation * 1)(Operation(**values))
-        self._type, self._notes = made, form.kind == Kind.PACK
-        self._sizes = prod(source) * taken.itemsize, prod(target) * made.itemsize, *parameters
+        self._type, self._notes = output_type, form.kind == Kind.PACK
+        self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
         self._ns = ns
         if library.check(self._table, self._extents()) >= 0:
             raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")

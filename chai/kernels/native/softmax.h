@@ -1,7 +1,8 @@
 /* Softmax over the channels of float32 planes (NCHW): exp(x - maximum) / sum of these.
 
-   Every step is one operation of IEEE 754, so that all variants have the same bits. Where a plane is one pixel, vectors lie along the
-   channels, as PARTS sums that are added pairwise at the end; else along the pixels, whose channels are added one by one. */
+   Every step is one operation of IEEE 754, so that all variants have the same bits, but that NEON of ARMv7 has 0 for numbers below
+   2^-126. Where a plane is one pixel, vectors lie along the channels, as PARTS sums that are added pairwise at the end; else along the
+   pixels, whose channels are added one by one. */
 #include <math.h>
 
 enum { MAPPED = 64 };         /* pixels at a time */
