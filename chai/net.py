@@ -235,9 +235,11 @@ class Net(Shared):
     def params(self) -> dict[str, list[Array]]:
         """Trained parameters by layer, in caffemodel order. Writing into them changes the network.
 
-        On an overlay the next pass after each access to ``params`` reads them again. Raises UsageError for a .chai file.
+        On an overlay the next pass after each access to ``params`` reads them again. An array of another shape in place
+        of one of them is a ShapeError then. Raises UsageError for a .chai file.
         """
         with self._changing():
+            self._host = None  # which has checked their shapes
             return self._source.params()
 
     def preprocess(self, pictures: Iterable[str | Path | Image]) -> Array:
@@ -289,7 +291,7 @@ class Net(Shared):
 
     # -- passes
 
-    def forward(self, *data: Any, **inputs: Any) -> dict[str, Array]:
+    def forward(self, /, *data: Any, **inputs: Any) -> dict[str, Array]:
         """Run the network once.
 
         Inputs are arrays by blob name, or one array if there is one input: float32 (N, C, H, W), already preprocessed.
@@ -358,7 +360,7 @@ class Net(Shared):
         log_pass(self.graph, values, perf)
         return {name: values[self.graph.latest[name]] for name in self.outputs} | losses
 
-    def calibrate(self, *data: Any, **inputs: Any) -> None:
+    def calibrate(self, /, *data: Any, **inputs: Any) -> None:
         """Set the formats of blobs from float passes over these inputs; they remain until the next call.
 
         ``data`` is as for ``forward``, or an iterator of batches. Each blob's format covers its largest magnitude (max
@@ -421,7 +423,7 @@ class Net(Shared):
         """The steps of a forward pass; conversions are included once the formats are known."""
         return self.offload.schedule
 
-    def reshape(self, **inputs: Shape) -> None:
+    def reshape(self, /, **inputs: Shape) -> None:
         """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
         with self._changing():
             self._resize(inputs)

@@ -12,6 +12,7 @@ import pytest
 
 import chai
 from chai.graph.fillers import bilinear
+from chai.runtime.batches import numbers
 
 TWO = """
 name: "two"
@@ -265,3 +266,45 @@ def test_a_network_that_is_dropped_without_close_is_freed_at_once() -> None:
         assert execution() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+@pytest.mark.parametrize(("blob", "shape"), [(0, (4, 2, 3, 3)), (0, (3, 3, 3, 3)), (1, (3,)), (1, (1,))])
+def test_parameters_of_another_shape(tmp_path: Path, device: str, blob: int, shape: tuple[int, ...]) -> None:
+    """In the next pass, not only in one for inputs of a new size."""
+    (tmp_path / "one.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "x" input_param { shape { dim: [2, 3, 5, 7] } } }'
+        'layer { name: "conv" type: "Convolution" bottom: "x" top: "y" '
+        "convolution_param { num_output: 4 kernel_size: 3 } }"
+    )
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 5, 7)).astype(np.float32)
+    with chai.Net(tmp_path / "one.prototxt", device=device) as net:
+        before = net.forward(x)["y"]
+        good, net.params["conv"][blob] = net.params["conv"][blob], np.ones(shape, np.float32)
+        with pytest.raises(chai.ShapeError, match=rf"layer 'conv' .* \(blob {blob}\)"):
+            net.forward(x)
+        net.params["conv"][blob] = good
+        assert np.array_equal(net.forward(x)["y"], before)
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_an_input_of_any_name(tmp_path: Path, device: str) -> None:
+    """It is no argument of a method."""
+    (tmp_path / "self.prototxt").write_text(
+        'layer { name: "in" type: "Input" top: "self" input_param { shape { dim: [2, 3] } } }'
+        'layer { name: "abs" type: "AbsVal" bottom: "self" top: "y" }'
+    )
+    with chai.Net(tmp_path / "self.prototxt", device=device) as net:
+        net.calibrate(self=A)
+        (last,) = net.stream([{"self": A}])
+        assert np.array_equal(net.forward(self=A)["y"], last["y"])
+        net.reshape(self=(1, 3))
+        assert net.shapes["y"] == (1, 3)
+
+
+def test_layers_get_aligned_numbers() -> None:
+    data = np.frombuffer(b"." + A.tobytes(), np.float32, A.size, 1).reshape(A.shape)
+    assert not data.flags.aligned
+    read = numbers("data", data)
+    assert read.flags.aligned and np.array_equal(read, A)
+    assert numbers("data", A) is A

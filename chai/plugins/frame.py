@@ -95,6 +95,7 @@ class Frame:
 
     def _use(self, implementation: Implementation) -> None:
         self.implementation = implementation
+        self._type = np.dtype(implementation.dtype)
         self.static = self._object(implementation).__dict__
         self.around = self._around()
         self.compiled: compiling.Compiled | None = None
@@ -213,12 +214,12 @@ class Frame:
         outputs = [g.array for g in guarded]
         if dtype != "int8":
             self._check_numbers(inputs, outputs)
-        tops = tuple(outputs if layout == "NCHW" else [_back(o, layout) for o in outputs])
+        tops = tuple(outputs) if layout == "NCHW" else tuple([_back(o, layout) for o in outputs])
         if self.formats is not None:
             if self.layer.slope != 0 or self.layer.clamps:
                 return tops
             return tuple(np.maximum(t, np.int8(f.zero)) for t, f in zip(tops, self.formats[1]))
-        return tuple([np.asarray(t, np.float32) for t in tops])
+        return tops if dtype == "float32" else tuple([np.asarray(t, np.float32) for t in tops])
 
     @cached_property
     def _where(self) -> failure.Where:
@@ -236,7 +237,7 @@ class Frame:
     ) -> tuple[list[Array], list[_Guarded]]:
         """Return the bottoms in the function's layout and the tops that it wrote, without any check."""
         layout, dtype = self.implementation.layout, self.implementation.dtype
-        inputs = [np.ascontiguousarray(_to(b, layout), dtype) for b in bottoms]
+        inputs = [np.ascontiguousarray(_to(b, layout), self._type) for b in bottoms]
         guarded = [_Guarded(_arranged(shape, layout), dtype) for shape in self.tops]
         outputs = [g.array for g in guarded]
         for guard, format in zip(guarded, self.formats[1] if self.formats is not None else ()):
@@ -376,8 +377,7 @@ def _holds_nan(array: Array) -> bool:
     if array.size > SMALL:
         low = array.min()
     else:
-        flat = array.reshape(-1)
-        low = flat.dot(flat)  # faster than the minimum
+        low = np.vdot(array, array)  # faster than the minimum
     return bool(low != low)  # only NaN differs from itself
 
 

@@ -138,6 +138,6 @@ def dims(shape: Shape) -> Array:
 
 def read_only(array: Array) -> Array:
     """Return a read-only view."""
-    view = array.view()
-    view.flags.writeable = False
+    view: Array = array[...]
+    view.setflags(write=False)
     return view

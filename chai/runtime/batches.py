@@ -48,11 +48,12 @@ def batches_of(
 
 
 def numbers(name: str, value: Any) -> Array:
-    """Return an input as C-contiguous float32 array. Raises UsageError if it does not hold numbers."""
+    """Return an input as C-contiguous, aligned float32 array. Raises UsageError if it does not hold numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise UsageError(f"input {name!r}: expected numbers, found dtype {array.dtype}")
-    return np.asarray(array, np.float32, order="C")
+    array = np.asarray(array, np.float32, order="C")
+    return array if array.flags.aligned else array.copy()  # a part of a file, at any byte
 
 
 def input_of(graph: Graph, network: str, blob: str) -> str:

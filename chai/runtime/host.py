@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,21 +52,21 @@ class PreparedLayer:
                 raise ModelError(what, layer=layer.name, hint="a smaller batch needs less") from error
             end = perf_counter()
         rows, written = self._rows, tuple([top.shape for top in tops])
-        given = tuple([bottom.shape for bottom in bottoms])
-        if written != self.tops or given != self.bottoms:
-            rows = self._unplanned(given, written)
+        read = tuple([bottom.shape for bottom in bottoms])
+        if written != self.tops or read != self.bottoms:
+            rows = self._unplanned(read, written)
         if env().dump is not None:
             for blob, top in zip(layer.tops, tops):
                 dump(blob, layer.name, top)
         return tops, rows.run(begin, end, started)
 
-    def _unplanned(self, given: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
+    def _unplanned(self, read: tuple[Shape, ...], written: tuple[Shape, ...]) -> Rows:
         """Return the row of a layer after one whose tops have a variable number of rows, or that is such a layer."""
-        wanted = self.tops if given == self.bottoms else self.layer.shapes(*given)
-        for top, shape in zip(written, wanted):
+        expected = self.tops if read == self.bottoms else self.layer.shapes(*read)
+        for top, shape in zip(written, expected):
             if top != shape and not self.layer.dynamic:
                 raise self.layer.wrong(f"wrote {show(top)}, its shape rule says {show(shape)}")
-        return self._of(given, written)
+        return self._of(read, written)
 
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
@@ -98,8 +98,28 @@ def _forward(layer: Layer, bottoms: Sequence[Array]) -> tuple[Array, ...]:
     return tops
 
 
+def _read_by_custom(layers: Sequence[Layer]) -> set[str]:
+    """Return the blobs that custom functions read, and may keep; also those that they read as a view of their memory."""
+    read: set[str] = set()
+    for layer in reversed(layers):
+        if layer.engine == "custom" or not (layer.new_tops or read.isdisjoint(layer.tops)):
+            read.update(layer.bottoms)
+    return read
+
+
 def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
     return bottoms
+
+
+def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
+    """Check that layers have the trained parameters for these sizes. Raises ShapeError."""
+    for layer in layers:
+        expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
+        for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
+            if blob.shape != shape:
+                raise layer.wrong(
+                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
+                )
 
 
 def claim(graph: Graph, shapes: Mapping[str, Shape]) -> None:
@@ -167,12 +187,17 @@ class _Step(NamedTuple):
 
 
 class HostPass:
-    """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes."""
+    """The layers of a graph, prepared to run one by one, in prototxt order, on blobs of certain shapes.
+
+    Raises ShapeError if their trained parameters have other shapes than they need.
+    """
 
     def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
         self.graph, self.shapes = graph, shapes
+        check_weights(graph.layers, shapes)
         self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
         self._steps: dict[tuple[frozenset[str], bool], list[_Step]] = {}
+        self._custom = _read_by_custom(graph.layers)
 
     def _keeping(self, keep: frozenset[str], every: bool) -> list[_Step]:
         """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
@@ -190,9 +215,7 @@ class HostPass:
                 elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
                     spare = layer.bottoms[0]
                 if layer.new_tops:
-                    new.update(layer.tops)
-                if layer.engine == "custom":  # its function may have kept them
-                    new.difference_update(layer.bottoms)
+                    new.update(set(layer.tops) - self._custom)
             steps.append(_Step(prepared, compute, spare, dropped))
         return steps
 

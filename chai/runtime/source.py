@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..blob import Shape, count, show
+from ..blob import Shape, count
 from ..errors import ModelError
-from ..graph import Graph, Layer, fillers
+from ..graph import Graph, fillers
 from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
 from ..passes.infer_shapes import infer_shapes
@@ -164,7 +164,7 @@ class PrototxtSource:
         if not self._attached:
             self._attach(shapes)
         else:
-            check_weights(self.graph.layers, shapes)
+            host.check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
         if key not in self._prepared:
             for layer in self.graph.layers:
@@ -229,6 +229,7 @@ class PrototxtSource:
             from .folded import Folded
 
             assert self.overlay is not None
+            host.check_weights(self.graph.layers, shapes)  # ``params`` may have been replaced
             if len(self._executions) == SIZES:
                 oldest = next(iter(self._executions))
                 self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
@@ -316,7 +317,7 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
     count = next((shape[0] for shape in whole.values() if shape), 1)
     try:
         one = infer_shapes(graph, {blob: (1, *shape[1:]) for blob, shape in whole.items()})
-        check_weights(graph.layers, one)
+        host.check_weights(graph.layers, one)
     except ModelError:
         one = {}  # a layer has the number of images in its parameters
     alone = one.keys() == sizes.keys() and all(
@@ -326,17 +327,6 @@ def single(graph: Graph, feeds: Mapping[str, Array]) -> Iterator[tuple[Mapping[s
         yield from ((one, {blob: feed[i : i + 1] for blob, feed in feeds.items()}) for i in range(count))
     else:
         yield sizes, feeds
-
-
-def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
-    """Check that layers have the trained parameters for these sizes. Raises ShapeError."""
-    for layer in layers:
-        expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
-        for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
-            if blob.shape != shape:
-                raise layer.wrong(
-                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
-                )
 
 
 def _check_size(name: str, expected: tuple[Shape, ...]) -> None:

@@ -179,14 +179,14 @@ class _Codes(NamedTuple):
 
     def check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
-        wanted = task.define(*(self.of(b, codes) for b in task.inputs))
-        found = task.written(self.of(task.output, codes), wanted.shape[1])
-        wrong = np.argwhere(found != wanted)
+        expected = task.define(*(self.of(b, codes) for b in task.inputs))
+        written = task.written(self.of(task.output, codes), expected.shape[1])
+        wrong = np.argwhere(written != expected)
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
             raise DeviceError(
-                f"layer {task.origin[0]!r}: the device's code at {at} is {found[at]}, by definition {wanted[at]} "
-                f"({len(wrong):,} of {wanted.size:,} differ)",
+                f"layer {task.origin[0]!r}: the device's code at {at} is {written[at]}, by definition {expected[at]} "
+                f"({len(wrong):,} of {expected.size:,} differ)",
                 layer=task.origin[0],
             )
 

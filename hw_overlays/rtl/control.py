@@ -152,12 +152,12 @@ class Control(Component):
         m.d.comb += registers.BUILD.eq(overlay.build)
         return m
 
-    def _engines(self, m: Module, fetch: Fetch, started: Signal) -> tuple[dict[str, Signal], Value]:
+    def _engines(self, m: Module, fetch: Fetch, started: Signal) -> tuple[dict[str, Value], Value]:
         """Pass descriptors on and count; return the tag of each engine's oldest unfinished Task, and of the oldest of both.
 
         Tasks wait only for earlier ones: so it is the oldest of both that holds up a chain.
         """
-        tags: dict[str, Signal] = {}
+        tags: dict[str, Value] = {}
         oldest, waiting = fetch.tag, Const(0)
         for engine in ENGINES:
             fetched, task = getattr(fetch, engine), getattr(self, engine)
@@ -176,7 +176,10 @@ class Control(Component):
                 m.d.sync += done.eq(done + 1)
             with m.If(started):
                 m.d.sync += done.eq(0)
-            tags[engine] = queue.r_data
+            last = Signal(16, name=f"{engine}_last")  # what was read too much for a Task may fail after its end
+            with m.If(finished):
+                m.d.sync += last.eq(queue.r_data)
+            tags[engine] = Mux(queue.r_rdy, queue.r_data, last)
             first = Mux(queue.r_rdy & (~waiting | (queue.r_data < oldest)), queue.r_data, oldest)
             waiting, oldest = waiting | queue.r_rdy, first
         return tags, oldest

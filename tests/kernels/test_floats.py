@@ -220,6 +220,16 @@ def test_a_relu_shows_that_a_sum_is_nan(variant: str) -> None:
             assert np.array_equal(found.reshape(-1), [np.nan, 0, 3], equal_nan=True)
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_bias_that_is_too_short_is_refused(variant: str) -> None:
+    """Also after one of the right length: nothing beyond its end is read."""
+    x, weights, bias = np.ones((2, 3, 5, 7), np.float32), np.ones((4, 3, 1, 1), np.float32), np.ones(4, np.float32)
+    with used(variant):
+        assert (convolutions.conv2d(x, weights, bias, convolutions.POINT, 1) == 4).all()
+        with pytest.raises(DeviceError, match="would leave its memory"):
+            convolutions.conv2d(x, weights, bias[:3], convolutions.POINT, 1)
+
+
 @pytest.mark.skipif(len(FUSED) < 2, reason="this processor runs one variant with fused products")
 def test_variants_have_the_same_numbers() -> None:
     rng = np.random.default_rng(0)

@@ -117,6 +117,13 @@ def test_hundreds_of_hostile_descriptors_end_and_leave_nothing_behind(hostile: H
     assert {"done", LIMITED, "no progress", "bus error while reading", "bus error while writing"} <= outcomes.keys()
 
 
+def test_an_error_after_the_end_of_a_task_has_its_tag(hostile: Hostile) -> None:
+    """Planes that no plane of the output needs are read beyond memory: before the Task's end, or after it."""
+    for probe in hostile.probes["conv"] + hostile.probes["eltwise"] + hostile.probes["copy"]:
+        for channels in (22, 40, 200):
+            hostile.run(probe, {"input_channels": channels})
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(4 * HANG)
 @pytest.mark.parametrize("seed", range(1, 5))

@@ -132,7 +132,9 @@ def test_a_parameter_is_not_overwritten(tmp_path: Path, overwritten: list[str]) 
     assert overwritten == []
 
 
-def test_what_a_custom_function_has_kept_is_not_overwritten(tmp_path: Path, overwritten: list[str]) -> None:
+@pytest.mark.parametrize("view", ["", "Split", "Dropout"])
+def test_what_a_custom_function_has_kept_is_not_overwritten(tmp_path: Path, overwritten: list[str], view: str) -> None:
+    """Whether it read the blob or a view of it."""
     kept: list[np.ndarray] = []
 
     def probe(x: chai.xChangeLayer) -> None:
@@ -140,8 +142,9 @@ def test_what_a_custom_function_has_kept_is_not_overwritten(tmp_path: Path, over
         x.top[0][...] = x.bottom[0]
 
     sizes = "xcustom_param { top_dim: 2 top_dim: 4 top_dim: 5 top_dim: 7 }"
-    layer = f'layer {{ name: "probe" type: "Probe" bottom: "a" top: "p" {sizes} }}'
-    (tmp_path / "net.prototxt").write_text("\n".join((INPUT, CONV, layer, RELU % "")))
+    same = f'layer {{ name: "same" type: "{view}" bottom: "a" top: "s" }}' if view else ""
+    layer = f'layer {{ name: "probe" type: "Probe" bottom: "{"s" if view else "a"}" top: "p" {sizes} }}'
+    (tmp_path / "net.prototxt").write_text("\n".join((INPUT, CONV, same, layer, RELU % "")))
     custom = {"Probe": chai.custom("Probe", jit=False)(probe)}
     with chai.Net(tmp_path / "net.prototxt", device="float", custom=custom) as net:
         copy = net.forward(X)["p"]

@@ -31,7 +31,8 @@ class Floats(NamedTuple):
 
         If it is ``rectified``, numbers below 0 are 0.
         """
-        product = _product(self.library, window, group, rectified, x.shape, weights.shape, bias is not None)
+        biases = None if bias is None else bias.shape
+        product = _product(self.library, window, group, rectified, x.shape, weights.shape, biases)
         if bias is None:
             return product.run(_plain(x), _plain(weights))
         return product.run(_plain(x), _plain(weights), _plain(bias))
@@ -63,11 +64,11 @@ def floats() -> Floats | None:
 
 @lru_cache(maxsize=KEPT)
 def _product(
-    used: Library, window: Window, group: int, rectified: bool, source: Shape, weights: Shape, biased: bool
+    used: Library, window: Window, group: int, rectified: bool, source: Shape, weights: Shape, bias: Shape | None
 ) -> Single:
     target = (source[0], weights[0], *window.sizes(source[2:]))
     form = Form(Kind.PRODUCT, window=window, group=group, rectified=rectified)
-    parameters = (4 * prod(weights), 4 * weights[0])[: 1 + biased]
+    parameters = (4 * prod(weights),) if bias is None else (4 * prod(weights), 4 * prod(bias))
     ns = max(prod(target) * prod(weights[1:]) / RATE, parameters[0] / BANDWIDTH)
     return Single(used, form, source, target, parameters, ns)
 
