@@ -118,7 +118,7 @@ class Control(Component):
                     m.d.sync += [complete.eq(0), failed.eq(1), cause.eq(fault_cause), tag.eq(fault_tag)]
                     m.next = "STOP"
                 with m.If(reset):
-                    m.d.sync += [complete.eq(0), failed.eq(0)]
+                    m.d.sync += [complete.eq(0), failed.eq(0), cause.eq(0), tag.eq(0)]
                     m.next = "STOP"
             with m.State("STOP"):
                 m.d.comb += [busy.eq(1), self.stop.eq(1), self.clear.eq(1)]
@@ -158,7 +158,7 @@ class Control(Component):
         Tasks wait only for earlier ones: so it is the oldest of both that holds up a chain.
         """
         tags: dict[str, Value] = {}
-        oldest, found = fetch.tag, Const(0)
+        oldest, waiting = fetch.tag, Const(0)
         for engine in ENGINES:
             fetched, task = getattr(fetch, engine), getattr(self, engine)
             finished, done = getattr(self, f"{engine}_finished"), getattr(self, f"{engine}_done")
@@ -180,8 +180,8 @@ class Control(Component):
             with m.If(finished):
                 m.d.sync += last.eq(queue.r_data)
             tags[engine] = Mux(queue.r_rdy, queue.r_data, last)
-            first = Mux(queue.r_rdy & (~found | (queue.r_data < oldest)), queue.r_data, oldest)
-            found, oldest = found | queue.r_rdy, first
+            first = Mux(queue.r_rdy & (~waiting | (queue.r_data < oldest)), queue.r_data, oldest)
+            waiting, oldest = waiting | queue.r_rdy, first
         return tags, oldest
 
     def _counters(self, m: Module, registers: Registers, started: Signal, busy: Signal) -> None:

@@ -223,6 +223,21 @@ def test_a_reset_stops_a_chain_at_any_time(text: str, cycles: int) -> None:
     assert bench.read("DONE") == 5 << 16 | 6 or bench.read("DONE") == 6 << 16 | 5
 
 
+def test_a_reset_in_the_cycle_of_an_error_leaves_no_error(text: str) -> None:
+    """A reset some cycles later, until it comes after the error: one of them is in its cycle."""
+    for wait in range(10, 40):
+        bench = Bench(text)
+        bench.start([copy("array", 0, 512, 30, 7, opcode=77)])
+        bench.simulation.tick(wait)
+        late = bench.simulation.get("interrupt")
+        bench.write("CONTROL", 2)
+        bench.simulation.tick(300)
+        assert (bench.status(), bench.read("ERROR")) == ([], 0), wait
+        if late:
+            break
+    assert late and wait > 10
+
+
 def test_dependencies_are_counted_as_stalls(text: str) -> None:
     bench = Bench(text)
     bench.start([copy("window", 0, 512, 60), copy("array", 512, 1024, 60, 1, (0, 1))])

@@ -238,3 +238,22 @@ def test_a_wave_file_has_the_names_of_the_design(copier: str, tmp_path) -> None:
     text = (tmp_path / "copy.vcd").read_text()
     assert "task__payload" in text
     assert "#40" in text
+
+
+class Packed(wiring.Component):
+    """A record of which one field depends on another one in the same cycle."""
+
+    code: In(4)
+    after: Out(4)
+
+    def elaborate(self, platform):
+        m = Module()
+        record = Signal(data.StructLayout({"high": 4, "low": 4}))
+        m.d.comb += [record.high.eq(record.low + 1), record.low.eq(self.code)]
+        m.d.sync += self.after.eq(record.high)
+        return m
+
+
+def test_what_one_evaluation_of_a_cycle_does_not_compute_is_an_error() -> None:
+    with pytest.raises(DeviceError, match="parts of a wire depend on other parts of it: "):
+        Simulation.of(Packed())

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...errors import DeviceError
 from .tools import HARNESS, package, ports, run, yosys
+
+_LOOPS = re.compile(r"contains feedback arcs through wires:\n((?:  \S.*\n)+)")
 
 
 def build(text: str, folder: Path, command: Sequence[str], waves: bool = False) -> Path:
-    """Return the library of a design's RTLIL, made in a folder; ``waves``: it knows the names of all wires."""
+    """Return the library of a design's RTLIL, made in a folder; ``waves``: it knows the names of all wires.
+
+    Raises DeviceError if one evaluation of a cycle is not enough: a part of a wire depends on another part of it.
+    """
     (folder / "top.il").write_text(text)
-    yosys(folder, "read_rtlil top.il", f"write_cxxrtl -g{4 if waves else 1} top.cpp")
+    printed = yosys(folder, "read_rtlil top.il", f"write_cxxrtl -g{4 if waves else 1} top.cpp")
+    loops = [name for names in _LOOPS.findall(printed) for name in names.split()]
+    if loops or "feedback wires" in printed:
+        raise DeviceError(
+            f"CXXRTL would compute wrong values: parts of a wire depend on other parts of it: {', '.join(loops)}",
+            hint="give each part a Signal of its own, or simulate with Verilator",
+        )
     (folder / "design.cpp").write_text(_source([*ports(text)]))
     headers = package("pyosys") / "share/include/backends/cxxrtl/runtime"
     run(

@@ -52,15 +52,18 @@ def ports(text: str) -> dict[str, int]:
     return {name: int(width or 1) for width, name in wires}
 
 
-def yosys(folder: Path, *passes: str) -> None:
-    """Run yosys in a folder: in a process of its own, since it prints, and ends the process at an error."""
+def yosys(folder: Path, *passes: str) -> str:
+    """Run yosys in a folder and return what it prints: in a process of its own, which it ends at an error."""
     lines = ["from pyosys import libyosys as ys", "design = ys.Design()"]
     lines += [f"ys.run_pass({text!r}, design)" for text in passes]
-    run([sys.executable, "-c", "\n".join(lines)], folder)
+    return run([sys.executable, "-c", "\n".join(lines)], folder)
 
 
-def run(command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None) -> None:
-    """Run a tool in a folder, and show how long it takes. Raises DeviceError with the end of what it printed if it fails."""
+def run(command: Sequence[str], folder: Path, more: Mapping[str, str] | None = None) -> str:
+    """Run a tool in a folder, show how long it takes, and return what it prints.
+
+    Raises DeviceError with the end of that if it fails.
+    """
     environment = {**os.environ, **(more or {})}
     try:
         process = subprocess.Popen(
@@ -77,6 +80,7 @@ def run(command: Sequence[str], folder: Path, more: Mapping[str, str] | None = N
     if process.returncode:
         said = "\n".join(printed.splitlines()[-20:])
         raise DeviceError(f"the RTL cannot be compiled: {command[0]} ended with {process.returncode}:\n{said}")
+    return printed
 
 
 def _printed(process: subprocess.Popen[str], tell: Callable[[int, int | None], None]) -> str:

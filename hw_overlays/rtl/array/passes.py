@@ -61,11 +61,11 @@ class Passes(wiring.Component):
         """Return the loops; each level remembers the address where its next step begins from."""
         m = Module()
         layout = self.passes.payload.shape()
-        own = {name: shape for name, shape in layout.members.items() if name != "places"}
-        current = Signal(data.StructLayout(own), reset_less=True)
+        members = {name: shape for name, shape in layout.members.items() if name != "places"}
+        current = Signal(data.StructLayout(members), reset_less=True)
         plan = self.plan
         m.d.comb += self.slot.eq(current.slot)
-        m.d.comb += [self.passes.payload[name].eq(current[name]) for name in own]
+        m.d.comb += [self.passes.payload[name].eq(current[name]) for name in members]
         for lane in range(self.overlay.array.lanes):
             first = self.passes.payload.places[lane]
             row = Signal.like(first.row, name=f"row_{lane}")
