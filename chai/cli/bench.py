@@ -123,12 +123,12 @@ def execute(args: argparse.Namespace) -> int:
             folder = Path(name, f"{batch}-{threads}")
             folder.mkdir()
             work = partial(measure.run, args, threads, batch, folder)
-            code, found = measure.apart(work, threads, quiet=bool(figures["runs"]))
+            code, answer = measure.apart(work, threads, quiet=bool(figures["runs"]))
             if code:
                 return code
-            figures |= found["network"]
-            figures["runs"].append(found["run"])
-            new = [note for note in found["notes"] if note not in noted]
+            figures |= answer["network"]
+            figures["runs"].append(answer["run"])
+            new = [note for note in answer["notes"] if note not in noted]
             output.say(*(f"note: {note}" for note in new))
             noted |= {*new}
         if args.start:
@@ -168,8 +168,8 @@ def _draw(path: Path, figures: dict[str, Any]) -> None:
     from ..evaluate.bench.roofline import Operation, picture
 
     run = figures["runs"][0]
-    found = [Operation(**each) for each in run["operations"]]
+    operations = [Operation(**each) for each in run["operations"]]
     title = f"{figures['network']}, {figures['device']}, {described(run)}, {figures['processor']}"
     with complete(path) as part:
-        part.write_text(picture(found, Roof(**run["peak"]), title), encoding="utf-8")
+        part.write_text(picture(operations, Roof(**run["peak"]), title), encoding="utf-8")
     output.say(f"wrote {path}")

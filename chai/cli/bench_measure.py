@@ -90,9 +90,9 @@ def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path)
     net, feeds = _loaded(args, batch)
     images = len(next(iter(feeds.values())))
     outputs = [*net.forward(**feeds).values()]
-    found, notes = _opened(args, net, feeds, threads, folder)
-    peers = {peer.name: peer.run for peer in found if not isinstance(peer.run, str)}
-    notes += [f"no {peer.name}: {peer.run}" for peer in found if isinstance(peer.run, str)]
+    engines, notes = _opened(args, net, feeds, threads, folder)
+    peers = {peer.name: peer.run for peer in engines if not isinstance(peer.run, str)}
+    notes += [f"no {peer.name}: {peer.run}" for peer in engines if isinstance(peer.run, str)]
     passes = []
 
     def once() -> None:
@@ -135,8 +135,8 @@ def run(args: argparse.Namespace, threads: int, batch: int | None, folder: Path)
     if roof is not None:
         figures["peak"] = {**roof._asdict(), "products": roof.products * threads}
         figures["share"] = roofline.shares(passes, min(times["chai"]), roof.products * threads)
-        found_operations = roofline.operations(passes, net.graph, {b: feed.shape for b, feed in feeds.items()})
-        figures["operations"] = [vars(operation) for operation in found_operations]
+        operations = roofline.operations(passes, net.graph, {b: feed.shape for b, feed in feeds.items()})
+        figures["operations"] = [vars(operation) for operation in operations]
     return {"network": _described(args, net, feeds, peers), "run": figures, "notes": notes}
 
 
@@ -218,9 +218,9 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
         words = [json.dumps({**options, **more}), *map(str, files)]
         return start.Program(f"chai, {name}", "chai", words, shapes, threads)
 
-    found = []
+    entries = []
     if is_compiled(args.net):
-        found.append(program(".chai", args.net))
+        entries.append(program(".chai", args.net))
     else:
         net.forward(**feeds)
         peers, _ = _opened(
@@ -230,30 +230,30 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
             if not net.calibrated:
                 net.calibrate(**feeds)
             save(net, folder / "net.chai")
-            found.append(program(".chai", folder / "net.chai"))
+            entries.append(program(".chai", folder / "net.chai"))
         files = caffe(net.graph, folder)
-        found.append(program("Caffe files", *files, phase=args.phase, stages=args.stage))
-        found += [
+        entries.append(program("Caffe files", *files, phase=args.phase, stages=args.stage))
+        entries += [
             start.Program(peer.name, peer.engine, peer.files, shapes, threads)
             for peer in peers
             if not isinstance(peer.run, str)
         ]
-    return [program._asdict() for program in found]
+    return [entry._asdict() for entry in entries]
 
 
 def started(programs: list[dict[str, Any]], threads: int, times: int, folder: Path, quiet: bool) -> dict[str, Any]:
     """Return the figures of processes that run the programs; byte code is kept in ``folder``."""
-    given = start.environment(folder, threads, THREADS)
+    variables = start.environment(folder, threads, THREADS)
     known = []
     for values in output.progress(programs, len(programs), "first processes", quiet):
         program = start.Program(**values)
-        if reason := start.problem(program, given):
+        if reason := start.problem(program, variables):
             output.say(f"note: no start of {program.name}: {reason}")
         else:
             known.append(program)
     with output.meter("rounds of processes", quiet) as tell:
-        figures = start.starts(known, times, given, tell)
+        figures = start.starts(known, times, variables, tell)
     with output.meter("processes of 100 images", quiet) as tell:
-        for name, found in start.memory(known, given, tell).items():
-            figures[name] |= found
+        for name, peak_figures in start.memory(known, variables, tell).items():
+            figures[name] |= peak_figures
     return figures

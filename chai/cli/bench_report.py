@@ -66,7 +66,7 @@ def _run(run: Mapping[str, Any]) -> None:
 def _start(starts: Mapping[str, Any], threads: int) -> None:
     """Print the times of processes, and their memory."""
     output.result("", f"processes with compiled byte code, batch 1, {threads} thread{'s' * (threads > 1)}:")
-    output.result("from start to end with one pass; peak memory, and the slowest of 100 passes in CPU time")
+    output.result("from start to the first result; peak memory, and the slowest of 100 passes in CPU time")
     rows = [
         [
             name,

@@ -69,7 +69,7 @@ class BenchRun(TypedDict):
 
 
 class BenchStart(TypedDict):
-    """Milliseconds of processes from start to end with one pass; peak memory in MB of one with 100 more.
+    """Milliseconds of processes from start to the first result; peak memory in MB of one with 100 more.
 
     ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it.
     """

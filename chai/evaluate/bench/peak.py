@@ -35,12 +35,12 @@ def roof(fixed: bool) -> Roof:
     measured = peaks()
     used = library.library()
     if used is None:  # numpy's own kernels, in float32
-        wanted = next((name for name in _FLOAT.values() if name in measured), "")
+        name = next((each for each in _FLOAT.values() if each in measured), "")
     else:
-        wanted = used.name if fixed else _FLOAT.get(used.name, "")
-    if wanted not in measured:
+        name = used.name if fixed else _FLOAT.get(used.name, "")
+    if name not in measured:
         raise UsageError(f"the peak of {used.name if used else 'this processor'} is not known", hint="see peak.c")
-    return Roof(wanted, measured[wanted], {name: bandwidth(size) for name, size in SIZES.items()})
+    return Roof(name, measured[name], {level: bandwidth(size) for level, size in SIZES.items()})
 
 
 def peaks() -> dict[str, float]:

@@ -54,15 +54,15 @@ def operations(passes: Sequence[PerfInfo], graph: Graph, inputs: Mapping[str, Sh
     """
     shapes = infer_shapes(graph, inputs)
     weights = {layer.name: sum(blob.size for blob in layer.blobs) for layer in graph.layers}
-    found = []
+    drawn = []
     for steps in zip(*(one.steps for one in passes)):
         step = steps[0]
         if not step.macs:
             continue
         values = sum(prod(shapes.get(blob, ())) for blob in step.reads) + sum(weights.get(n, 0) for n in step.layers)
         size = step.bytes + values * (1 if step.engine == "fpga" else 4)
-        found.append(Operation(step.name, step.type, step.engine, step.macs, size, min(s.ms for s in steps)))
-    return found
+        drawn.append(Operation(step.name, step.type, step.engine, step.macs, size, min(s.ms for s in steps)))
+    return drawn
 
 
 def shares(passes: Sequence[PerfInfo], least: float, peak: float) -> dict[str, float]:
@@ -71,22 +71,22 @@ def shares(passes: Sequence[PerfInfo], least: float, peak: float) -> dict[str, f
     ``least`` is the least time of a pass in milliseconds, by the caller's clock; the convolutions' is the least sum of a pass.
     """
     one = passes[0]
-    found = {"whole": sum(step.macs for step in one.steps) / least / 1e6 / peak}
+    parts = {"whole": sum(step.macs for step in one.steps) / least / 1e6 / peak}
     products = sum(step.macs for step in one.steps if step.type in CONVOLUTIONS)
     if products:
         ms = spread([sum(step.ms for step in each.steps if step.type in CONVOLUTIONS) for each in passes]).min
-        found["convolutions"] = products / ms / 1e6 / peak
-    return found
+        parts["convolutions"] = products / ms / 1e6 / peak
+    return parts
 
 
-def picture(found: Sequence[Operation], roof: Roof, title: str) -> str:
+def picture(operations: Sequence[Operation], roof: Roof, title: str) -> str:
     """Return the roofline as SVG: the operations as points, the peak and the bandwidths as lines, on logarithmic axes.
 
     An operation lies above a roof of bandwidth if its data are in a nearer cache, and above the peak if it computes less
     products than the layer has, as convolutions in tiles do.
     """
-    rates = [roof.products, *(o.rate for o in found)]
-    places = [o.intensity for o in found] or [1.0]
+    rates = [roof.products, *(o.rate for o in operations)]
+    places = [o.intensity for o in operations] or [1.0]
     left, right = floor(log10(min(places))), max(ceil(log10(max(places))), floor(log10(min(places))) + 1)
     low, high = floor(log10(min(rates))), ceil(log10(max(rates)))
     high = max(high, low + 1)
@@ -120,15 +120,15 @@ def picture(found: Sequence[Operation], roof: Roof, title: str) -> str:
             parts.append(f'<line {ends} stroke="#000" stroke-dasharray="5 3"/>')
             middle = (begin * end) ** 0.5
             parts.append(_words(x(middle) + 5, y(middle * bytes) + 12, f"{name}: {bytes:.0f} GB/s"))
-    most = max((o.ms for o in found), default=1.0)
-    for o in found:
+    most = max((o.ms for o in operations), default=1.0)
+    for o in operations:
         radius = 3 + 7 * (o.ms / most) ** 0.5
         note = f"{o.name}: {o.ms:.3f} ms, {o.rate:.0f} GMAC/s, {o.intensity:.1f} MAC/byte"
         parts.append(
             f'<circle cx="{x(o.intensity):.1f}" cy="{y(o.rate):.1f}" r="{radius:.1f}" fill="{colour(o.engine)}" '
             f'fill-opacity="0.55"><title>{text(note)}</title></circle>'
         )
-    slowest = sorted(sorted(found, key=lambda o: -o.ms)[:_LABELS], key=lambda o: -o.rate)
+    slowest = sorted(sorted(operations, key=lambda o: -o.ms)[:_LABELS], key=lambda o: -o.rate)
     up = float(_TOP - _LINE)
     for i, o in enumerate(slowest):  # each below the one before, as near to its point as there is room
         up = min(max(up + _LINE, y(o.rate)), _HEIGHT - _BOTTOM - _LINE * (len(slowest) - 1 - i))

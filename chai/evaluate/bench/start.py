@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryFile
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -62,10 +63,15 @@ def run():
     return [np.array(extractor.extract(name)[1]) for name in names["outputs"]]
 """,
 }
-_TAIL = """
+_RESULT = "first result after"
+_TAIL = (
+    f"""
 run()
+import time
+print({_RESULT!r}, time.process_time() * 1000, flush=True)
+"""
+    + """
 if passes > 1:
-    import time
     times = []
     for _ in range(passes):
         begin = time.process_time()
@@ -74,6 +80,7 @@ if passes > 1:
     peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
     json.dump([peak / 1024, times], sys.stdout)
 """
+)
 _PASSES = 100
 
 
@@ -96,32 +103,32 @@ class Program(NamedTuple):
         return [sys.executable, "-c", path + _HEAD + _ENGINES[self.engine] + _TAIL, words]
 
 
-def environment(folder: Path, threads: int, variables: Sequence[str]) -> dict[str, str]:
+def environment(folder: Path, threads: int, limits: Sequence[str]) -> dict[str, str]:
     """Return the processes' environment: byte code of every module in ``folder``, as an installed package has it.
 
-    ``variables`` are those that limit threads.
+    ``limits`` are the names of those that limit threads.
     """
-    given = {**os.environ, **dict.fromkeys(variables, str(threads)), "PYTHONPYCACHEPREFIX": str(folder)}
-    given.pop("PYTHONDONTWRITEBYTECODE", None)
-    return given
+    variables = {**os.environ, **dict.fromkeys(limits, str(threads)), "PYTHONPYCACHEPREFIX": str(folder)}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
+    return variables
 
 
-def problem(program: Program, given: Mapping[str, str]) -> str | None:
+def problem(program: Program, variables: Mapping[str, str]) -> str | None:
     """Run a program once and return why it fails, None if it does not.
 
     It has compiled its byte code then and brought its files into memory.
     """
     try:
-        _once(program, given)
+        _once(program, variables)
     except UsageError as error:
         return error.message
     return None
 
 
 def starts(
-    programs: Sequence[Program], rounds: int, given: Mapping[str, str], tell: Callable[[int, int], None]
+    programs: Sequence[Program], rounds: int, variables: Mapping[str, str], tell: Callable[[int, int], None]
 ) -> dict[str, dict[str, Any]]:
-    """Return wall and CPU time (milliseconds) of processes from their start to their end after one pass.
+    """Return wall and CPU time (milliseconds) of processes from their start to their first result.
 
     All have run before. Raises UsageError for one that fails.
     """
@@ -130,7 +137,7 @@ def starts(
     for number in range(rounds):
         tell(number, rounds)
         for i in order(len(programs), number):
-            times = _once(programs[i], given)
+            times = _once(programs[i], variables)
             wall[programs[i].name].append(times[0])
             cpu[programs[i].name].append(times[1])
     return {
@@ -142,35 +149,43 @@ def starts(
     }
 
 
-def _once(program: Program, given: Mapping[str, str]) -> tuple[float, float]:
+def _once(program: Program, variables: Mapping[str, str]) -> tuple[float, float]:
     begin = perf_counter()
-    with subprocess.Popen(
-        program.command(1), env=dict(given), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        words = process.stderr.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    ms = (perf_counter() - begin) * 1000
-    _check(process.returncode, words)
-    return ms, (used.ru_utime + used.ru_stime) * 1000
+    with (
+        TemporaryFile("w+", errors="replace") as errors,
+        subprocess.Popen(
+            program.command(1), env=dict(variables), stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace"
+        ) as process,
+    ):
+        assert process.stdout is not None
+        line = next((line for line in process.stdout if line.startswith(_RESULT)), "")
+        ms = (perf_counter() - begin) * 1000
+        process.stdout.read()
+        code = process.wait()
+        errors.seek(0)
+        _check(code, errors.read())
+    if not line:
+        raise UsageError("its process ends without a result")
+    return ms, float(line.removeprefix(_RESULT))
 
 
 def memory(
-    programs: Sequence[Program], given: Mapping[str, str], tell: Callable[[int, int], None]
+    programs: Sequence[Program], variables: Mapping[str, str], tell: Callable[[int, int], None]
 ) -> dict[str, dict[str, float]]:
     """Return the peak memory (MB of 2^20 bytes, mapped files included) of a process that computes 100 images after its first.
 
     ``slowest`` is the largest CPU time of one of them as a multiple of the median. Raises UsageError for one that fails.
     """
-    found = {}
+    figures = {}
     for done, program in enumerate(programs):
         tell(done, len(programs))
-        process = subprocess.run(program.command(_PASSES), env=dict(given), capture_output=True, text=True, check=False)
+        process = subprocess.run(
+            program.command(_PASSES), env=dict(variables), capture_output=True, text=True, check=False
+        )
         _check(process.returncode, process.stderr)
         peak, times = json.loads(process.stdout.splitlines()[-1])
-        found[program.name] = {"mb": peak, "cpu_ms": median(times), "slowest": max(times) / median(times)}
-    return found
+        figures[program.name] = {"mb": peak, "cpu_ms": median(times), "slowest": max(times) / median(times)}
+    return figures
 
 
 def _check(code: int, words: str) -> None:
