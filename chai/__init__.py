@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from .util.interpreter import Uncollected
-
 TYPE_CHECKING = False  # typing is not imported: it would take half of the time of ``chai --help``
 
 __version__ = "0.1.0"
@@ -77,7 +75,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'chai' has no attribute {name!r}")
     home = _HOME[name]
-    with Uncollected():
+    with import_module(".util.interpreter", __name__).Uncollected():  # not at the top: chai --help does without
         value = getattr(import_module(f".{home}", __name__), name) if home else import_module(f".{name}", __name__)
     globals()[name] = value
     return value

@@ -348,9 +348,8 @@ class Net(Shared):
                 if self._host is None or self._host.shapes is not shapes:
                     self._host = HostPass(self.graph, shapes)
                 return shapes, self._host, ready
-            calibrated = source.calibrated
-            ready = ready and calibrated and source.planned(shapes)
-            if not calibrated:
+            ready = ready and source.calibrated and source.planned(shapes)
+            if not source.calibrated:
                 source.calibrate(shapes, self._keep, (feeds,), asked=False)
             return shapes, source.execution(shapes, self._keep), ready
 
@@ -431,13 +430,11 @@ class Net(Shared):
             self._resize(inputs)
 
     def _resize(self, inputs: Mapping[str, Shape]) -> None:
-        own, shapes = self.graph.inputs, self._shapes
-        if shapes and all(blob in own and shapes.get(blob) == size for blob, size in inputs.items()):
+        known, shapes = self.graph.inputs, self._shapes
+        if shapes and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return
-        sizes = {
-            **{b: shapes.get(b) or s for b, s in own.items()},
-            **{input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()},
-        }
+        sizes = {b: shapes.get(b) or s for b, s in known.items()}
+        sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}
         self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None})
 
     # -- inside
