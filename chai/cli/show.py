@@ -15,6 +15,7 @@ from ..passes.infer_shapes import infer_shapes
 from ..report.dot import dot
 from ..report.layer_rows import LayerRow, described, placed, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, as_json, listed
+from ..util.interpreter import Uncollected
 from ..util.lazy_dataclass import dataclass
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
@@ -77,12 +78,13 @@ def execute(args: argparse.Namespace) -> int:
     if args.source:
         output.result(*_source(args).expandtabs(4).splitlines())
         return 0
-    if is_compiled(args.net):
-        view = _compiled(args)
-    elif args.overlay or args.engine:
-        view = _planned(args)
-    else:
-        view = _unplanned(args)
+    with Uncollected():
+        if is_compiled(args.net):
+            view = _compiled(args)
+        elif args.overlay or args.engine:
+            view = _planned(args)
+        else:
+            view = _unplanned(args)
     if args.json:
         output.as_json(view.content)
     elif args.listing:

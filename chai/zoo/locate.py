@@ -10,6 +10,7 @@ from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
 from ..plugins.loading import Sources, registry_of
+from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from . import networks
 
@@ -82,4 +83,5 @@ def read_graph(
     strict: bool = False,
 ) -> Graph:
     """Read the Graph of a prototxt, with its own and all registered custom layers; ``strict``: see Net."""
-    return parser.load_graph(path, registry_of(custom, strict), phase, level, stages, strict)
+    with Uncollected():
+        return parser.load_graph(path, registry_of(custom, strict), phase, level, stages, strict)
