@@ -7,6 +7,7 @@ import itertools
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -202,6 +203,40 @@ def test_a_forked_process_starts_its_own_workers() -> None:
             before, again = workers(), {"x": x}
             made.run(again)
             code = int(not np.array_equal(again["y"], blobs["y"])) + 4 * before + 8 * (workers() != 2)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@needs_library
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system has no /proc of Linux")
+def test_the_worker_of_a_forked_process_leaves_its_callers_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it slept there, Linux may wake it there, though another processor is idle."""
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("one processor")
+    monkeypatch.setattr(programs, "threads", lambda: 2)
+    tasks, shapes, views = inception()
+    x = np.random.default_rng(1).integers(-128, 128, (2, 20, 23, 29)).astype(np.int8)
+    with used(NAMES[0]):
+        made = program(tasks, {"x": x}, shapes, views, ("y",))
+    child = fork()  # with one worker
+    if not child:
+        code = 2
+        try:
+            signal.alarm(HANG)  # which ends it, should that never be
+            made.run({"x": x})
+            (worker,) = {*map(int, os.listdir("/proc/self/task"))} - {os.getpid()}
+            others = allowed - {min(allowed)}
+            while os.sched_getaffinity(worker) != others:  # the system may move the caller, or a busy one keep it alone
+                os.sched_setaffinity(worker, {min(allowed)})
+                made.run({"x": x})
+                while Path(f"/proc/self/task/{worker}/stat").read_text().split()[2] != "S":
+                    time.sleep(0.001)
+                os.sched_setaffinity(0, {min(allowed)})
+                os.sched_setaffinity(0, allowed)
+                made.run({"x": x})
+            code = 0
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

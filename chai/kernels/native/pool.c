@@ -10,12 +10,14 @@
 #define _GNU_SOURCE
 #include "pool.h"
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #define SPIN_MS 0.03 /* about as long as it takes to wake a thread */
+#define AWAKE_MS 0.1 /* that a worker spins between runs: longer than Python takes from one to the next of a pass */
 #define WORKERS 255  /* at most */
 #define STACK (1 << 20)    /* bytes of a worker's: a convolution in tiles takes 190 KB, and musl gives 128 KB */
 #define CALLER (220 << 10) /* bytes that a thread that calls must have left */
@@ -37,11 +39,17 @@ typedef struct {
     atomic_int stop;
 } job;
 
+typedef struct {
+    pthread_t thread;
+    int processor; /* where it fell asleep */
+} helper;
+
 static struct {
     pthread_mutex_t lock;       /* of all but the atomic numbers, and of each job's ``ms`` and ``last`` */
     pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
     job *open;                  /* the run in which workers may take part */
     int started, wanted, asleep, waits;
+    helper workers[WORKERS];
     atomic_int inside;          /* workers in the run; changed with the lock only */
     atomic_int news;            /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
@@ -54,6 +62,15 @@ static double now(void) {
     return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
 }
 
+/* Return the processor of the calling thread, -1 if that is not known. */
+static int processor(void) {
+#if defined __linux__
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
 static void relax(void) {
 #if defined __x86_64__
     __builtin_ia32_pause();
@@ -62,8 +79,8 @@ static void relax(void) {
 #endif
 }
 
-/* Spin while a condition holds, for no longer than a thread should. */
-#define SPIN_WHILE(condition) for (double since = now(); (condition) && now() - since < SPIN_MS;) relax()
+/* Spin while a condition holds, for so many milliseconds at most. */
+#define SPIN_WHILE(condition, most_ms) for (double since = now(); (condition) && now() - since < most_ms;) relax()
 
 static int end_of(const operation *op) { return (int)(op->first + op->items); }
 
@@ -119,7 +136,7 @@ static void work(job *j, int leads) {
         const operation *op = j->ops + k;
         if (atomic_load(&j->at->done) < op->after) {
             if (!leads) return;
-            SPIN_WHILE(atomic_load(&j->at->done) < op->after);
+            SPIN_WHILE(atomic_load(&j->at->done) < op->after, SPIN_MS);
             if (atomic_load(&j->at->done) < op->after) {
                 await(j, op->after);
                 waited(j, last);
@@ -161,28 +178,47 @@ int enough_stack(void) {
 #endif
 }
 
-static void *worker(void *none) {
+static void *worker(void *own) {
+    helper *self = own;
     int seen = 0;
-    pthread_mutex_lock(&pool.lock);
     for (;;) {
-        while (!pool.open || atomic_load(&pool.inside) >= pool.wanted || seen == atomic_load(&pool.news)) {
+        SPIN_WHILE(seen == atomic_load(&pool.news), AWAKE_MS);
+        pthread_mutex_lock(&pool.lock);
+        while (seen == atomic_load(&pool.news)) {
+            self->processor = processor();
             pool.asleep++;
             pthread_cond_wait(&pool.work, &pool.lock);
             pool.asleep--;
         }
         seen = atomic_load(&pool.news);
-        job *j = pool.open;
-        atomic_fetch_add(&pool.inside, 1);
+        job *j = atomic_load(&pool.inside) < pool.wanted ? pool.open : 0; /* it may have been too late */
+        if (j) atomic_fetch_add(&pool.inside, 1);
         pthread_mutex_unlock(&pool.lock);
+        if (!j) continue;
         work(j, 0);
         pthread_mutex_lock(&pool.lock);
         atomic_fetch_sub(&pool.inside, 1);
         if (pool.waits) pthread_cond_signal(&pool.rest);
         pthread_mutex_unlock(&pool.lock);
-        SPIN_WHILE(seen == atomic_load(&pool.news));
-        pthread_mutex_lock(&pool.lock);
     }
-    return none;
+    return 0;
+}
+
+/* Keep workers off the caller's processor, if they fell asleep there. Linux may wake a thread where it slept, though another
+   processor is idle: it displaces the caller then, and both take turns. */
+static void keep_off_caller(void) {
+#if defined __linux__
+    int own = processor(), known = 0;
+    cpu_set_t others;
+    for (int i = 0; i < pool.started; i++) {
+        if (own < 0 || pool.workers[i].processor != own) continue;
+        if (!known && sched_getaffinity(0, sizeof others, &others)) return; /* more processors than the set holds */
+        known = 1;
+        CPU_CLR(own, &others);
+        if (CPU_COUNT(&others)) pthread_setaffinity_np(pool.workers[i].thread, sizeof others, &others);
+        pool.workers[i].processor = -1;
+    }
+#endif
 }
 
 static void forked(void) {
@@ -207,11 +243,14 @@ static void start(int count) {
     pthread_attr_setstacksize(&large, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (pthread_t thread; pool.started < count && !pthread_create(&thread, &large, worker, 0); pool.started++) {
+    for (; pool.started < count; pool.started++) {
+        helper *next = pool.workers + pool.started;
+        next->processor = -1;
+        if (pthread_create(&next->thread, &large, worker, next)) break;
 #if defined __linux__
-        pthread_setname_np(thread, "chai-kernels");
+        pthread_setname_np(next->thread, "chai-kernels");
 #endif
-        pthread_detach(thread);
+        pthread_detach(next->thread);
     }
     pthread_sigmask(SIG_SETMASK, &before, 0);
     pthread_attr_destroy(&large);
@@ -225,7 +264,10 @@ static void work_together(job *j, int helpers) {
         pool.open = j;
         pool.wanted = helpers;
         atomic_fetch_add(&pool.news, 1);
-        if (pool.asleep) pthread_cond_broadcast(&pool.work);
+        if (pool.asleep) {
+            keep_off_caller();
+            pthread_cond_broadcast(&pool.work);
+        }
     }
     pthread_mutex_unlock(&pool.lock);
     work(j, 1);
@@ -234,7 +276,7 @@ static void work_together(job *j, int helpers) {
     pthread_mutex_lock(&pool.lock);
     pool.open = 0;
     pthread_mutex_unlock(&pool.lock);
-    SPIN_WHILE(atomic_load(&pool.inside)); /* a thread that sleeps gets a busy processor back late */
+    SPIN_WHILE(atomic_load(&pool.inside), SPIN_MS); /* a thread that sleeps gets a busy processor back late */
     pthread_mutex_lock(&pool.lock);
     pool.waits++;
     while (atomic_load(&pool.inside)) pthread_cond_wait(&pool.rest, &pool.lock);
