@@ -39,17 +39,13 @@ typedef struct {
     atomic_int stop;
 } job;
 
-typedef struct {
-    pthread_t thread;
-    int processor; /* where it fell asleep */
-} helper;
-
 static struct {
     pthread_mutex_t lock;       /* of all but the atomic numbers, and of each job's ``ms`` and ``last`` */
     pthread_cond_t work, rest;  /* workers wait for work, the caller for what they have not finished */
     job *open;                  /* the run in which workers may take part */
     int started, wanted, asleep, waits;
-    helper workers[WORKERS];
+    pthread_t workers[WORKERS];
+    int avoided, placed;        /* the processor that the first so many workers are kept off */
     atomic_int inside;          /* workers in the run; changed with the lock only */
     atomic_int news;            /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
@@ -60,15 +56,6 @@ static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
-}
-
-/* Return the processor of the calling thread, -1 if that is not known. */
-static int processor(void) {
-#if defined __linux__
-    return sched_getcpu();
-#else
-    return -1;
-#endif
 }
 
 static void relax(void) {
@@ -84,6 +71,12 @@ static void relax(void) {
 
 static int end_of(const operation *op) { return (int)(op->first + op->items); }
 
+/* Tell the workers, with the lock, that there may be work. */
+static void tell(void) {
+    atomic_fetch_add(&pool.news, 1);
+    if (pool.asleep) pthread_cond_broadcast(&pool.work);
+}
+
 /* Finish pieces of operation ``k``. Its last one completes it, and those after it that were complete before. */
 static void finish(job *j, int64_t k, int pieces) {
     progress *at = j->at;
@@ -97,10 +90,7 @@ static void finish(job *j, int64_t k, int pieces) {
         j->last = time;
         atomic_store(&at->done, done);
         if (pool.open == j) {
-            if (atomic_load(&at->taken) < j->pieces - 1) {
-                atomic_fetch_add(&pool.news, 1);
-                if (pool.asleep) pthread_cond_broadcast(&pool.work);
-            }
+            if (atomic_load(&at->taken) < j->pieces - 1) tell();
             if (pool.waits) pthread_cond_signal(&pool.rest);
         }
     }
@@ -178,14 +168,11 @@ int enough_stack(void) {
 #endif
 }
 
-static void *worker(void *own) {
-    helper *self = own;
-    int seen = 0;
-    for (;;) {
+static void *worker(void *none) {
+    for (int seen = 0;;) {
         SPIN_WHILE(seen == atomic_load(&pool.news), AWAKE_MS);
         pthread_mutex_lock(&pool.lock);
         while (seen == atomic_load(&pool.news)) {
-            self->processor = processor();
             pool.asleep++;
             pthread_cond_wait(&pool.work, &pool.lock);
             pool.asleep--;
@@ -201,24 +188,7 @@ static void *worker(void *own) {
         if (pool.waits) pthread_cond_signal(&pool.rest);
         pthread_mutex_unlock(&pool.lock);
     }
-    return 0;
-}
-
-/* Keep workers off the caller's processor, if they fell asleep there. Linux may wake a thread where it slept, though another
-   processor is idle: it displaces the caller then, and both take turns. */
-static void keep_off_caller(void) {
-#if defined __linux__
-    int own = processor(), known = 0;
-    cpu_set_t others;
-    for (int i = 0; i < pool.started; i++) {
-        if (own < 0 || pool.workers[i].processor != own) continue;
-        if (!known && sched_getaffinity(0, sizeof others, &others)) return; /* more processors than the set holds */
-        known = 1;
-        CPU_CLR(own, &others);
-        if (CPU_COUNT(&others)) pthread_setaffinity_np(pool.workers[i].thread, sizeof others, &others);
-        pool.workers[i].processor = -1;
-    }
-#endif
+    return none;
 }
 
 static void forked(void) {
@@ -226,7 +196,7 @@ static void forked(void) {
     pthread_cond_init(&pool.work, 0);
     pthread_cond_init(&pool.rest, 0);
     pool.open = 0;
-    pool.started = pool.asleep = pool.waits = 0;
+    pool.started = pool.placed = pool.asleep = pool.waits = 0;
     atomic_store(&pool.inside, 0);
     pool.alone = 0;
     atomic_store(&pool.busy, 0);
@@ -243,17 +213,31 @@ static void start(int count) {
     pthread_attr_setstacksize(&large, STACK);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (; pool.started < count; pool.started++) {
-        helper *next = pool.workers + pool.started;
-        next->processor = -1;
-        if (pthread_create(&next->thread, &large, worker, next)) break;
+    for (pthread_t thread; pool.started < count && !pthread_create(&thread, &large, worker, 0);) {
 #if defined __linux__
-        pthread_setname_np(next->thread, "chai-kernels");
+        pthread_setname_np(thread, "chai-kernels");
 #endif
-        pthread_detach(next->thread);
+        pthread_detach(thread);
+        pool.workers[pool.started++] = thread;
     }
     pthread_sigmask(SIG_SETMASK, &before, 0);
     pthread_attr_destroy(&large);
+}
+
+/* Keep the workers off the processor of the caller, on others that it may use. Linux may wake a thread where the caller is though
+   another processor is idle, above all in a virtual machine: it displaces the caller then, and both take turns. */
+static void keep_off(void) {
+#if defined __linux__
+    int own = sched_getcpu();
+    cpu_set_t others; /* of 1024 processors: on a larger machine the calls fail, and workers stay where they are */
+    if (own < 0 || (own == pool.avoided && pool.placed == pool.started)) return;
+    pool.avoided = own;
+    pool.placed = pool.started;
+    if (sched_getaffinity(0, sizeof others, &others)) return;
+    CPU_CLR(own, &others);
+    if (!CPU_COUNT(&others)) return;
+    for (int i = 0; i < pool.started; i++) pthread_setaffinity_np(pool.workers[i], sizeof others, &others);
+#endif
 }
 
 /* Run a job with the help of workers, if the caller does not leave them alone. */
@@ -263,11 +247,8 @@ static void work_together(job *j, int helpers) {
     if (j->begin >= pool.alone) {
         pool.open = j;
         pool.wanted = helpers;
-        atomic_fetch_add(&pool.news, 1);
-        if (pool.asleep) {
-            keep_off_caller();
-            pthread_cond_broadcast(&pool.work);
-        }
+        keep_off();
+        tell();
     }
     pthread_mutex_unlock(&pool.lock);
     work(j, 1);
