@@ -23,7 +23,9 @@
 #define CALLER (220 << 10) /* bytes that a thread that calls must have left */
 #define TOGETHER 8   /* pieces that a thread takes at once, at most */
 #define LOST_MS 0.2  /* a longer wait than this, and than for two pieces, is for a thread without a processor */
-#define ALONE 20     /* times as long as it waited, the caller computes alone */
+#define ALONE 2      /* times as long as it waited, the caller computes alone; twice as many each time that it has to again soon */
+#define OFTEN 32     /* but no more times than this */
+#define SOON 10      /* within so many times as long as it was alone before */
 #define ALONE_MS 1e4 /* but no longer than this: the whole process may have been stopped */
 
 typedef struct {
@@ -49,7 +51,8 @@ static struct {
     atomic_int inside;          /* workers in the run; changed with the lock only */
     atomic_int news;            /* changes when there may be work */
     atomic_int busy;            /* whether a caller has the workers */
-    double alone;               /* until when it leaves them alone */
+    double alone, stays;        /* until when it leaves them alone, and for how long */
+    double times;               /* as long as it had waited */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .rest = PTHREAD_COND_INITIALIZER};
 
 static double now(void) {
@@ -198,7 +201,7 @@ static void forked(void) {
     pool.open = 0;
     pool.started = pool.placed = pool.asleep = pool.waits = 0;
     atomic_store(&pool.inside, 0);
-    pool.alone = 0;
+    pool.alone = pool.stays = 0;
     atomic_store(&pool.busy, 0);
 }
 
@@ -240,6 +243,15 @@ static void keep_off(void) {
 #endif
 }
 
+/* Let the caller compute alone after it has waited for so long: a while after one mishap, longer if there are many. */
+static void stay_alone(double lost) {
+    double time = now();
+    int again = time - pool.alone < SOON * pool.stays;
+    pool.times = !again ? ALONE : 2 * pool.times < OFTEN ? 2 * pool.times : OFTEN;
+    pool.stays = pool.times * lost < ALONE_MS ? pool.times * lost : ALONE_MS;
+    pool.alone = time + pool.stays;
+}
+
 /* Run a job with the help of workers, if the caller does not leave them alone. */
 static void work_together(job *j, int helpers) {
     pthread_mutex_lock(&pool.lock);
@@ -264,7 +276,7 @@ static void work_together(job *j, int helpers) {
     pool.waits--;
     pthread_mutex_unlock(&pool.lock);
     waited(j, end);
-    if (j->lost > 0) pool.alone = now() + (ALONE * j->lost < ALONE_MS ? ALONE * j->lost : ALONE_MS);
+    if (j->lost > 0) stay_alone(j->lost);
 }
 
 /* Run the operations of a checked table from ``at`` on, with at most so many threads; ``ms`` are those of each Task since the
