@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DeviceError, ParseError, UsageError
 from ..util.data import jsonfile
@@ -20,7 +21,6 @@ from ..util.files import sha256
 from ..util.lazy_dataclass import dataclass
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
-from .architecture import ARRAY, Architecture, named
 from .checks import check
 from .sections import (
     Array,
@@ -39,7 +39,11 @@ from .sections import (
     WindowRate,
 )
 
+if TYPE_CHECKING:
+    from .architecture import Architecture
+
 default = "pynq-z2"
+ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 
 # changing these does not invalidate a bitstream or a compiled network
 _PROSE = ("title", "boards", "assumed", "clock_mhz", "memory_mb_per_s", "overhead", "host", "about")
@@ -173,6 +177,11 @@ def _parsed(path: Path, text: str) -> Overlay:
         return _build(path, document.value, own.sections(document.value))
     check(document)
     return _build(path, document.value, {})
+
+
+def named(name: str) -> Architecture | None:
+    """Return the architecture of that name, see ``overlay/architecture.py``; None for chai's own array."""
+    return None if name == ARRAY else cast("Architecture", import_module(f"chai.{name}.architecture"))
 
 
 def _architecture(document: jsonfile.Document) -> str:

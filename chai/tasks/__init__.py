@@ -6,6 +6,7 @@ match its codes bit for bit. Activations are codes (int8) in NCHW; each device d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
@@ -239,16 +240,29 @@ class CompiledTask(Task):
 @lru_cache(maxsize=1)
 def kinds() -> dict[str, type[Task]]:
     """Return all kinds of Task by name."""
-    stems = {p.stem for folder in __path__ for p in Path(folder).glob("*.py")} - {"__init__"}
-    modules = [import_module(f".{stem}", __name__) for stem in sorted(stems)]
-    return {
-        c.kind: c
-        for module in modules
-        for c in vars(module).values()
-        if isinstance(c, type) and issubclass(c, Task) and c.__module__ == module.__name__
-    }
+    return {kind: cls for stem in sorted(_files()) for kind, cls in _defined(stem)}
 
 
+@lru_cache(maxsize=64)
 def find(kind: str) -> type[Task]:
     """Return the class of a kind of Task. Raises KeyError if there is none."""
-    return kinds()[kind]
+    loaded = {stem for stem in _files() if f"{__name__}.{stem}" in sys.modules}
+    for stem in sorted(
+        _files(), key=lambda stem: (stem != kind, stem not in loaded)
+    ):  # most need no file but their own
+        for known, cls in _defined(stem):
+            if known == kind:
+                return cls
+    raise KeyError(kind)
+
+
+def _files() -> set[str]:
+    return {p.stem for folder in __path__ for p in Path(folder).glob("*.py")} - {"__init__"}
+
+
+def _defined(stem: str) -> Iterator[tuple[str, type[Task]]]:
+    """Yield the kinds of Task that a file of this folder defines, with their names."""
+    module = import_module(f".{stem}", __name__)
+    for cls in vars(module).values():
+        if isinstance(cls, type) and issubclass(cls, Task) and cls.__module__ == module.__name__:
+            yield cls.kind, cls
