@@ -7,6 +7,7 @@ contains an offset, a width or a limit. ``hw_overlays/overlay.schema.json`` expl
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cached_property, lru_cache
@@ -145,7 +146,8 @@ class Overlay:
 
 def names(architecture: str | None = None) -> list[str]:
     """Return the names of the shipped overlays, the folders with a manifest; of one architecture, if it is not None."""
-    found = sorted(p.parent.name for p in resource("hw_overlays").glob("*/overlay.json"))
+    folder = resource("hw_overlays")
+    found = sorted(name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/overlay.json"))
     return found if architecture is None else [name for name in found if load(name).architecture == architecture]
 
 
@@ -188,7 +190,8 @@ def _architecture(document: jsonfile.Document) -> str:
     """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
     value = document.value
     name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
-    known = [ARRAY, *sorted(p.name.removesuffix(".schema.json") for p in resource("hw_overlays").glob("*.schema.json"))]
+    files, ending = os.listdir(resource("hw_overlays")), ".schema.json"
+    known = [ARRAY, *sorted(file.removesuffix(ending) for file in files if file.endswith(ending))]
     known.remove("overlay")
     if name not in known:
         hint = did_you_mean(str(name), known, listed="architectures")

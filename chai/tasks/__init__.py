@@ -12,12 +12,12 @@ from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
 from math import ceil
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import DeviceError
 from ..overlay.layout import word_bytes
 from ..util.lazy_dataclass import dataclass
+from ..util.paths import modules
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -246,10 +246,8 @@ def kinds() -> dict[str, type[Task]]:
 @lru_cache(maxsize=64)
 def find(kind: str) -> type[Task]:
     """Return the class of a kind of Task. Raises KeyError if there is none."""
-    loaded = {stem for stem in _files() if f"{__name__}.{stem}" in sys.modules}
-    for stem in sorted(
-        _files(), key=lambda stem: (stem != kind, stem not in loaded)
-    ):  # most need no file but their own
+    # most are in the file of their name, or in one that is loaded
+    for stem in sorted(_files(), key=lambda stem: (stem != kind, f"{__name__}.{stem}" not in sys.modules)):
         for known, cls in _defined(stem):
             if known == kind:
                 return cls
@@ -257,7 +255,7 @@ def find(kind: str) -> type[Task]:
 
 
 def _files() -> set[str]:
-    return {p.stem for folder in __path__ for p in Path(folder).glob("*.py")} - {"__init__"}
+    return modules(__path__) - {"__init__"}
 
 
 def _defined(stem: str) -> Iterator[tuple[str, type[Task]]]:
