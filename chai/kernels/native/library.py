@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -56,7 +55,8 @@ class Library(NamedTuple):
         ) != COMPLETE:
             if state < 0:
                 raise _small_stack()  # else Python handles signals, and the run goes on
-        return array("d", bytes(frame.ms))
+        ms: list[float] = frame.ms[:]
+        return ms
 
 
 def _small_stack() -> DeviceError:
