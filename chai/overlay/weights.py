@@ -149,7 +149,7 @@ def _padded(blocks: Array, shape: Shape, group: int) -> bool:
 Piece = bytes | Packed | Unpacked | Source  # a piece of a Task's constants
 
 
-def size_of(piece: Piece) -> int:
+def size_of(piece: Piece | Rows) -> int:
     """Return the size of a piece of constants in bytes."""
     return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
 
