@@ -17,6 +17,7 @@ from ..util.rounding import ceil_div
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from . import manifest, sections
+    from .records import Rows
 
     Buffer = bytes | bytearray | memoryview
 
