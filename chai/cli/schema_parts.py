@@ -63,14 +63,15 @@ class BenchRun(TypedDict):
 class BenchStart(TypedDict):
     """Milliseconds of processes from start to the first result; peak memory in MB of one with 100 more.
 
-    ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it.
+    ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it. All three are null
+    if that process failed.
     """
 
     wall: Times
     cpu: Times
-    mb: float
-    cpu_ms: float
-    slowest: float
+    mb: float | None
+    cpu_ms: float | None
+    slowest: float | None
 
 
 class SegmentCost(TypedDict):
