@@ -90,10 +90,10 @@ def mirror() -> list[str]:
     """Return this machine's Debian mirror; empty on other systems, where debootstrap uses its default."""
     if shutil.which("apt-get") is None:
         return []
-    found = subprocess.run(
+    uris = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"], capture_output=True, text=True
     ).stdout.split()
-    return found[:1]
+    return uris[:1]
 
 
 @contextmanager
@@ -137,8 +137,8 @@ def install(system: Path, architecture: str, run: Run) -> None:
         assert wheel.name.endswith("-py3-none-any.whl"), wheel.name
         platforms = ["any"] + [f"manylinux_{glibc}_{machine}" for glibc in MANYLINUX] * bool(binary)
         only = [f"--platform={p}" for p in platforms]
-        wanted = ["-q", "--only-binary=:all:", f"--python-version={PYTHON}", *only, "-d", folder]
-        subprocess.run([*pip, "download", *wanted, *FROM_PYPI, *binary], check=True)
+        options = ["-q", "--only-binary=:all:", f"--python-version={PYTHON}", *only, "-d", folder]
+        subprocess.run([*pip, "download", *options, *FROM_PYPI, *binary], check=True)
         shutil.rmtree(system / "wheels", ignore_errors=True)
         shutil.copytree(wheels, system / "wheels")
     shutil.rmtree(system / "src", ignore_errors=True)

@@ -29,22 +29,22 @@ import json, sys, time
 import numpy as np
 import chai
 *files, image, passes = sys.argv[1:]
-given = np.load(image)
+inputs = np.load(image)
 begin, cpu = time.perf_counter(), time.process_time()
 net = chai.Net(*files, device="emulator", **({"batch": 1} if len(files) > 1 else {}))
-out = net.forward(given)
-found = {"ms": (time.perf_counter() - begin) * 1000, "cpu": (time.process_time() - cpu) * 1000}
-found["kb"] = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
-found["sum"] = [float(v.sum()) for v in out.values()]
+out = net.forward(inputs)
+figures = {"ms": (time.perf_counter() - begin) * 1000, "cpu": (time.process_time() - cpu) * 1000}
+figures["kb"] = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+figures["sum"] = [float(v.sum()) for v in out.values()]
 times = []
 if int(passes):
     from chai.kernels.codes import warm_up
     warm_up()
 for _ in range(int(passes)):
     begin = time.perf_counter()
-    net.forward(given)
+    net.forward(inputs)
     times.append((time.perf_counter() - begin) * 1000)
-print(json.dumps({**found, "passes": times, "modules": [m for m in sys.modules if m != "__main__"]}))
+print(json.dumps({**figures, "passes": times, "modules": [m for m in sys.modules if m != "__main__"]}))
 """
 IDLE = """
 import importlib, sys
@@ -85,15 +85,13 @@ def main() -> None:
         np.save(image, np.random.default_rng(0).standard_normal((1, *SIZE)).astype(np.float32) * 50)
         runs: dict[str, list[dict[str, Any]]] = {"compiled": [], "source": []}
         for round in range(args.rounds + 1):
-            for name, given in (("compiled", [compiled]), ("source", source)):
+            for name, network in (("compiled", [compiled]), ("source", source)):
                 passes = 9 if round == args.rounds else 0
-                runs[name].append(json.loads(python(folder, "-c", RUN, *given, image, passes)))
+                runs[name].append(json.loads(python(folder, "-c", RUN, *network, image, passes)))
         assert len({str(run["sum"]) for found in runs.values() for run in found}) == 1  # the same numbers
         idle = int(python(folder, "-c", IDLE, " ".join(runs["compiled"][1]["modules"])))
         size = compiled.stat().st_size
-    middle = {
-        (name, key): median(run[key] for run in found[1:]) for name, found in runs.items() for key in ("ms", "cpu")
-    }
+    middle = {(name, key): median(run[key] for run in each[1:]) for name, each in runs.items() for key in ("ms", "cpu")}
     for key, words in (("ms", "wall"), ("cpu", "CPU")):
         ours, theirs = middle["compiled", key], middle["source", key]
         print(
@@ -105,7 +103,7 @@ def main() -> None:
         f"peak memory {peak / 1e6:.2f} MB above {idle * 1024 / 1e6:.1f} MB of imports, the file has {size / 1e6:.2f} MB   "
         f"ratio {peak / size:.2f}   goal {GOALS['memory']}"
     )
-    warm = {name: median(found[-1]["passes"]) for name, found in runs.items()}
+    warm = {name: median(each[-1]["passes"]) for name, each in runs.items()}
     print(f"forward, warm   compiled {warm['compiled']:.1f} ms   prototxt + caffemodel {warm['source']:.1f} ms")
 
 

@@ -49,9 +49,9 @@ SHIPPED: dict[str, tuple[Shape, tuple[float, ...]]] = {  # type: shape of its bo
 }
 
 
-def say(what: str, found: float, unit: str, goal: float) -> None:
+def say(what: str, figure: float, unit: str, goal: float) -> None:
     """Print a figure and its goal."""
-    print(f"{what:62s} {found:8.2f} {unit:5s} goal {goal:g}   {'met' if found <= goal else 'NOT MET'}", flush=True)
+    print(f"{what:62s} {figure:8.2f} {unit:5s} goal {goal:g}   {'met' if figure <= goal else 'NOT MET'}", flush=True)
 
 
 def turns(rounds: int, *runs: Callable[[], Any]) -> list[float]:
@@ -92,9 +92,9 @@ def overhead() -> None:
     assert frame.compiled is not None
     call = chai.xChangeLayer(frame.static)
     frame._fill(call, [x], [x.copy()])
-    given = frame._given(call)
+    arrays = frame._given(call)
     compiled = frame.compiled
-    empty, alone, forward = turns(5000, lambda: None, lambda: compiled(call, given), lambda: layer.forward(x))
+    empty, alone, forward = turns(5000, lambda: None, lambda: compiled(call, arrays), lambda: layer.forward(x))
     say("call of a compiled layer that does nothing", alone - empty, "us", 3)
     say("the same with buffers, guard words and checks (forward)", forward - empty, "us", 3)
 
@@ -164,8 +164,8 @@ def first() -> None:
         path = Path(folder, "net.prototxt")
         text = resource("prototxt", "googlenet.prototxt").read_text()
         path.write_text(text.replace('type: "LRN"', 'type: "LRN" user_defined_layer: true'))
-        found = [tuple(map(float, fresh("once", path))) for _ in range(PROCESSES + 1)][1:]
-    one, two, ratio = (median(v) for v in zip(*((a, b, a / b) for a, b in found)))
+        times = [tuple(map(float, fresh("once", path))) for _ in range(PROCESSES + 1)][1:]
+    one, two, ratio = (median(v) for v in zip(*((a, b, a / b) for a, b in times)))
     what = f"first image {one:.1f} ms, second {two:.1f} ms, median ratio of {PROCESSES} processes"
     say(what, ratio, "x", 1.1)
 
@@ -182,8 +182,8 @@ def once(path: str) -> None:
 
 def start() -> None:
     """Measure loading all shipped layers and their compiled code, in processes that have imported numba."""
-    found = [tuple(map(float, fresh("prepare"))) for _ in range(PROCESSES + 1)][1:]
-    preferred, numba, compiled = (median(v) for v in zip(*found))
+    times = [tuple(map(float, fresh("prepare"))) for _ in range(PROCESSES + 1)][1:]
+    preferred, numba, compiled = (median(v) for v in zip(*times))
     say(f"start of all {len(SHIPPED)} shipped layers beyond import numba", preferred, "ms", 50)
     say(f"the same compiled, behind numba's own first function ({numba:.0f} ms)", compiled, "ms", 50)
 
@@ -224,16 +224,16 @@ def opencl() -> None:
     kernel = """
 __kernel void relu(__global const float* x, __global float* y) { size_t i = get_global_id(0); y[i] = fmax(x[i], 0.0f); }
 """
-    made = chai.custom.opencl("relu_opencl", kernel)
+    opencl = chai.custom.opencl("relu_opencl", kernel)
 
     def relu(x: Any) -> None:
         np.maximum(x.in_ptrs[0], 0, out=x.out_ptrs[0])
 
-    plain = CustomType("relu_numpy", relu, False, replace(made.options))
+    plain = CustomType("relu_numpy", relu, False, replace(opencl.options))
     for shape in ((1, 96, 55, 55), (1, 16, 7, 7), (8, 96, 55, 55)):
         blob = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         frames = {}
-        ways = {"own process": (made, "0"), "this process": (made, "1"), "numpy": (plain, "0")}
+        ways = {"own process": (opencl, "0"), "this process": (opencl, "1"), "numpy": (plain, "0")}
         for name, (custom, inside) in ways.items():
             os.environ["CHAI_OPENCL_INPROCESS"] = inside
             env.cache_clear()

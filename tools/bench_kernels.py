@@ -101,20 +101,20 @@ def beside(net: chai.Net, x: np.ndarray, busy: int, rounds: int) -> None:
     ms: dict[int, list[float]] = {1: [], 2: []}
     try:
         for _ in range(rounds):
-            for count, found in ms.items():
+            for count, times in ms.items():
                 with (
                     mock.patch.object(program, "threads", return_value=count),
                     mock.patch.object(single, "threads", return_value=count),
                 ):
                     begin = perf_counter()
                     net.forward(x)
-                    found.append(1000 * (perf_counter() - begin))
+                    times.append(1000 * (perf_counter() - begin))
     finally:
         for other in others:
             other.kill()
             other.wait()
     for what, of in (("least", min), ("median", np.median), ("mean", np.mean)):
-        one, two = (float(of(found)) for found in ms.values())
+        one, two = (float(of(times)) for times in ms.values())
         print(f"{busy} busy processes, {what}: 1 thread {one:.2f} ms, 2 threads {two:.2f} ms, {two / one:.2f} times")
     print(f"load {os.getloadavg()[0]:.1f}")
 

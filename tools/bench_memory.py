@@ -109,10 +109,10 @@ def calibrations(files: list[Path], image: Path, photos: Path, folder: Path) -> 
     line("calibration: Net.calibrate", f"{few:.0f} with {FEW}, {all_:.0f} with {len(listed)}", all_ - few, 50)
 
 
-def line(name: str, figures: str, found: float, bound: float) -> None:
+def line(name: str, figures: str, figure: float, bound: float) -> None:
     """Print a figure and its bound."""
     print(
-        f"{name:28s} {figures:36s} {found:7.2f}   at most {bound:g}: {'met' if found <= bound else 'NOT MET'}",
+        f"{name:28s} {figures:36s} {figure:7.2f}   at most {bound:g}: {'met' if figure <= bound else 'NOT MET'}",
         flush=True,
     )
 
@@ -142,8 +142,8 @@ def main() -> None:
         if args.vgg16:
             target = folder / "vgg16.chai"
             peak(RANDOM + PEAK, target)
-            own, most = target.stat().st_size / 2**20, peak(CHAI + PEAK, target, "3", "224", "224")
-            line("VGG16, beyond the file", f"file {own:.0f}, peak {most:.0f}", most - own, 60)
+            stored, most = target.stat().st_size / 2**20, peak(CHAI + PEAK, target, "3", "224", "224")
+            line("VGG16, beyond the file", f"file {stored:.0f}, peak {most:.0f}", most - stored, 60)
 
 
 if __name__ == "__main__":

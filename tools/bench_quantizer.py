@@ -55,11 +55,11 @@ def measure(source: tuple[Path, Path], files: tuple[Path, Path], photos: Array) 
         return [evaluate(exact, fixed, [({"data": photo[None]}, [None])])[1] for photo in photos]
 
 
-def row(run: str, found: list[Evaluation], plain: list[Evaluation], seconds: float) -> str:
+def row(run: str, evaluations: list[Evaluation], plain: list[Evaluation], seconds: float) -> str:
     """Return one line of figures."""
     name, bits, scheme = run.split(":")
-    agree = 100 * np.array([e.agree for e in found])
-    kl, least = (error([e.kl for e in each], 4) for each in (found, plain))
+    agree = 100 * np.array([e.agree for e in evaluations])
+    kl, least = (error([e.kl for e in each], 4) for each in (evaluations, plain))
     return f"{name:<16} {scheme:<13} {bits:<6} {kl:<16} {error(agree, 1):<13} {least:<16} {seconds:.0f}"
 
 
@@ -93,7 +93,7 @@ def main() -> None:
             for plain in (False, True):
                 with tempfile.TemporaryDirectory() as place:
                     before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-                    found = quantize(
+                    quantised = quantize(
                         *source,
                         batches(data[part != fold]),
                         Path(place, "out.prototxt"),
@@ -105,12 +105,14 @@ def main() -> None:
                         batch=BATCH,
                     )
                     seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - before
-                    result = measure(source, (found.prototxt, found.caffemodel), data[part == fold])
+                    result = measure(source, (quantised.prototxt, quantised.caffemodel), data[part == fold])
                 judged[plain] += result
                 user += 0 if plain else seconds
                 if args.each and not plain:
                     kl = f"KL {error([e.kl for e in result], 4)}"
-                    print(f"  fold {fold}: {kl}, {found.cost:.4f} on the others; {found.built.recipe}; {seconds:.0f} s")
+                    print(
+                        f"  fold {fold}: {kl}, {quantised.cost:.4f} on the others; {quantised.built.recipe}; {seconds:.0f} s"
+                    )
         print(row(run, judged[False], judged[True], user / args.folds), flush=True)
 
 

@@ -25,10 +25,10 @@ logging.disable(logging.CRITICAL)
 import chai
 try:
     net = chai.Net(sys.argv[1], device="float", batch=1)
-    known = {b: net.shapes.get(b) or (1, 3, 224, 224) for b in net.inputs}
+    shapes = {b: net.shapes.get(b) or (1, 3, 224, 224) for b in net.inputs}
     if not net.shapes:
-        net.reshape(**known)
-    out = net.forward(**{b: np.random.default_rng(0).standard_normal(s).astype("f") for b, s in known.items()})
+        net.reshape(**shapes)
+    out = net.forward(**{b: np.random.default_rng(0).standard_normal(s).astype("f") for b, s in shapes.items()})
     print("runs", ", ".join(f"{k} {'x'.join(map(str, v.shape))}" for k, v in out.items()))
 except chai.ChaiError as error:
     print("error", type(error).__name__, str(error.headline).replace(sys.argv[1], "").lstrip(":"))

@@ -154,35 +154,35 @@ __kernel void b(__global const half* x, __global half* y, __global float* s, int
 """
 
 
-def seeds(given: list[Path], kinds: Collection[str]) -> dict[str, list[bytes]]:
+def seeds(paths: list[Path], kinds: Collection[str]) -> dict[str, list[bytes]]:
     """Return contents by kind: generated ones, shipped ones, and networks in the given files and folders.
 
     Networks are compiled only if that is one of ``kinds``: it takes seconds.
     """
     files = [f for folder in ("prototxt", "hw_overlays") for f in sorted((ROOT / folder).rglob("*"))]
-    for place in given:
+    for place in paths:
         files += sorted(place.rglob("*")) if place.is_dir() else [place]
-    found: dict[str, list[bytes]] = {kind: [] for kind in ENDINGS}
+    examples: dict[str, list[bytes]] = {kind: [] for kind in ENDINGS}
     for file in files:
         kind = next((k for k, ending in ENDINGS.items() if ending == file.suffix), None)
         if kind is not None and file.is_file() and 0 < file.stat().st_size < LARGEST and "schema" not in file.name:
             data = file.read_bytes()
-            found["upgrade" if kind == "prototxt" and b"layers" in data else kind].append(data)
-    found["upgrade"] += [V0, V1]
-    found["card"].append(CARD)
-    found["list"].append(LIST)
-    found["kernels"].append(KERNELS)
-    found["npy"] += arrays()
-    found["mean"] += means()
-    found["journal"] += journals()
+            examples["upgrade" if kind == "prototxt" and b"layers" in data else kind].append(data)
+    examples["upgrade"] += [V0, V1]
+    examples["card"].append(CARD)
+    examples["list"].append(LIST)
+    examples["kernels"].append(KERNELS)
+    examples["npy"] += arrays()
+    examples["mean"] += means()
+    examples["journal"] += journals()
     if "compiled" in kinds:
-        found["compiled"] += compiled()
-    return found
+        examples["compiled"] += compiled()
+    return examples
 
 
 def compiled() -> list[bytes]:
     """Return the shipped network and ``COMPILED``, compiled for the default overlay."""
-    found = []
+    examples = []
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.chai"
@@ -193,24 +193,24 @@ def compiled() -> list[bytes]:
                     *(draw.standard_normal(shape).astype(np.float32) for shape in map(net.shapes.get, net.inputs))
                 )
                 save(net, path)
-            found.append(path.read_bytes())
-    return found
+            examples.append(path.read_bytes())
+    return examples
 
 
 def arrays() -> list[bytes]:
     """Return small arrays of several element types and orders."""
-    found = []
+    examples = []
     for dtype in ("<f4", ">f4", "<f8", "<f2", "|u1", "<i8", "|b1"):
         for order, shape in (("C", (3, 4, 5)), ("F", (1, 3, 8, 8)), ("C", (7,)), ("C", ())):
             stream = io.BytesIO()
             np.save(stream, np.asarray(np.ones(shape), dtype, order=order))  # type: ignore[call-overload]
-            found.append(stream.getvalue())
-    return found
+            examples.append(stream.getvalue())
+    return examples
 
 
 def means() -> list[bytes]:
     """Return mean images, with a BlobShape and with the legacy sizes, single and double."""
-    found = []
+    examples = []
     for legacy in (False, True):
         for name in ("data", "double_data"):
             blob: Any = message_class("BlobProto")()
@@ -219,8 +219,8 @@ def means() -> list[bytes]:
             else:
                 blob.shape.dim.extend([3, 4, 5])
             getattr(blob, name).extend(range(60))
-            found.append(blob.SerializeToString())
-    return found
+            examples.append(blob.SerializeToString())
+    return examples
 
 
 def journals() -> list[bytes]:

@@ -40,22 +40,22 @@ def main() -> None:
     for step in net.schedule.steps:
         if isinstance(step, DeviceStep) and step.tasks:
             shapes, views = net.offload.plan.device_shapes, net.schedule.views
-            made = chain(step.work(simulated.overlay, shapes, views))
-            print(f"segment of {len(made.tasks)} Tasks: model {made.cycles:,} cycles")
-            rows(made, done)
+            segment = chain(step.work(simulated.overlay, shapes, views))
+            print(f"segment of {len(segment.tasks)} Tasks: model {segment.cycles:,} cycles")
+            rows(segment, done)
     print(f"cycles of the last segment in the RTL: {simulated.registers.cycles():,}")
 
 
-def rows(made: Chain, done: dict[str, list[Activity]]) -> None:
+def rows(segment: Chain, done: dict[str, list[Activity]]) -> None:
     """Print the Tasks of a chain, of each engine in its order, and take theirs from the front of ``done``."""
     reasons = Activity._fields[1:]
     print(" ".join(f"{word:>12}" for word in ("engine", "model", "rtl", *reasons)), " Task")
     for engine, ends in done.items():
-        mine = [task for task in made.tasks if task.engine == engine]
+        mine = [task for task in segment.tasks if task.engine == engine]
         for i, task in enumerate(mine):
-            found = ends.pop(0)
-            took = sum(found[1:]) - (0 if i else found.idle)  # before the first one it waits for the host
-            counts = [task.cycles(made.overlay, made.shapes), took, *found[1:]]
+            activity = ends.pop(0)
+            took = sum(activity[1:]) - (0 if i else activity.idle)  # before the first one it waits for the host
+            counts = [task.cycles(segment.overlay, segment.shapes), took, *activity[1:]]
             print(f"{engine:>12}", *(f"{count:>12,}" for count in counts), f" {task.kind} {'+'.join(task.origin)}")
 
 

@@ -129,11 +129,11 @@ def lonely() -> None:
         return address(array)
 
     def with_copies(self: Library, table: Table, frame: Frame, *more: int) -> Sequence[float]:
-        given = vars(lent).pop("arrays", {})
-        buffers = [given[at] if b is None else b for b, at in zip(frame.buffers, frame.addresses)]
-        own = [b if b.ctypes.data in poisoned_outside else b.copy() for b in buffers]
-        times = run_table(self, table, Frame(table, len(frame.ms), own), *more)
-        for buffer, copied in zip(buffers, own):
+        arrays = vars(lent).pop("arrays", {})
+        buffers = [arrays[at] if b is None else b for b, at in zip(frame.buffers, frame.addresses)]
+        copies = [b if b.ctypes.data in poisoned_outside else b.copy() for b in buffers]
+        times = run_table(self, table, Frame(table, len(frame.ms), copies), *more)
+        for buffer, copied in zip(buffers, copies):
             if buffer.flags.writeable and copied is not buffer:
                 buffer[...] = copied
         return times

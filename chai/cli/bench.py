@@ -116,6 +116,7 @@ def execute(args: argparse.Namespace) -> int:
         )
     from . import bench_measure as measure
 
+    code = 0
     figures: dict[str, Any] = {"rounds": args.rounds, "load": os.getloadavg()[0], "runs": [], "start": None}
     noted: set[str] = set()
     with TemporaryDirectory(prefix="chai-bench-") as name:
@@ -134,10 +135,9 @@ def execute(args: argparse.Namespace) -> int:
         if args.start:
             threads = args.threads[0]
             code, programs = measure.apart(partial(measure.programs, args, threads, Path(name)), threads, quiet=True)
-            if code:
-                return code
-            times = min(args.rounds, STARTS)
-            figures["start"] = measure.started(programs, threads, times, Path(name, "byte code"), args.quiet)
+            if not code:
+                times = min(args.rounds, STARTS)
+                figures["start"] = measure.started(programs, threads, times, Path(name, "byte code"), args.quiet)
     if args.json:
         output.as_json(schemas.Bench(**figures))
     else:
@@ -146,7 +146,7 @@ def execute(args: argparse.Namespace) -> int:
         _draw(args.roofline, figures)
     if args.history:
         remember(args.history, figures)
-    return 0
+    return code
 
 
 def _complete(args: argparse.Namespace) -> None:

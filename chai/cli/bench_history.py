@@ -21,11 +21,11 @@ def remember(path: Path, figures: Mapping[str, Any]) -> None:
     Raises UsageError if the file is of something else.
     """
     try:
-        known = _known(path, figures) if path.exists() else {}
+        latest = _latest(path, figures) if path.exists() else {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"--history {path}: a line is none of chai bench", hint="name another file") from error
     for what, now in _least(figures):
-        time, before = known.get(what, ("", now))
+        time, before = latest.get(what, ("", now))
         if now > before * (1 + NOISE):
             output.say(
                 f"warning: {what}: {now:.2f} ms at least, {before:.2f} ms at {time}: {now / before - 1:.0%} slower"
@@ -35,14 +35,14 @@ def remember(path: Path, figures: Mapping[str, Any]) -> None:
         file.write(json.dumps({"schema": schemas.Bench.schema, "time": time, **figures}) + "\n")
 
 
-def _known(path: Path, figures: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
+def _latest(path: Path, figures: Mapping[str, Any]) -> dict[str, tuple[str, float]]:
     """Return time of day and milliseconds of the last figures of each kind, by what they are of."""
-    known = {}
+    latest = {}
     for line in path.read_text(encoding="utf-8").splitlines():
-        last = json.loads(line)
-        if last["schema"] == schemas.Bench.schema and all(last[key] == figures[key] for key in _SAME):
-            known.update({what: (str(last["time"]), ms) for what, ms in _least(last)})
-    return known
+        earlier = json.loads(line)
+        if earlier["schema"] == schemas.Bench.schema and all(earlier[key] == figures[key] for key in _SAME):
+            latest.update({what: (str(earlier["time"]), ms) for what, ms in _least(earlier)})
+    return latest
 
 
 def _least(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -242,18 +242,31 @@ def programs(args: argparse.Namespace, threads: int, folder: Path) -> list[dict[
 
 
 def started(programs: list[dict[str, Any]], threads: int, times: int, folder: Path, quiet: bool) -> dict[str, Any]:
-    """Return the figures of processes that run the programs; byte code is kept in ``folder``."""
+    """Return the figures of processes that run the programs; byte code is kept in ``folder``.
+
+    A program that fails is named in a note. One that fails in its 100 passes only keeps the times of its start.
+    """
     variables = start.environment(folder, threads, THREADS)
-    known = []
+    usable = []
     for values in output.progress(programs, len(programs), "first processes", quiet):
         program = start.Program(**values)
         if reason := start.problem(program, variables):
             output.say(f"note: no start of {program.name}: {reason}")
         else:
-            known.append(program)
+            usable.append(program)
     with output.meter("rounds of processes", quiet) as tell:
-        figures = start.starts(known, times, variables, tell)
-    with output.meter("processes of 100 images", quiet) as tell:
-        for name, peak_figures in start.memory(known, variables, tell).items():
-            figures[name] |= peak_figures
+        figures, reasons = start.starts(usable, times, variables, tell)
+    output.say(*(f"note: no start of {name}: {reason}" for name, reason in reasons.items()))
+    usable = [program for program in usable if program.name in figures]
+    for program in output.progress(usable, len(usable), "processes of 100 images", quiet):
+        figures[program.name] |= _memory(program, variables)
     return figures
+
+
+def _memory(program: start.Program, variables: Mapping[str, str]) -> Mapping[str, float | None]:
+    """Return the figures of 100 passes, None for each if they fail, which a note says."""
+    try:
+        return start.memory(program, variables)
+    except UsageError as error:
+        output.say(f"note: no peak memory of {program.name}: {error.message}")
+        return dict.fromkeys(("mb", "cpu_ms", "slowest"))

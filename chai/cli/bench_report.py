@@ -71,8 +71,7 @@ def _start(starts: Mapping[str, Any], threads: int) -> None:
         [
             name,
             *(f"{each[kind][key]:.0f}" for kind in ("wall", "cpu") for key in ("min", "median")),
-            f"{each['mb']:.0f}",
-            f"{each['slowest']:.2f} x",
+            *(["-", "-"] if each["mb"] is None else [f"{each['mb']:.0f}", f"{each['slowest']:.2f} x"]),
         ]
         for name, each in starts.items()
     ]

@@ -56,7 +56,7 @@ EPILOG = """examples:
 The measures depend on the kind of the output, which is printed: class scores,
 boxes (SSD, YOLO) or a map of pixels. --truth is
   for scores  a file with lines of: file name, class number. Without it the class
-              is taken from the synset id at the begin of the file's name, or
+              is taken from the synset id at the start of the file's name, or
               from its folder: a class number, a synset id or a label
   for boxes   a file with lines of
               {"file": "a.jpg", "boxes": [[class, x0, y0, x1, y1], ...]}

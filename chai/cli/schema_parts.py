@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from ..evaluate.bench.roofline import Operation
 
 
 class Failure(TypedDict):
@@ -35,17 +38,6 @@ class BenchPeak(TypedDict):
     bytes: dict[str, float]
 
 
-class BenchOperation(TypedDict):
-    """A step of a pass: multiply-accumulates, bytes that it reads and writes, least milliseconds."""
-
-    name: str
-    type: str
-    engine: str
-    macs: int
-    bytes: int
-    ms: float
-
-
 class BenchRun(TypedDict):
     """Figures of one batch and number of threads.
 
@@ -65,20 +57,21 @@ class BenchRun(TypedDict):
     difference: dict[str, float]
     peak: BenchPeak | None
     share: dict[str, float] | None
-    operations: list[BenchOperation] | None
+    operations: list[Operation] | None
 
 
 class BenchStart(TypedDict):
     """Milliseconds of processes from start to the first result; peak memory in MB of one with 100 more.
 
-    ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it.
+    ``cpu_ms`` is the median of those 100 passes' CPU time, ``slowest`` the largest as a multiple of it. All three are null
+    if that process failed.
     """
 
     wall: Times
     cpu: Times
-    mb: float
-    cpu_ms: float
-    slowest: float
+    mb: float | None
+    cpu_ms: float | None
+    slowest: float | None
 
 
 class SegmentCost(TypedDict):

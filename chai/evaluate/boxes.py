@@ -61,15 +61,15 @@ def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, floa
     intersection over union reaches IOU and was not matched by an earlier box.
     """
     taken: set[int] = set()
-    found = []
+    judged = []
     for box in sorted(boxes, key=lambda b: -b[1]):
         rivals = [i for i, other in enumerate(truth) if other[0] == box[0]]
         nearest = max(rivals, key=lambda i: overlap(box[2:], truth[i][1:]), default=None)
         right = nearest is not None and nearest not in taken and overlap(box[2:], truth[nearest][1:]) >= IOU
         if right and nearest is not None:
             taken.add(nearest)
-        found.append((int(box[0]), float(box[1]), right))
-    return found
+        judged.append((int(box[0]), float(box[1]), right))
+    return judged
 
 
 def average_precision(ranked: Iterable[tuple[float, bool]], positives: int) -> float:
@@ -110,9 +110,9 @@ class Found(Side):
     ranked: dict[int, list[tuple[float, bool]]] = field(default_factory=lambda: defaultdict(list))
     positives: Counter[int] = field(default_factory=Counter)
 
-    def add(self, own: Sequence[Box], first: Sequence[Box] | None, truth: Sequence[TrueBox] | None) -> None:
+    def add(self, answer: Sequence[Box], first: Sequence[Box] | None, truth: Sequence[TrueBox] | None) -> None:
         self.images += 1
-        sure = [box for box in own if box[1] >= self.threshold]
+        sure = [box for box in answer if box[1] >= self.threshold]
         self.boxes += len(sure)
         if first is not None:
             expected = [box for box in first if box[1] >= self.threshold]
@@ -123,7 +123,7 @@ class Found(Side):
         if truth is not None:
             self.known += 1
             self.positives.update(int(box[0]) for box in truth)
-            for label, score, right in hits(own, truth):
+            for label, score, right in hits(answer, truth):
                 self.ranked[label].append((score, right))
 
     @property
@@ -172,16 +172,16 @@ class Boxes(Measure):
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         first, *others = sides.values()
-        found = [[f"boxes of at least {self.threshold:g}", *(str(s.boxes) for s in sides.values())]]
+        rows = [[f"boxes of at least {self.threshold:g}", *(str(s.boxes) for s in sides.values())]]
         if others:
-            found.append(["same boxes, images", "", *(counted(s.agree, s.images) for s in others)])
-            found.append(["  95 % interval", "", *(interval(s.agree, s.images) for s in others)])
-            found.append(["precision", "", *(counted(s.pairs, s.boxes) for s in others)])
-            found.append(["recall", "", *(counted(s.pairs, s.expected) for s in others)])
+            rows.append(["same boxes, images", "", *(counted(s.agree, s.images) for s in others)])
+            rows.append(["  95 % interval", "", *(interval(s.agree, s.images) for s in others)])
+            rows.append(["precision", "", *(counted(s.pairs, s.boxes) for s in others)])
+            rows.append(["recall", "", *(counted(s.pairs, s.expected) for s in others)])
         if first.known:
             means = (s.mean_average_precision for s in sides.values())
-            found.append(["mAP@0.5", *("-" if m is None else f"{m:.4f}" for m in means)])
-        return found
+            rows.append(["mAP@0.5", *("-" if m is None else f"{m:.4f}" for m in means)])
+        return rows
 
 
 def _in_pixels(rows: Array, window: Window) -> list[Box]:

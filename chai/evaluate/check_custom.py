@@ -141,8 +141,8 @@ class _Case:
     def rows(self) -> Iterator[Row]:
         reference = self.layer.custom.implementations[0]
         frame = Frame(self.python, self.shapes, self.tops, None, reference)
-        self.wanted, ms = _timed(frame, self.data)
-        same = _same(self.wanted, _timed(frame, self.data)[0])
+        self.expected, ms = _timed(frame, self.data)
+        same = _same(self.expected, _timed(frame, self.data)[0])
         way = getattr(reference.function, "way", "python")
         yield Row(self.layer.name, self.label, way, 0.0, ms, same, "the reference" if same else DIFFER)
         for codes in (False, True):
@@ -156,11 +156,11 @@ class _Case:
         kind = "compiled" if implementation.jit and available() else getattr(implementation.function, "way", "python")
         way = f"{implementation.name} ({kind})" + ", unsigned" * unsigned
         try:
-            difference, bound, found, frame, data = self._compared(implementation, unsigned)
+            difference, bound, actual, frame, data = self._compared(implementation, unsigned)
             again = [_timed(frame, data) for _ in range(ROUNDS)]
         except PluginError as error:
             return Row(self.layer.name, self.label, way, float("inf"), 0.0, False, error.message)
-        same = all(_same(found, tops) for tops, _ in again)
+        same = all(_same(actual, tops) for tops, _ in again)
         ms = sorted(ms for _, ms in again)[ROUNDS // 2]
         return Row(
             self.layer.name, self.label, way, difference, ms, difference <= bound and same, "" if same else DIFFER
@@ -173,10 +173,10 @@ class _Case:
         if implementation.dtype == "int8":
             return self._codes(implementation, unsigned)
         frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
-        found, _ = _timed(frame, self.data)
-        largest = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in self.wanted), default=0.0) or 1.0
+        actual, _ = _timed(frame, self.data)
+        largest = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in self.expected), default=0.0) or 1.0
         bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
-        return _distance(found, self.wanted) / largest, bound, found, frame, self.data
+        return _distance(actual, self.expected) / largest, bound, actual, frame, self.data
 
     def _codes(
         self, implementation: Implementation, unsigned: bool
@@ -189,21 +189,21 @@ class _Case:
         into = tuple(_format(d, unsigned) for d in data)
         codes = [f.quantize(d) for f, d in zip(into, data)]
         exact = Frame(self.python, self.shapes, self.tops, None, self.layer.custom.implementations[0])
-        wanted, _ = _timed(exact, [f.dequantize(c) for f, c in zip(into, codes)])
-        out = tuple(_format(w, unsigned and bool((w >= 0).all())) for w in wanted)
+        expected, _ = _timed(exact, [f.dequantize(c) for f, c in zip(into, codes)])
+        out = tuple(_format(w, unsigned and bool((w >= 0).all())) for w in expected)
         frame = Frame(self.layer, self.shapes, self.tops, (into, out), implementation)
-        found, _ = _timed(frame, codes)
-        return _distance(found, [w / o.step + o.zero for w, o in zip(wanted, out)]), 1.0, found, frame, codes
+        actual, _ = _timed(frame, codes)
+        return _distance(actual, [w / o.step + o.zero for w, o in zip(expected, out)]), 1.0, actual, frame, codes
 
 
 def _format(values: Array, unsigned: bool) -> Format:
     return Format("Xilinx", 8, float(np.abs(values).max(initial=0)) or 1.0, unsigned)
 
 
-def _distance(found: Sequence[Array], wanted: Sequence[Array]) -> float:
+def _distance(actual: Sequence[Array], expected: Sequence[Array]) -> float:
     """Return the largest difference of any element; equal infinities have the difference 0."""
     with np.errstate(invalid="ignore"):
-        return max(float(np.abs(np.where(f == w, 0, f - w)).max(initial=0)) for f, w in zip(found, wanted))
+        return max(float(np.abs(np.where(f == w, 0, f - w)).max(initial=0)) for f, w in zip(actual, expected))
 
 
 def _same(first: Sequence[Array], second: Sequence[Array]) -> bool:

@@ -251,9 +251,9 @@ class _Sums:
     values: int = 0
     not_finite: int = 0
 
-    def add(self, expected: Array, found: Array, ends: tuple[float, float] | None) -> None:
+    def add(self, expected: Array, actual: Array, ends: tuple[float, float] | None) -> None:
         """Add a blob in float and in fixed point; ``ends`` are the smallest and largest values of its format, if any."""
-        a, b = expected.astype(np.float64), found.astype(np.float64)
+        a, b = expected.astype(np.float64), actual.astype(np.float64)
         self.values += a.size
         finite = np.isfinite(a) & np.isfinite(b)
         if not finite.all():
@@ -288,10 +288,10 @@ class _Hits:
     classes: int = 0
     probabilities: bool = False
 
-    def add(self, expected: Array, found: Array) -> None:
+    def add(self, expected: Array, actual: Array) -> None:
         """Add class scores (N, classes) in float and in fixed point."""
         best = expected.argmax(1)
-        order = np.argsort(-found, 1, kind="stable")[:, :TOP]
+        order = np.argsort(-actual, 1, kind="stable")[:, :TOP]
         self.images += len(best)
         self.top1 += int((order[:, 0] == best).sum())
         self.top5 += int((order == best[:, None]).any(1).sum())
@@ -320,8 +320,8 @@ class _Comparison:
         offload = self.fixed.offload
         held = held_blobs(offload)
         # kept by id, not by keep="all": that would prevent passes and so measure another network
-        wanted = {t for layer in offload.graph.layers for t in layer.tops}
-        found, _ = run_batches(offload, feeds, wanted)
+        tops = {t for layer in offload.graph.layers for t in layer.tops}
+        actual, _ = run_batches(offload, feeds, tops)
         for blob, feed in feeds.items():
             self._add(("input", blob), feed, feed, held.get(blob))
         for layer in offload.graph.layers:
@@ -329,23 +329,23 @@ class _Comparison:
                 for blob, expected in zip(layer.tops, self.reference.tops(layer.origin[-1])):
                     if blob in self.factors:
                         expected = expected / self.factors[blob].astype(np.float32).reshape(-1, 1, 1)
-                    self._add(("layer", layer.name), expected, found[blob], held.get(blob))
+                    self._add(("layer", layer.name), expected, actual[blob], held.get(blob))
         latest = offload.graph.latest
         for name, expected in outputs.items():
-            self._agree(name, size, expected, found[latest[name]])
+            self._agree(name, size, expected, actual[latest[name]])
 
-    def _add(self, key: tuple[str, str], expected: Array, found: Array, held: Held | None) -> None:
+    def _add(self, key: tuple[str, str], expected: Array, actual: Array, held: Held | None) -> None:
         if held is not None and held.packed:  # the host has it in float: compare the codes that the overlay gets
             with np.errstate(all="ignore"):
-                found = held.format.dequantize(held.format.quantize(found))
-        self.sums.setdefault(key, _Sums()).add(expected, found, None if held is None else held.ends)
+                actual = held.format.dequantize(held.format.quantize(actual))
+        self.sums.setdefault(key, _Sums()).add(expected, actual, None if held is None else held.ends)
 
-    def _agree(self, name: str, size: int, expected: Array, found: Array) -> None:
+    def _agree(self, name: str, size: int, expected: Array, actual: Array) -> None:
         decision = source(self.fixed.graph, name).decision
         scores = kind_of(self.fixed, name) == "scores" and decision != "argmax"
-        if scores and len(expected) == size and expected.shape == found.shape:
+        if scores and len(expected) == size and expected.shape == actual.shape:
             hits = self.hits.setdefault(name, _Hits(probabilities=decision == "softmax"))
-            hits.add(expected.reshape(size, -1), found.reshape(size, -1))
+            hits.add(expected.reshape(size, -1), actual.reshape(size, -1))
 
     def report(self, bound_db: float) -> Report:
         net, offload = self.fixed, self.fixed.offload

@@ -29,14 +29,14 @@ class Held:
 
 def held_blobs(offload: Execution) -> dict[str, Held]:
     """Return all blobs that are on the overlay at any time, by id."""
-    found: dict[str, Held] = {}
+    formats: dict[str, Held] = {}
     for blob, format in offload.schedule.from_host.items():
-        found[blob] = Held(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
+        formats[blob] = Held(format, True, _ends(format, format.quantize(np.array([-inf, inf]))))
     for step in offload.schedule.steps:
         for blob in (top for layer in step.layers for top in layer.tops if isinstance(step, DeviceStep)):
             format = offload.formats[blob]
-            found[blob] = Held(format, False, _ends(format, np.array(format.range)))
-    return found
+            formats[blob] = Held(format, False, _ends(format, np.array(format.range)))
+    return formats
 
 
 def _ends(format: Format, codes: Array) -> tuple[float, float]:

@@ -57,11 +57,11 @@ def _nearest(count: int, low: float, high: float, pixels: int) -> tuple[Array, A
     return inside, at[inside].astype(np.int64)
 
 
-def counts(expected: Array, found: Array) -> list[list[int]]:
+def counts(expected: Array, actual: Array) -> list[list[int]]:
     """Return [class, pixels in both, in the first, in the second] for each class of two lists of pixels."""
-    labels = np.union1d(expected, found)
+    labels = np.union1d(expected, actual)
     sizes = len(labels)
-    a, b = np.searchsorted(labels, expected.ravel()), np.searchsorted(labels, found.ravel())
+    a, b = np.searchsorted(labels, expected.ravel()), np.searchsorted(labels, actual.ravel())
     each = [np.bincount(x, minlength=sizes) for x in (a[a == b], a, b)]
     rows: list[list[int]] = np.stack([labels.astype(np.int64), *each], 1).tolist()
     return rows
@@ -73,9 +73,9 @@ class Overlaps:
 
     classes: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, found: Iterable[Sequence[int]]) -> None:
+    def add(self, rows: Iterable[Sequence[int]]) -> None:
         """Add the ``counts`` of an image."""
-        for label, *pixels in found:
+        for label, *pixels in rows:
             before = self.classes.get(label, [0, 0, 0])
             self.classes[label] = [a + b for a, b in zip(before, pixels)]
 
@@ -109,16 +109,16 @@ class Covered(Side):
     kl: float | None = None
     sqnr: float = 0.0
 
-    def add(self, own: Any, first: Any, truth: Any) -> None:
+    def add(self, answer: Any, first: Any, truth: Any) -> None:
         self.images += 1
-        if own["truth"] is not None:
+        if answer["truth"] is not None:
             self.known += 1
-            self.truth.add(own["truth"])
+            self.truth.add(answer["truth"])
         if first is not None:
-            self.sqnr += own["sqnr"]
-            self.first.add(own["classes"] or ())
-            if own["kl"] is not None:
-                self.kl = (self.kl or 0.0) + own["kl"]
+            self.sqnr += answer["sqnr"]
+            self.first.add(answer["classes"] or ())
+            if answer["kl"] is not None:
+                self.kl = (self.kl or 0.0) + answer["kl"]
 
     def compared(self) -> dict[str, Any]:
         return {
@@ -146,35 +146,35 @@ class Maps(Measure):
 
     def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
         (name, exact), *others = answers.items()
-        found: Record = {name: {"truth": self._against(exact, window, target)}}
+        record: Record = {name: {"truth": self._against(exact, window, target)}}
         for side, answer in others:
             softmax = self.output.decision == "softmax"
-            found[side] = {
+            record[side] = {
                 "classes": None if exact.classes is None else counts(exact.classes, answer.classes),
                 "kl": divergence(exact.values, answer.values) if softmax else None,
                 "sqnr": decibels(exact.logits, answer.logits),
                 "truth": self._against(answer, window, target),
             }
-        return found
+        return record
 
     def side(self) -> Covered:
         return Covered(self.output)
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         (reference, first), *others = sides.items()
-        found: list[list[str]] = []
+        rows: list[list[str]] = []
         if others:
             n, rest = first.images, [side for _, side in others]
-            found.append(["same class, pixels", "", *(counted_share(s.first) for s in rest)])
-            found.append([f"mean IoU with {reference}", "", *(number(s.first.mean_iou) for s in rest)])
-            found.append(
+            rows.append(["same class, pixels", "", *(counted_share(s.first) for s in rest)])
+            rows.append([f"mean IoU with {reference}", "", *(number(s.first.mean_iou) for s in rest)])
+            rows.append(
                 [f"KL({reference} || it), nats", "", *("-" if s.kl is None else f"{s.kl / n:.4g}" for s in rest)]
             )
-            found.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
+            rows.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
         if first.known:
-            found.append(["right class, pixels", *(counted_share(s.truth) for s in sides.values())])
-            found.append(["mean IoU with the truth", *(number(s.truth.mean_iou) for s in sides.values())])
-        return found
+            rows.append(["right class, pixels", *(counted_share(s.truth) for s in sides.values())])
+            rows.append(["mean IoU with the truth", *(number(s.truth.mean_iou) for s in sides.values())])
+        return rows
 
     def _against(self, answer: Answer, window: Window, target: Array | None) -> list[list[int]] | None:
         if target is None or answer.classes is None:

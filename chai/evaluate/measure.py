@@ -33,7 +33,7 @@ class Side(ABC):
     known: int = 0
 
     @abstractmethod
-    def add(self, own: Any, first: Any, truth: Any) -> None:
+    def add(self, answer: Any, first: Any, truth: Any) -> None:
         """Add one image: this side's part of the Record, the first side's (None for itself), the ground truth."""
 
     @abstractmethod

@@ -72,10 +72,10 @@ def _inputs(
     values = net.values
     missing = [b for b in bottoms if b is not None and b not in values]
     if missing:
-        known = ", ".join(f"{net.graph.caffe_name(b)} {show(v.shape)}" for b, v in values.items())
+        kept = ", ".join(f"{net.graph.caffe_name(b)} {show(v.shape)}" for b, v in values.items())
         raise UsageError(
             f"the inputs of layer {name!r} were not kept: {', '.join(map(net.graph.caffe_name, missing))}",
-            hint=f'Net(..., keep="all"), or give them; kept: {known or "nothing, no pass was run"}',
+            hint=f'Net(..., keep="all"), or give them; kept: {kept or "nothing, no pass was run"}',
         )
     return [None if blob is None else values[blob] for blob in bottoms]
 

@@ -37,8 +37,8 @@ class Evaluation(Side):
         """95 % confidence interval of the share of images that agree (Wilson's)."""
         return wilson(self.agree, self.images)
 
-    def add(self, own: Any, first: Any, truth: int | None) -> None:
-        classes = own if first is None else own["best"]
+    def add(self, answer: Any, first: Any, truth: int | None) -> None:
+        classes = answer if first is None else answer["best"]
         self.images += 1
         if truth is not None:
             self.known += 1
@@ -46,9 +46,9 @@ class Evaluation(Side):
             self.hits[1] += truth in classes
         if first is not None:
             self.agree += first[0] == classes[0]
-            self.sqnr += own["sqnr"]
-            if own["kl"] is not None:
-                self.kl = (self.kl or 0.0) + own["kl"]
+            self.sqnr += answer["sqnr"]
+            if answer["kl"] is not None:
+                self.kl = (self.kl or 0.0) + answer["kl"]
 
     def compared(self) -> dict[str, Any]:
         return {
@@ -72,34 +72,34 @@ class Scores(Measure):
 
     def record(self, answers: Mapping[str, Any], window: Window, target: Array | None) -> Record:
         (name, (exact, logits)), *others = answers.items()
-        found: Record = {name: self._best(exact)}
+        record: Record = {name: self._best(exact)}
         for side, (row, reached) in others:
             softmax = self.output.decision == "softmax"
-            found[side] = {
+            record[side] = {
                 "best": self._best(row),
                 "kl": divergence(exact, row) if softmax else None,
                 "sqnr": decibels(logits, reached),
             }
-        return found
+        return record
 
     def side(self) -> Evaluation:
         return Evaluation(self.output)
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         (reference, first), *others = sides.items()
-        found: list[list[str]] = []
+        rows: list[list[str]] = []
         if others:
             n, rest = first.images, [side for _, side in others]
-            found.append(["same best class", "", *(counted(s.agree, n) for s in rest)])
-            found.append(["  95 % interval", "", *(interval(s.agree, n) for s in rest)])
-            found.append(
+            rows.append(["same best class", "", *(counted(s.agree, n) for s in rest)])
+            rows.append(["  95 % interval", "", *(interval(s.agree, n) for s in rest)])
+            rows.append(
                 [f"KL({reference} || it), nats", "", *("-" if s.kl is None else f"{s.kl / n:.4g}" for s in rest)]
             )
-            found.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
+            rows.append([f"{self.output.logits} SQNR, dB", "", *(f"{s.sqnr / n:.1f}" for s in rest)])
         if first.known:
             for i, name in enumerate(("top-1", "top-5")):
-                found.append([name, *(counted(s.hits[i], s.known) for s in sides.values())])
-        return found
+                rows.append([name, *(counted(s.hits[i], s.known) for s in sides.values())])
+        return rows
 
     def _best(self, row: Array) -> list[int]:
         return [int(index) for index in row[:TOP]] if self.output.decision == "argmax" else best(row)
@@ -107,5 +107,5 @@ class Scores(Measure):
 
 def best(row: Array) -> list[int]:
     """Return the classes of the largest scores in descending order; equal scores in order of class."""
-    found: list[int] = np.argsort(-row, kind="stable")[:TOP].tolist()
-    return found
+    classes: list[int] = np.argsort(-row, kind="stable")[:TOP].tolist()
+    return classes

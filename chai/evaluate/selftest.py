@@ -74,11 +74,11 @@ class NetworkProbe:
         images = np.random.default_rng(self.bits).random((min(3, overlay.batch_max), 1, 8, 8)).astype(np.float32)
         net = Net(NETWORK, device="null", overlay=overlay.path, calibrate=images, bits=self.bits, scheme=self.scheme)
         planned = net.offload.plan
-        found, wanted = (Execution(planned, on) for on in (device, _DEFINITIONS))
+        tested, defined = (Execution(planned, on) for on in (device, _DEFINITIONS))
         try:
-            outputs = [on.run({net.inputs[0]: images}, set(planned.graph.output_blobs))[0] for on in (found, wanted)]
+            outputs = [on.run({net.inputs[0]: images}, set(planned.graph.output_blobs))[0] for on in (tested, defined)]
         finally:
-            found.close()
+            tested.close()
         for blob, values in outputs[1].items():
             if wrong := difference(outputs[0][blob], values):
                 return f"blob {planned.graph.caffe_name(blob)!r} {wrong}"
@@ -147,13 +147,13 @@ def segment_ms(device: Device, overlay: Overlay) -> tuple[float, float]:
         return median(passes), cycles / (overlay.clock_mhz * 1000)
 
 
-def difference(found: Array, wanted: Array) -> str:
+def difference(actual: Array, expected: Array) -> str:
     """Return the position of the first wrong value and the number of wrong values as text; "" if all are right."""
-    wrong = np.argwhere(found != wanted)
+    wrong = np.argwhere(actual != expected)
     if not len(wrong):
         return ""
     at = tuple(int(i) for i in wrong[0])
-    return f"at {at}: expected {wanted[at]}, found {found[at]} ({len(wrong):,} of {wanted.size:,} differ)"
+    return f"at {at}: expected {expected[at]}, found {actual[at]} ({len(wrong):,} of {expected.size:,} differ)"
 
 
 # -- a device that runs the definitions
@@ -175,9 +175,9 @@ class _Defined(Program):
     def run(self, blobs: dict[str, Array]) -> Ran:
         shapes, views = self.work.shapes, self.work.views
         for task in self.work.tasks:
-            given = [codes_of(b, blobs, shapes, views) for b in task.inputs]
+            inputs = [codes_of(b, blobs, shapes, views) for b in task.inputs]
             whole = codes_of(task.output, blobs, shapes, views)
-            task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*given)
+            task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*inputs)
         return Ran()
 
 

@@ -190,8 +190,7 @@ class PrototxtSource:
         if key not in self._prepared:
             for layer in self.graph.layers:
                 host.prepare(layer, shapes, self.weights is None)
-            if self.overlay is None:
-                host.claim(self.graph, shapes)
+            (host.claim if self.overlay is None else host.keep_freed)(self.graph, shapes)
             self._prepared.add(key)
         return shapes
 

@@ -25,8 +25,8 @@ class Control(Component):
     ``moves``                a beat is transferred, or an engine computes
     ``stop``                 memory ports end what is open and begin nothing
     ``idle``                 none of them has anything open
-    ``clear``                reset the engines, while memory ports stop: at the end of every chain, so that the next one does
-                             not depend on what it left behind
+    ``clear``                reset the engines, while memory ports stop: at the end of every chain, so that the next one
+                             finds them as after power-up
     ``clear_memory``         reset the memory ports, when they are idle
     """
 

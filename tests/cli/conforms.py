@@ -7,9 +7,17 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from chai.cli import schema_parts, schema_show, schemas
+from chai.evaluate.bench.roofline import Operation
 from chai.report.layer_rows import LayerRow
 
-NAMES = {**vars(schema_parts), **vars(schemas), **vars(schema_show), "LayerRow": LayerRow, "Shape": tuple[int, ...]}
+NAMES = {
+    **vars(schema_parts),
+    **vars(schemas),
+    **vars(schema_show),
+    "LayerRow": LayerRow,
+    "Operation": Operation,
+    "Shape": tuple[int, ...],
+}
 
 
 def subclasses(of: type[schemas.Schema]) -> list[type[schemas.Schema]]:

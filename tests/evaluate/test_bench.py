@@ -17,14 +17,17 @@ import pytest
 
 import chai
 from chai import plugins
+from chai.cli import schema_parts
 from chai.cli.bench import arguments
 from chai.cli.bench_history import remember
-from chai.cli.bench_measure import programs
+from chai.cli.bench_measure import programs, started
+from chai.cli.bench_report import _start
 from chai.evaluate.bench import peak, rounds, start
 from chai.evaluate.bench.peak import Roof
 from chai.evaluate.bench.roofline import Operation, operations, picture, shares
 from chai.kernels.native import library
 from chai.parser.caffemodel import write_caffemodel
+from tests.cli.conforms import differences
 from tests.passes.common import network, prototxt
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -221,3 +224,28 @@ def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
     del given["PYTHONPYCACHEPREFIX"]  # compiling all of it is slow
     reason = start.problem(program, given)
     assert reason is not None and "there is no file" in reason
+
+
+def test_a_process_that_fails_late_keeps_what_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One fails from its second process on, one in its 100 passes; the figures of the third are whole."""
+    codes = {
+        "whole": "def run(): pass",
+        "late": f"from pathlib import Path\nplace = Path({str(tmp_path)!r}, 'count')\n"
+        "def run():\n    count = place.exists()\n    place.touch()\n    if count: raise SystemExit('no licence')",
+        "poor": "def run():\n    if passes > 1: raise MemoryError('too large')",
+    }
+    monkeypatch.setattr(start, "_ENGINES", codes)
+    monkeypatch.setattr(start, "_HEAD", "\nimport json\nfiles, shapes, threads, passes = json.loads(sys.argv[1])\n")
+    programs = [start.Program(name, name, [], {}, 1)._asdict() for name in codes]
+    figures = started(programs, 1, 2, tmp_path / "byte code", True)
+    notes = ["no start of late: its process fails: no licence"]
+    notes += ["no peak memory of poor: its process fails: MemoryError: too large"]
+    assert capsys.readouterr().err.splitlines() == [f"note: {note}" for note in notes]
+    assert [*figures] == ["whole", "poor"]
+    assert all(each["wall"]["min"] >= each["cpu"]["min"] > 0 for each in figures.values())
+    assert figures["whole"]["mb"] > 0 and figures["poor"]["mb"] is None is figures["poor"]["slowest"]
+    assert differences(figures, dict[str, schema_parts.BenchStart]) == []
+    _start(figures, 1)
+    assert " - " in capsys.readouterr().out

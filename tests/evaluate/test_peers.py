@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -149,22 +150,60 @@ def test_files_of_ncnn_are_whole(tmp_path: Path) -> None:
         assert ("8=101" in files.param) == bool(codes)  # q alone reads p: it is stored as codes
 
 
-def test_names_of_blobs_that_ncnn_needs_are_free(tmp_path: Path) -> None:
-    """The parts of a blob with several readers, and what is before a ReLU, are called like no blob of the network."""
+def test_names_that_a_writer_adds_are_no_names_of_the_network(tmp_path: Path) -> None:
+    """Each name that is added to a network is then the name of one of its layers and blobs, and no name is there twice."""
     lines = """
-a Convolution data -> a : convolution_param { num_output: 5 kernel_size: 3 }
-a/1 Convolution data -> a/1 : convolution_param { num_output: 5 kernel_size: 3 }
-c/before ReLU a -> c/before
-b Eltwise a a/1 -> b
-c ReLU b -> c
-d Eltwise c a -> d
+{0} Convolution data -> {0} : convolution_param {{ num_output: 5 kernel_size: 3 }}
+{1} Pooling {0} -> {1} : pooling_param {{ pool: MAX kernel_size: 3 pad: 1 }}
+{2} Eltwise {0} {1} {0} -> {2} : eltwise_param {{ coeff: 2 coeff: 3 coeff: 4 }}
+{3} ReLU {2} -> {3} : relu_param {{ relu6: true }}
+{4} Scale {1} -> {4} : scale_param {{ bias_term: true }}
+{5} Eltwise {3} {4} -> {5}
+{6} InnerProduct {5} -> {6} : inner_product_param {{ num_output: 7 }}
 """
-    graph = rewrite(network(tmp_path, lines, SHAPE).graph)
-    outputs = []
-    for line in ncnn(graph, infer_shapes(graph)).param.splitlines()[2:]:
-        _, _, reads, writes, *words = line.split()
-        outputs += words[int(reads) : int(reads) + int(writes)]
-    assert len(outputs) == len({*outputs})
+
+    def names(*network_names: str) -> tuple[list[str], list[str]]:
+        graph = rewrite(network(tmp_path, lines.format(*network_names), SHAPE).graph)
+        shapes = infer_shapes(graph)
+        formats = {blob: Format("Xilinx", 8, 1.0) for blob in shapes if blob not in graph.outputs}
+        words = [line.split() for line in ncnn(graph, shapes).param.splitlines()[2:]]
+        model = next(value for number, value in fields(onnx(graph, shapes, formats)) if number == 7)
+        parts = [(number, dict(fields(part))) for number, part in fields(model) if number != 2]
+        named = [part[{1: 2, 5: 8, 11: 1}[number]] for number, part in parts if number != 12]  # node, tensor, input
+        outputs = [name for _, _, reads, writes, *rest in words for name in rest[int(reads) :][: int(writes)]]
+        return [name.decode() for name in named], [f"{kind} {name}" for kind, name, *_ in words] + outputs
+
+    plain = [*"abcdefg"]  # and data
+    added = [name for file in names(*plain) for name in file if name not in (*plain, "data") and " " not in name]
+    added = [*dict.fromkeys(added)]
+    assert {"d/before", "c/scaled_1", "g/weights", "a/rounded", "a/0"} <= {*added}
+    for i in range(0, len(added), len(plain)):
+        for file in names(*(added[i:] + plain)[: len(plain)]):
+            assert len(file) == len({*file})
+
+
+def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Fields of a protobuf message: number and bytes of those that have a length."""
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while data[at] > 127:
+            value, shift, at = value | (data[at] & 127) << shift, shift + 7, at + 1
+        at += 1
+        return value | data[at - 1] << shift
+
+    at = 0
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 5:
+            at += 4
+        elif tag & 7 == 0:
+            varint()
+        else:
+            size = varint()
+            at += size
+            yield tag >> 3, data[at - size : at]
 
 
 def stored(kind: str, numbers: dict[str, str]) -> int:

@@ -63,12 +63,13 @@ def run():
     return [np.array(extractor.extract(name)[1]) for name in names["outputs"]]
 """,
 }
-_RESULT = "first result after"
+_RESULT, _MEMORY = "first result after", "peak and passes"  # begin the lines that are read
 _TAIL = (
     f"""
 run()
 import time
 print({_RESULT!r}, time.process_time() * 1000, flush=True)
+memory = {_MEMORY!r}
 """
     + """
 if passes > 1:
@@ -78,7 +79,7 @@ if passes > 1:
         run()
         times.append((time.process_time() - begin) * 1000)
     peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
-    json.dump([peak / 1024, times], sys.stdout)
+    print(memory, json.dumps([peak / 1024, times]))
 """
 )
 _PASSES = 100
@@ -127,26 +128,30 @@ def problem(program: Program, variables: Mapping[str, str]) -> str | None:
 
 def starts(
     programs: Sequence[Program], rounds: int, variables: Mapping[str, str], tell: Callable[[int, int], None]
-) -> dict[str, dict[str, Any]]:
-    """Return wall and CPU time (milliseconds) of processes from their start to their first result.
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return wall and CPU time (milliseconds) of processes from their start to their first result, and failures.
 
-    All have run before. Raises UsageError for one that fails.
+    All have run before. A program that fails has no figures, but a reason, and is not run again.
     """
-    wall: dict[str, list[float]] = {program.name: [] for program in programs}
-    cpu: dict[str, list[float]] = {program.name: [] for program in programs}
+    times: dict[str, list[tuple[float, float]]] = {program.name: [] for program in programs}
+    reasons: dict[str, str] = {}
     for number in range(rounds):
         tell(number, rounds)
         for i in order(len(programs), number):
-            times = _once(programs[i], variables)
-            wall[programs[i].name].append(times[0])
-            cpu[programs[i].name].append(times[1])
-    return {
-        name: {
-            "wall": {"median": median(wall[name]), "min": min(wall[name])},
-            "cpu": {"median": median(cpu[name]), "min": min(cpu[name])},
+            name = programs[i].name
+            if name not in reasons:
+                try:
+                    times[name].append(_once(programs[i], variables))
+                except UsageError as error:
+                    reasons[name] = error.message
+    figures = {}
+    for name in [name for name in times if name not in reasons]:
+        wall, cpu = zip(*times[name])
+        figures[name] = {
+            "wall": {"median": median(wall), "min": min(wall)},
+            "cpu": {"median": median(cpu), "min": min(cpu)},
         }
-        for name in wall
-    }
+    return figures, reasons
 
 
 def _once(program: Program, variables: Mapping[str, str]) -> tuple[float, float]:
@@ -169,23 +174,25 @@ def _once(program: Program, variables: Mapping[str, str]) -> tuple[float, float]
     return ms, float(line.removeprefix(_RESULT))
 
 
-def memory(
-    programs: Sequence[Program], variables: Mapping[str, str], tell: Callable[[int, int], None]
-) -> dict[str, dict[str, float]]:
+def memory(program: Program, variables: Mapping[str, str]) -> dict[str, float]:
     """Return the peak memory (MB of 2^20 bytes, mapped files included) of a process that computes 100 images after its first.
 
-    ``slowest`` is the largest CPU time of one of them as a multiple of the median. Raises UsageError for one that fails.
+    ``cpu_ms`` is the median of their CPU times, ``slowest`` the largest as a multiple of it. Raises UsageError if it fails.
     """
-    figures = {}
-    for done, program in enumerate(programs):
-        tell(done, len(programs))
-        process = subprocess.run(
-            program.command(_PASSES), env=dict(variables), capture_output=True, text=True, check=False
-        )
-        _check(process.returncode, process.stderr)
-        peak, times = json.loads(process.stdout.splitlines()[-1])
-        figures[program.name] = {"mb": peak, "cpu_ms": median(times), "slowest": max(times) / median(times)}
-    return figures
+    process = subprocess.run(
+        program.command(_PASSES),
+        env=dict(variables),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    _check(process.returncode, process.stderr)
+    line = next((line for line in process.stdout.splitlines() if line.startswith(_MEMORY)), "")
+    if not line:
+        raise UsageError("its process ends without a result")
+    peak, times = json.loads(line.removeprefix(_MEMORY))
+    return {"mb": peak, "cpu_ms": median(times), "slowest": max(times) / median(times)}
 
 
 def _check(code: int, words: str) -> None:

@@ -6,12 +6,12 @@ batches.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import UsageError
 from ...util.lazy_numpy import np
+from .names import Names
 
 if TYPE_CHECKING:
     from ...blob import Shape
@@ -50,14 +50,14 @@ def ncnn(graph: Graph, shapes: Mapping[str, Shape], formats: Mapping[str, Format
     for layer in graph.layers:
         if not layer.source:
             writer.layer(layer)
-    names = {blob: writer.name(blob) for blob in graph.inputs}
-    names |= {blob: writer.source(blob) for blob in graph.output_blobs}
+    names = {blob: writer.names[blob] for blob in graph.inputs}
+    names |= {blob: next(writer.sources[blob]) for blob in graph.output_blobs}
     head = [str(MAGIC), f"{len(writer.lines)} {writer.blobs}"]
     return Files("\n".join([*head, *writer.lines]) + "\n", b"".join(writer.weights), names)
 
 
 class _Writer:
-    """Collects lines and weights."""
+    """Collects lines and weights. ``sources`` has the names under which the readers of a blob read it, in turn."""
 
     def __init__(self, graph: Graph, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> None:
         self.shapes, self.formats = shapes, formats
@@ -66,57 +66,43 @@ class _Writer:
         for layer in graph.layers:
             for blob in layer.bottoms:
                 self.readers[blob].append(layer)
-        self.read: Counter[str] = Counter()
-        self.names: dict[str, str] = {}
+        self.names, self.layers = Names(shapes, _word), Names(spelt=_word)
+        self.sources: dict[str, Iterator[str]] = {}
         self.lines: list[str] = []
         self.weights: list[bytes] = []
         self.blobs = 0
 
     def line(self, kind: str, name: str, inputs: Sequence[str], blob: str, params: Params) -> None:
-        """Write a layer, and a Split of its output for several readers: in ncnn a blob has one."""
-        self._write(kind, name, inputs, [self.name(blob)], params)
-        if (count := self._count(blob)) > 1:
-            self._write("Split", f"{name}/split", [self.name(blob)], [self._part(blob, i) for i in range(count)], {})
+        """Write a layer whose top is a blob of the network, and a Split for several readers: in ncnn a blob has one."""
+        top = self.names[blob]
+        self.write(kind, name, inputs, [top], params)
+        count = len(self.readers.get(blob, ())) + (blob in self.outputs)
+        parts = [self.names.new(blob, i) for i in range(count)] if count > 1 else [top]
+        if count > 1:
+            self.write("Split", f"{name}/split", [top], parts, {})
+        self.sources[blob] = iter(parts)
 
-    def _write(self, kind: str, name: str, inputs: Sequence[str], outputs: Sequence[str], params: Params) -> None:
+    def write(self, kind: str, name: str, inputs: Sequence[str], outputs: Sequence[str], params: Params) -> None:
+        """Write one line; ``inputs`` and ``outputs`` are names of the file."""
         numbers = [f"-{23300 + key}={_listed(v)}" if isinstance(v, list) else f"{key}={v}" for key, v in params.items()]
-        self.lines.append(
-            " ".join([kind, self.name(name), f"{len(inputs)} {len(outputs)}", *inputs, *outputs, *numbers])
-        )
+        counts = f"{len(inputs)} {len(outputs)}"
+        self.lines.append(" ".join([kind, self.layers.new(name), counts, *inputs, *outputs, *numbers]))
         self.blobs += len(outputs)
-
-    def name(self, blob: str) -> str:
-        """Return a name for the file, where a space ends it."""
-        if blob not in self.names:
-            name = "_".join(blob.split()) or "_"
-            while name in self.names.values():
-                name += "_"
-            self.names[blob] = name
-        return self.names[blob]
-
-    def source(self, blob: str) -> str:
-        """Return the name under which the next reader reads a blob."""
-        self.read[blob] += 1
-        return self._part(blob, self.read[blob] - 1) if self._count(blob) > 1 else self.name(blob)
-
-    def _count(self, blob: str) -> int:
-        return len(self.readers.get(blob, ())) + (blob in self.outputs)
-
-    def _part(self, blob: str, number: int) -> str:
-        return self.name(f"{blob}\n{number}")  # no blob has such a name, but one may be called a/1
 
     def layer(self, layer: Layer) -> None:
         write = LAYERS.get(layer.type)
         if write is None:
             raise UsageError(f"layer {layer.name!r}: {layer.type} is not written for ncnn")
         (top,) = layer.tops
-        fused = layer.slope is None or layer.type in PRODUCTS
-        output = top if fused else f"{top}\nbefore"
         kind, params = write(self, layer)
-        self.line(kind, layer.name, [self.source(blob) for blob in layer.bottoms], output, params)
-        if not fused:
+        inputs = [next(self.sources[blob]) for blob in layer.bottoms]
+        if layer.slope is not None and layer.type not in PRODUCTS:  # its ReLU is a line of its own
+            before = self.names.new(top, "before")
+            self.write(kind, layer.name, inputs, [before], params)
             kind, params = _activation(layer)
-            self.line(kind, f"{layer.name}/{kind}", [self.name(output)], top, params)
+            self.line(kind, f"{layer.name}/{kind}", [before], top, params)
+        else:
+            self.line(kind, layer.name, inputs, top, params)
 
     def products(self, layer: Any, first: int, groups: int = 1) -> Params:
         """Write weights and bias, and return the parameters of them, from number ``first`` on, of codes and of the ReLU."""
@@ -232,6 +218,11 @@ def _activation(layer: Layer) -> tuple[str, Params]:
     if layer.ceiling is not None:
         return "Clip", {0: 0.0, 1: float(layer.ceiling)}
     return "ReLU", {0: float(layer.slope or 0)}
+
+
+def _word(name: str) -> str:
+    """Return a name without blanks, which would end it."""
+    return "_".join(name.split()) or "_"
 
 
 def _listed(values: Sequence[float]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
 from ...util.lazy_numpy import np
+from .names import Names
 
 if TYPE_CHECKING:
     from ...blob import Array, Shape
@@ -27,7 +28,7 @@ def onnx(graph: Graph, shapes: Mapping[str, Shape], formats: Mapping[str, Format
     With ``formats`` each blob is rounded to 8 bits by a QuantizeLinear and a DequantizeLinear, and weights are int8 with a step
     per output channel, which engines turn into integer layers. Raises UsageError for a layer type that is not in ``NODES``.
     """
-    writer = _Writer(shapes, formats or {})
+    writer = _Writer(graph, shapes, formats or {})
     for blob in graph.inputs:
         writer.rounded(blob)
     for layer in graph.layers:
@@ -48,24 +49,25 @@ def onnx(graph: Graph, shapes: Mapping[str, Shape], formats: Mapping[str, Format
 
 
 class _Writer:
-    """Collects nodes and constants. ``names`` is what readers of a blob read: itself, or its rounded values."""
+    """Collects nodes and constants. ``sources`` has what is read in place of a blob: its rounded values."""
 
-    def __init__(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> None:
+    def __init__(self, graph: Graph, shapes: Mapping[str, Shape], formats: Mapping[str, Format]) -> None:
         self.shapes, self.formats = shapes, formats
         self.nodes: list[bytes] = []
         self.tensors: list[bytes] = []
-        self.names: dict[str, str] = {}
+        self.sources: dict[str, str] = {}
+        self.names = Names([*graph.inputs, *(top for layer in graph.layers for top in layer.tops)])
 
     def layer(self, layer: Layer) -> None:
         write = NODES.get(layer.type)
         if write is None:
             raise UsageError(f"layer {layer.name!r}: {layer.type} is not written as ONNX")
         (top,) = layer.tops
-        before = top if layer.slope is None else f"{top}/before"
-        write(self, layer, [self.names.get(b, b) for b in layer.bottoms], before)
+        before = top if layer.slope is None else self.names.new(top, "before")
+        write(self, layer, [self.sources.get(b, b) for b in layer.bottoms], before)
         if layer.ceiling is not None:
-            bounds = [np.float32(0), np.float32(layer.ceiling)]
-            self.node("Clip", [before, *(self.constant(f"{top}/{i}", b) for i, b in enumerate(bounds))], top)
+            bounds = [self.constant(np.float32(bound), top, "bound") for bound in (0, layer.ceiling)]
+            self.node("Clip", [before, *bounds], top)
         elif layer.slope is not None:
             self.relu([before], top, float(layer.slope))
         self.rounded(top)
@@ -79,7 +81,9 @@ class _Writer:
     def relu(self, inputs: Sequence[str], output: str, slope: float) -> None:
         self.node("LeakyRelu", inputs, output, alpha=slope) if slope else self.node("Relu", inputs, output)
 
-    def constant(self, name: str, value: Any) -> str:
+    def constant(self, value: Any, *words: str) -> str:
+        """Write an array or a number, and return its name, which begins with these words."""
+        name = self.names.new(*words)
         dims = b"".join(_number(1, size) for size in value.shape)
         raw = np.ascontiguousarray(value).tobytes()
         self.tensors.append(dims + _number(2, TYPES[value.dtype.name]) + _bytes(8, name.encode()) + _bytes(9, raw))
@@ -89,28 +93,27 @@ class _Writer:
         """Round a blob to its format, if it has one."""
         if (format := self.formats.get(blob)) is None:
             return
-        step = self.constant(f"{blob}/step", np.asarray(format.step, np.float32))
-        zero = self.constant(f"{blob}/zero", np.asarray(format.zero + 128, np.uint8))
-        codes = self.node("QuantizeLinear", [blob, step, zero], f"{blob}/codes")
-        self.names[blob] = self.node("DequantizeLinear", [codes, step, zero], f"{blob}/rounded")
+        step = self.constant(np.float32(format.step), blob, "step")
+        zero = self.constant(np.uint8(format.zero + 128), blob, "zero")
+        codes = self.node("QuantizeLinear", [blob, step, zero], self.names.new(blob, "codes"))
+        self.sources[blob] = self.node("DequantizeLinear", [codes, step, zero], self.names.new(blob, "rounded"))
 
     def weights(self, layer: Layer, value: Array) -> str:
         """Return the name of the weights (M, ...), as int8 with a step per row if blobs are rounded."""
         if not self.formats:
-            return self.constant(f"{layer.name}:weights", value.astype(np.float32))
+            return self.constant(value.astype(np.float32), layer.name, "weights")
         rows = np.abs(value).reshape(len(value), -1).max(1, initial=0)
         steps = (np.where(rows > 0, rows, 1) / 127).astype(np.float32)
         codes = np.rint(value / steps.reshape(-1, *[1] * (value.ndim - 1))).astype(np.int8)
-        step = self.constant(f"{layer.name}:step", steps)
-        zero = self.constant(f"{layer.name}:zero", np.zeros(len(value), np.int8))
-        named = self.constant(f"{layer.name}:codes", codes)
-        return self.node("DequantizeLinear", [named, step, zero], f"{layer.name}:weights", axis=0)
+        parts = {"codes": codes, "step": steps, "zero": np.zeros(len(value), np.int8)}
+        inputs = [self.constant(part, layer.name, f"weights {name}") for name, part in parts.items()]
+        return self.node("DequantizeLinear", inputs, self.names.new(layer.name, "weights"), axis=0)
 
     def blobs(self, layer: Layer) -> list[str]:
         """Return the names of weights and bias."""
         weights, *bias = layer.blobs
         named = [self.weights(layer, weights)]
-        return [*named, *(self.constant(f"{layer.name}:bias", b.reshape(-1).astype(np.float32)) for b in bias)]
+        return [*named, *(self.constant(b.reshape(-1).astype(np.float32), layer.name, "bias") for b in bias)]
 
 
 def _convolution(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
@@ -138,19 +141,19 @@ def _pooling(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
 def _inner_product(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
     flat = inputs[0]
     if len(w.shapes[layer.bottoms[0]]) != 2:
-        flat = w.node("Flatten", [flat], f"{layer.name}/flat", axis=layer.params.axis)
+        flat = w.node("Flatten", [flat], w.names.new(layer.name, "flat"), axis=layer.params.axis)
     w.node("Gemm", [flat, *w.blobs(layer)], output, transB=int(not layer.params.transpose))
 
 
 def _eltwise(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
     p, last = layer.params, len(inputs) - 2
     if p.coeff:
-        factors = [w.constant(f"{layer.name}/{i}", np.asarray(c, np.float32)) for i, c in enumerate(p.coeff)]
-        inputs = [w.node("Mul", [name, c], f"{c}/scaled") for name, c in zip(inputs, factors)]
+        factors = [w.constant(np.float32(c), layer.name, "factor") for c in p.coeff]
+        inputs = [w.node("Mul", pair, w.names.new(layer.name, "scaled")) for pair in zip(inputs, factors)]
     kind = {"SUM": "Add", "PROD": "Mul", "MAX": "Max"}[p.operation]
     total = inputs[0]
     for i, name in enumerate(inputs[1:]):
-        total = w.node(kind, [total, name], output if i == last else f"{output}/{i}")
+        total = w.node(kind, [total, name], output if i == last else w.names.new(output, "part"))
 
 
 def _scale(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
@@ -158,14 +161,14 @@ def _scale(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
         raise UsageError(f"layer {layer.name!r}: a Scale of two bottoms is not written as ONNX")
     axes = len(w.shapes[layer.bottoms[0]]) - layer.params.axis
     parts = [b.reshape(*b.shape, *[1] * (axes - b.ndim)).astype(np.float32) for b in layer.blobs]
-    names = [w.constant(f"{layer.name}/{i}", part) for i, part in enumerate(parts)]
-    scaled = w.node("Mul", [inputs[0], names[0]], output if len(names) == 1 else f"{output}/scaled")
-    if len(names) > 1:
-        w.node("Add", [scaled, names[1]], output)
+    factor, *bias = (w.constant(part, layer.name, "part") for part in parts)
+    scaled = w.node("Mul", [inputs[0], factor], w.names.new(output, "scaled") if bias else output)
+    if bias:
+        w.node("Add", [scaled, *bias], output)
 
 
 def _shaped(w: _Writer, layer: Any, inputs: list[str], output: str) -> None:
-    shape = w.constant(f"{layer.name}/shape", np.asarray(w.shapes[layer.tops[0]], np.int64))
+    shape = w.constant(np.asarray(w.shapes[layer.tops[0]], np.int64), layer.name, "shape")
     w.node("Reshape", [inputs[0], shape], output)
 
 

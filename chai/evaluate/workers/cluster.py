@@ -86,7 +86,7 @@ class Cluster:
             while True:
                 ready.append(self._done.get_nowait())
         self._rescue()
-        found = []
+        results = []
         for future in ready:
             if future in self.out and future.status in ("pending", "lost"):
                 future.add_done_callback(self._done.put)  # its worker died with the result: dask computes it again
@@ -95,7 +95,7 @@ class Cluster:
             if part is None:  # a copy of this batch was faster
                 continue
             try:
-                found.append((part, self._result(future)))
+                results.append((part, self._result(future)))
             except (TimeoutError, asyncio.TimeoutError):  # two classes before Python 3.11
                 log.warning("image %d: its worker has the result and gave no sign for %g s", part[0][0], PATIENCE)
                 self._submit(part)
@@ -104,7 +104,7 @@ class Cluster:
                 del self.out[copy]
                 copy.cancel(force=True)
         now = monotonic()
-        if found:
+        if results:
             self._heard = now
         elif now - self._heard > self.timeout:
             raise DeviceError(
@@ -112,7 +112,7 @@ class Cluster:
                 f"{len(self._seen[0])} workers, {len(set(self.out.values()))} batches under way",
                 hint="dask's dashboard shows what they do; a --journal keeps what is done",
             )
-        return found
+        return results
 
     def close(self) -> None:
         """Cancel dispatched batches and close the networks of all workers that respond."""

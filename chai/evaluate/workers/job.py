@@ -111,16 +111,16 @@ class Job:
                 hint=f"pip install chai-fpga=={self.version} there",
             )
         try:
-            found = self._measured()
+            digests = self._measured()
         except (OSError, ChaiError) as error:
             raise UsageError(
                 f"worker on {socket.gethostname()}: {error}", hint="all workers need the same files in the same places"
             ) from error
-        for role, wanted in self.digests.items():
-            if found.get(role) != wanted:
+        for role, expected in self.digests.items():
+            if digests.get(role) != expected:
                 raise UsageError(
                     f"worker on {socket.gethostname()}: not the same {role} as here "
-                    f"(sha256 {str(found.get(role))[:12]}, expected {wanted[:12]})",
+                    f"(sha256 {str(digests.get(role))[:12]}, expected {expected[:12]})",
                     hint="all workers need the same files in the same places",
                 )
 
@@ -187,8 +187,8 @@ class Bench:
                 exact = Net(job.reference[0], job.reference[1], "float", keep=keep, **common)
                 self.nets["float"] = opened.enter_context(exact)
             for device in job.devices:
-                made = Net(job.network[0], job.network[1], device, keep=keep, **fixed, **job.offload)
-                self.nets[device] = opened.enter_context(made)
+                net = Net(job.network[0], job.network[1], device, keep=keep, **fixed, **job.offload)
+                self.nets[device] = opened.enter_context(net)
             self._calibrate()
             self._opened = opened.pop_all()
 
@@ -206,19 +206,19 @@ class Bench:
                 records.append({"image": index, "error": error})
             else:
                 inputs.setdefault(image.array.shape, {})[index] = image
-        for found in inputs.values():
-            records += self._compare(found)
+        for group in inputs.values():
+            records += self._compare(group)
         return sorted(records, key=lambda r: int(r["image"]))
 
-    def _compare(self, found: Mapping[int, _Image]) -> list[Record]:
-        rows = {index % self.job.batch: image for index, image in found.items()}
+    def _compare(self, group: Mapping[int, _Image]) -> list[Record]:
+        rows = {index % self.job.batch: image for index, image in group.items()}
         spare = next(iter(rows.values()))
         slots = [rows.get(slot, spare) for slot in range(self.job.batch)]
         feed = {self.job.input: np.stack([image.array for image in slots])}
         windows = [image.window for image in slots]
         answers = {side: self.measure.answers(net, feed, windows) for side, net in self.nets.items()}
         records = []
-        for index, image in found.items():
+        for index, image in group.items():
             each = {side: of_images[index % self.job.batch] for side, of_images in answers.items()}
             records.append({"image": index, **self.measure.record(each, image.window, image.target)})
         return records
@@ -248,16 +248,16 @@ class Bench:
             return None
         target = images.read_classes(path)
         if target.shape != image.size[::-1]:
-            found, expected = "x".join(map(str, target.shape[::-1])), "x".join(map(str, image.size))
-            raise ParseError(f"its true map {path} is {found}, the image {expected} pixels", path=file)
+            size, expected = "x".join(map(str, target.shape[::-1])), "x".join(map(str, image.size))
+            raise ParseError(f"its true map {path} is {size}, the image {expected} pixels", path=file)
         classes, highest = self.job.output.classes, int(target.max(initial=0, where=target != IGNORED))
         if classes is not None and highest >= classes:
             raise ParseError(f"its true map {path} has class {highest}, the network {classes} classes", path=file)
         return target
 
     def _calibrate(self) -> None:
-        found = [self._try(file, item, target=False)[0] for _, file, item in self.job.calibration]
-        inputs = [image.array for image in found if image is not None]
+        read = [self._try(file, item, target=False)[0] for _, file, item in self.job.calibration]
+        inputs = [image.array for image in read if image is not None]
         if self.job.calibration and not inputs:
             raise ParseError(
                 "none of the images that formats are to be taken from can be read",
@@ -310,11 +310,11 @@ def release() -> None:
             _bench.pop()[1].close()
 
 
-def refusal(found: Mapping[str, Any]) -> ChaiError:
+def refusal(fields: Mapping[str, Any]) -> ChaiError:
     """Return the error with which a worker refused a batch, to be raised here."""
-    kind = getattr(errors, found["kind"])
-    error: ChaiError = kind.__new__(kind, found["message"])
-    vars(error).update({k: v for k, v in found.items() if k != "kind"})
+    kind = getattr(errors, fields["kind"])
+    error: ChaiError = kind.__new__(kind, fields["message"])
+    vars(error).update({k: v for k, v in fields.items() if k != "kind"})
     return error
 
 
@@ -329,11 +329,11 @@ def _ready(job: Mapping[str, Any]) -> Bench:
 
 def places(files: Iterable[Path], rank: int) -> list[Place]:
     """Return every image of these files, numbered; a .npy of at least ``rank`` axes (the input blob's) has several."""
-    found: list[Place] = []
+    numbered: list[Place] = []
     for file in files:
         items: Sequence[int | None] = _items(file, rank) if file.suffix.lower() == ".npy" else [None]
-        found += [(len(found) + i, str(file), item) for i, item in enumerate(items)]
-    return found
+        numbered += [(len(numbered) + i, str(file), item) for i, item in enumerate(items)]
+    return numbered
 
 
 def _items(file: Path, rank: int) -> Sequence[int | None]:

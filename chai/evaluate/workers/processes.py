@@ -67,20 +67,20 @@ class Processes:
 
     def wait(self) -> list[tuple[Part, Answer]]:
         """Return the answers that have arrived, and lost batches: of workers that exited or were killed."""
-        found: list[tuple[Part, Answer]] = []
+        answers: list[tuple[Part, Answer]] = []
         for key, _ in self.events.select(0.5):
             worker: _Worker = key.data
             if key.fileobj is worker.pipes[0]:
                 self._send(worker)
             elif worker in self.workers:
-                found += self._receive(worker)
+                answers += self._receive(worker)
         now = monotonic()
         for worker in list(self.workers):
             if now - worker.heard > PATIENCE:
-                found += self._lose(worker, f"its worker gave no sign for {PATIENCE:g} s")
+                answers += self._lose(worker, f"its worker gave no sign for {PATIENCE:g} s")
             elif worker.part is not None and now - worker.since > self.timeout:
-                found += self._lose(worker, f"it takes longer than {self.timeout:g} s")
-        return found
+                answers += self._lose(worker, f"it takes longer than {self.timeout:g} s")
+        return answers
 
     def close(self) -> None:
         """Kill all workers."""
@@ -124,12 +124,12 @@ class Processes:
             return self._lose(worker, "")
         worker.heard = monotonic()
         *lines, worker.received = (worker.received + data).split(b"\n")
-        found = []
+        answers = []
         for line in filter(None, lines):
             assert worker.part is not None
-            found.append((worker.part, json.loads(line)))
+            answers.append((worker.part, json.loads(line)))
             worker.part = None
-        return found
+        return answers
 
     def _lose(self, worker: _Worker, why: str) -> list[tuple[Part, Answer]]:
         self._end(worker)
