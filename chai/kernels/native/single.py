@@ -6,6 +6,7 @@ import ctypes
 from math import prod
 from typing import TYPE_CHECKING
 
+from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Frame, Library
@@ -46,9 +47,19 @@ class Single:
         self._library, self._target, self._table = library, target, (Operation * 1)(Operation(**values))
         self._type, self._notes = output_type, form.kind == Kind.PACK
         self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
-        self._ns = ns
+        self.ns = ns
         if library.check(self._table, self._extents()) >= 0:
             raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
+
+    @property
+    def operation(self) -> Operation:
+        """Return the row of the table, whose arrays begin at byte 0 of a buffer each."""
+        return self._table[0]
+
+    @property
+    def images(self) -> int:
+        """Return the number of images."""
+        return int(self._table[0].images)
 
     def _extents(self) -> ctypes.Array[Extent]:
         written = (OUTPUT, SECOND) if self._notes else (OUTPUT,)
@@ -57,8 +68,13 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        if self._ns >= SHARED:
+        if self.ns >= SHARED:
             self._library.run(self._table, Frame(self._table, 1, (x, out, *parameters)), threads())
         else:
             self._library.run_one(self._table[0], (x, out, *parameters))
         return out
+
+
+def plain(array: Array) -> Array:
+    """Return an array as C reads it, see ``is_plain``."""
+    return array if is_plain(array) else np.require(array, np.float32, ["C", "A"])
