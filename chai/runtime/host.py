@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..kernels.native.floats import Floats
 
 CLAIMED = 24 << 20  # bytes at most
-SMALL = 1 << 20  # bytes of a blob: its layers take so little time that calling them one by one would be much of it
+SMALL = 4 << 20  # bytes of a blob: the calls of its layers take part of their time, and it may wait for memory of its own
 
 
 class PreparedLayer:
