@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from ..kernels.native.chain import Chain
     from ..kernels.native.floats import Floats
 
+_shape, _weights = attrgetter("shape"), attrgetter("blobs")
 CLAIMED = 24 << 20  # bytes at most
-SMALL = 4 << 20  # bytes of a blob: the calls of its layers take part of their time, and it may wait for memory of its own
+SMALL = (
+    4 << 20
+)  # bytes of a blob: the calls of its layers take part of their time, and it may wait for memory of its own
 
 
 class PreparedLayer:
@@ -57,8 +60,7 @@ class PreparedLayer:
             except MemoryError as error:
                 raise _short_of_memory(layer) from error
             end = perf_counter()
-        rows, written = self.rows, tuple([top.shape for top in tops])
-        read = tuple([bottom.shape for bottom in bottoms])
+        rows, read, written = self.rows, tuple(map(_shape, bottoms)), tuple(map(_shape, tops))
         if written != self.tops or read != self.bottoms:
             rows = self._unplanned(read, written)
         if env().dump is not None:
@@ -227,11 +229,27 @@ class _Together(NamedTuple):
         return len(arrays) != len(self.weights) or not all(map(is_, arrays, self.weights))
 
 
-_weights = attrgetter("blobs")
-
-
 def _weights_of(layers: Iterable[Layer]) -> list[Array]:
     return [*chained.from_iterable(map(_weights, layers))]
+
+
+class _Kept:
+    """The steps of the passes that keep the same blobs, and the bytes of blobs alive at once; None if these are to be counted.
+
+    They are the same in every pass, unless sizes are known in the pass only. What a ReLU may overwrite is counted, too.
+    """
+
+    def __init__(self, steps: Sequence[_Step | _Together]) -> None:
+        self.steps = steps
+        self.peak: int | None = None
+        self._together = [step for step in steps if isinstance(step, _Together)]
+        alone = [step for step in steps if isinstance(step, _Step)]
+        self.fixed = not any(step.spare or (step.layer is not None and step.layer.layer.dynamic) for step in alone)
+
+    @property
+    def stale(self) -> bool:
+        """Return whether a layer in C has other arrays of trained parameters by now."""
+        return any(step.stale for step in self._together)
 
 
 class HostPass:
@@ -244,11 +262,11 @@ class HostPass:
         self.graph, self.shapes = graph, shapes
         check_weights(graph.layers, shapes)
         self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
-        self._steps: dict[tuple[frozenset[str], bool], list[_Step | _Together]] = {}
+        self._kept: dict[tuple[frozenset[str], bool], _Kept] = {}
         self._custom = _read_by_custom(graph.layers)
         self._memory: list[Array] = []  # of chains, for each pass that runs at a time
 
-    def _keeping(self, keep: frozenset[str], every: bool) -> list[_Step | _Together]:
+    def _keeping(self, keep: frozenset[str], every: bool) -> _Kept:
         """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
         joined = frozenset[int]() if every else self.graph.rectified
         new: set[str] = set()  # blobs whose memory is the pass's own
@@ -273,7 +291,7 @@ class HostPass:
                 if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
                     native = Native(None) if i == computed else _native(prepared, rectified=computed > i)
             steps.append(_Step(prepared, compute, spare, dropped, native))
-        return [*steps] if kernels is None else [*_together(steps, kernels, self.shapes)]
+        return _Kept(steps if kernels is None else [*_together(steps, kernels, self.shapes)])
 
     def run(
         self,
@@ -290,18 +308,19 @@ class HostPass:
         """
         started = perf_counter() if started is None else started
         key = frozenset(keep), watch is not None or env().dump is not None
-        steps = self._steps.get(key)
-        if steps is None or any(step.stale for step in steps if isinstance(step, _Together)):
-            steps = self._steps[key] = self._keeping(*key)
+        kept = self._kept.get(key)
+        if kept is None or kept.stale:
+            kept = self._kept[key] = self._keeping(*key)
         values: dict[str, Array] = dict(feeds)
         runs: list[Run] = []
-        alive, between = Alive(), 0.0
+        alive, between = Alive() if kept.peak is None else None, 0.0
         for blob, feed in feeds.items():
-            alive.add(blob, feed)
+            if alive is not None:
+                alive.add(blob, feed)
         last = perf_counter()
         before = (last - started) * 1000
         with np.errstate(all="ignore"):  # as in Caffe, an overflow is inf without a warning
-            for step in steps:
+            for step in kept.steps:
                 ms = 0.0
                 if isinstance(step, _Together):
                     run = self._run_together(step, values, alive, started)
@@ -310,28 +329,33 @@ class HostPass:
                 elif step.layer is not None:
                     prepared, compute, spare = step.layer, step.compute, step.spare
                     layer = prepared.layer
-                    if spare and alive.alone(spare):
+                    if spare and alive is not None and alive.alone(spare):
                         compute = layer.overwrite
                     tops, run = prepared.run([values[b] for b in layer.bottoms], started, compute)
                     for blob, top in zip(layer.tops, tops):
                         values[blob] = top
-                        alive.add(blob, top)
+                        if alive is not None:
+                            alive.add(blob, top)
                         if watch is not None:
                             watch(blob, top)
                     runs.append(run)
                     (ms,) = run.ms
                 for blob in step.dropped:
-                    alive.drop(blob)
+                    if alive is not None:
+                        alive.drop(blob)
                     values.pop(blob, None)
                 now = perf_counter()
                 between += (now - last) * 1000 - ms
                 last = now
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
         batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+        peak = kept.peak or 0 if alive is None else alive.peak
+        if kept.fixed:
+            kept.peak = peak
         wall, composed = (perf_counter() - started) * 1000, self.graph.composed
-        return values, PerfInfo(Steps(runs), wall, batch, alive.peak, total, before, between, composed=composed)
+        return values, PerfInfo(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
 
-    def _run_together(self, step: _Together, values: dict[str, Array], alive: Alive, started: float) -> Run:
+    def _run_together(self, step: _Together, values: dict[str, Array], alive: Alive | None, started: float) -> Run:
         """Run a chain on the blobs of a pass, and add those that it writes; return the times."""
         begin, chain = perf_counter(), step.chain
         try:
@@ -341,14 +365,17 @@ class HostPass:
                 memory = chain.memory()
             if memory.nbytes < chain.size:
                 memory = chain.memory()
-            alive.add(chain, memory)
+            if alive is not None:
+                alive.add(chain, memory)
             arrays, times = chain.run(values, memory)
         except MemoryError as error:
             raise _short_of_memory(step.layers[-1]) from error
         for blob, array in zip(chain.writes, arrays):
             values[blob] = array
-            alive.add(blob, array)
-        alive.drop(chain)
+            if alive is not None:
+                alive.add(blob, array)
+        if alive is not None:
+            alive.drop(chain)
         self._memory.append(memory)
         return Run(step.rows, times, (begin - started) * 1000)
 
