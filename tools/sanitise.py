@@ -33,12 +33,14 @@ TESTS = {
         "tests/kernels/test_softmax.py",
         "tests/kernels/test_running.py",
         "tests/tasks/test_define.py",
+        "tests/runtime/test_together.py",
     ],
     "thread": [
         "tests/kernels/test_threads.py",
         "tests/kernels/test_running.py",
         "tests/kernels/test_native.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
         "tests/kernels/test_native.py::test_lrn_has_the_same_bits_as_in_numpy",
+        "tests/runtime/test_together.py",
         *("-k", "not fork"),
     ],
 }
