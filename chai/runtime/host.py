@@ -376,7 +376,8 @@ class HostPass:
                 alive.add(blob, array)
         if alive is not None:
             alive.drop(chain)
-        self._memory.append(memory)
+        if memory.nbytes <= 2 * SMALL:  # more would be missing where blobs are large
+            self._memory.append(memory)
         return Run(step.rows, times, (begin - started) * 1000)
 
 
