@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape, is_plain, show
 from ..env import env
-from ..errors import ModelError, PluginError
+from ..errors import NO_PARAMETERS, ModelError, PluginError
 from ..graph import Graph, Layer
 from ..kernels.compiled import compiled
 from ..kernels.native.links import Link, Native
-from ..plugins.failure import NO_PARAMETERS
 from ..util.lazy_numpy import np
 from .dump import dump
 from .perf import PerfInfo

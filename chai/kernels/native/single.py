@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
-from .library import Frame, Library
+from .library import Library
 from .table import FLOATS, Extent, Form, Kind, Operation, Place, plain_strides, sizes
 from .threads import threads
 
@@ -50,11 +50,7 @@ class Single:
         self.ns = ns
         if library.check(self._table, self._extents()) >= 0:
             raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
-
-    @property
-    def operation(self) -> Operation:
-        """Return the row of the table, whose arrays begin at byte 0 of a buffer each."""
-        return self._table[0]
+        self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
 
     @property
     def images(self) -> int:
@@ -68,10 +64,8 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        if self.ns >= SHARED:
-            self._library.run(self._table, Frame(self._table, 1, (x, out, *parameters)), threads())
-        else:
-            self._library.run_one(self._table[0], (x, out, *parameters))
+        several = threads() if self.ns >= SHARED else 1
+        self._library.run_one(self.operation, (x, out, *parameters), several)
         return out
 
 
