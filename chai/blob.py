@@ -71,3 +71,9 @@ def on_device(shape: Shape) -> Shape:
 def count(shape: Shape) -> int:
     """Return the number of elements."""
     return prod(shape)
+
+
+def is_plain(array: Array) -> bool:
+    """Return whether C can read an array: contiguous, aligned float32."""
+    flags = array.flags
+    return bool(flags.c_contiguous and flags.aligned and array.dtype == np.float32)

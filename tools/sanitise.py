@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
-from chai.kernels.native import build, program, table
+from chai.kernels.native import build, chain, library, program, table
 from chai.kernels.native.library import Frame, Library, address, state
 from chai.kernels.native.table import Table
 from chai.util.lazy_numpy import np
@@ -33,12 +33,14 @@ TESTS = {
         "tests/kernels/test_softmax.py",
         "tests/kernels/test_running.py",
         "tests/tasks/test_define.py",
+        "tests/runtime/test_together.py",
     ],
     "thread": [
         "tests/kernels/test_threads.py",
         "tests/kernels/test_running.py",
         "tests/kernels/test_native.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
         "tests/kernels/test_native.py::test_lrn_has_the_same_bits_as_in_numpy",
+        "tests/runtime/test_together.py",
         *("-k", "not fork"),
     ],
 }
@@ -106,8 +108,9 @@ def sanitised() -> None:
 
 def lonely() -> None:
     """Give every blob and table memory of its own, between poisoned bytes."""
-    replaced(program, "share", apart)
-    aligned, reserve = program._aligned, table.Constants.reserve
+    for module in (program, chain):
+        replaced(module, "share", apart)
+    aligned, reserve = library.aligned, table.Constants.reserve
 
     def reserved(self: table.Constants, size: int) -> int:
         offset = reserve(self, size)
@@ -157,10 +160,11 @@ def lonely() -> None:
             self._frames.append(frame)
         return run(self, blobs)
 
-    replaced(program, "_aligned", large)
+    replaced(program, "aligned", large)
     replaced(table.Constants, "reserve", reserved)
     replaced(program.Native, "run", poisoned)
     replaced(program, "address", seen)
+    replaced(chain, "address", seen)
     replaced(Library, "run", with_copies)
     replaced(Library, "run_one", one_with_copies)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from .. import tasks
 from ..blob import Shape, count, show
 from ..errors import ModelError, ShapeError
+from ..kernels.native.links import Native
 from ..limits import limits
 from ..util.sharing import Turn
 from ..util.text import visible
@@ -145,6 +146,10 @@ class Layer:
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
         """Compute ``forward``, with 0 instead of each number below 0. Needs ``rectifies``."""
         raise NotImplementedError(self.type)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        """Return ``forward``, or ``rectified``, on bottoms of these shapes in C; None if Python computes it."""
+        return Native(None) if self.relays and not rectified else None
 
     @property
     def rectifier(self) -> bool:

@@ -14,7 +14,8 @@ from ..util.lazy_numpy import np
 from .compiled import compiled
 
 if TYPE_CHECKING:
-    from ..blob import Array
+    from ..blob import Array, Shape
+    from .native.links import Native
     from .scratch import Scratch
 
 POINT = Window((1, 1), (1, 1), (0, 0))
@@ -59,6 +60,14 @@ def conv2d(
     return y
 
 
+def native_conv2d(
+    shape: Shape, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool
+) -> Native | None:
+    """Return ``conv2d`` of an x of this shape in C; None if BLAS computes it."""
+    used = compiled(shape, weights.shape, window.sizes((shape[2], shape[3])))
+    return None if used is None else used.product(shape, weights, bias, window, group, rectified)
+
+
 def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool = False) -> Array:
     """Return x W' + bias: x (N, K), weights (M, K), bias (M,) -> (N, M), all float32.
 
@@ -78,6 +87,14 @@ def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool 
     if rectified:
         np.maximum(y, 0, out=y)
     return y
+
+
+def native_inner_product(shape: tuple[int, int], weights: Array, bias: Array | None, rectified: bool) -> Native | None:
+    """Return ``inner_product`` of an x of this shape in C; None if its weights are stored as (K, M), or BLAS computes it."""
+    n, k = shape
+    if not weights.flags.c_contiguous or (used := compiled(shape, weights.shape)) is None:
+        return None
+    return used.product((n, k, 1, 1), weights.reshape(-1, k, 1, 1), bias, POINT, 1, rectified)
 
 
 def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:

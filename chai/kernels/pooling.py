@@ -12,6 +12,7 @@ from .compiled import compiled
 if TYPE_CHECKING:
     from ..blob import Array, Shape
     from .native.floats import Floats
+    from .native.links import Native
 
 SEEN = 2048  # columns of a window, and of 16 times its stride, at most, in C
 
@@ -21,7 +22,7 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
     An empty window gives the least value of the type (-FLT_MAX).
     """
-    if (used := _compiled(x, window, out)) is not None:
+    if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
         return used.largest(x, window, out)
     least = float(np.finfo(np.float32).min) if x.dtype == np.float32 else int(np.iinfo(x.dtype).min)
     return _reduce(x, window, out, np.maximum, least)
@@ -29,9 +30,23 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
 def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     """Sum each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
-    if (used := _compiled(x, window, out)) is not None:
+    if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
         return used.total(x, window, out)
     return _reduce(x, window, out, np.add, 0.0)
+
+
+def mean_pool(x: Array, window: Window, out: Shape, areas: Array) -> Array:
+    """Return ``sum_pool`` divided by ``areas``, a number for each window (float32)."""
+    if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
+        return used.mean(x, window, out, areas)
+    y: Array = sum_pool(x, window, out) / areas
+    return y
+
+
+def native_pool(shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> Native | None:
+    """Return ``max_pool``, or with ``areas`` ``mean_pool``, of a float32 x of this shape in C; None if numpy computes it."""
+    used = _compiled(shape, window, out)
+    return None if used is None else used.pool(shape, window, out, areas)
 
 
 def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Array]:
@@ -67,10 +82,10 @@ def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
     return found
 
 
-def _compiled(x: Array, window: Window, out: Shape) -> Floats | None:
+def _compiled(shape: Shape, window: Window, out: Shape) -> Floats | None:
     """Return the kernels in C for float32; None if they cannot store the columns of several windows side by side."""
     narrow = window.kernel[1] <= SEEN and 16 * window.stride[1] <= SEEN
-    return compiled(x.shape, out) if narrow and x.dtype == np.float32 else None
+    return compiled(shape, out) if narrow else None
 
 
 def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: float) -> Array:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, show
+from ..blob import Shape, count, show
 from ..graph import Layer
 from ..graph.params import axis_index, within
+from ..kernels.compiled import compiled
+from ..kernels.native.links import Native
 from ..util.lazy_dataclass import dataclass
 from ..util.lazy_numpy import np
 
@@ -79,6 +81,12 @@ class Concat(Layer):
         if self.bottoms.count(bottom) != 1 or self.along(shapes[bottom]) != 1:
             return None
         return sum(shapes[b][1] for b in self.bottoms[: self.bottoms.index(bottom)])
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        along = self.along(bottoms[0])
+        if compiled(*((4 * count(shape[along:]), *shape) for shape in bottoms)) is None:
+            return None
+        return Native(None, parts=count(bottoms[0][:along]))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.concatenate(bottoms, self.along(bottoms[0].shape)),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
-from ..kernels.convolution import conv2d
+from ..kernels.convolution import conv2d, native_conv2d
 from ..overlay.weights import groups_to_join, is_depthwise
 from ..tasks.tiling import beyond_ring
 from ..util.lazy_numpy import np
@@ -13,6 +13,7 @@ from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -104,6 +105,12 @@ class Convolution(WindowLayer):
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
         return self._sums(bottoms, True)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
+        if len(bottoms) > 1 or weights is not self.blobs[0]:
+            return None
+        return native_conv2d(bottoms[0], weights, bias, self.window, self.params.group, rectified)
 
     def _sums(self, bottoms: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, count, on_device
 from ..graph import Layer
 from ..graph.params import Filler, axis_index, nested, within
-from ..kernels.convolution import inner_product
+from ..kernels.convolution import inner_product, native_inner_product
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
 from ..util.lazy_dataclass import dataclass
@@ -15,6 +15,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -119,6 +120,11 @@ class InnerProduct(Layer):
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
         return self._products(bottoms[0], True)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        lead = count(bottoms[0][: self.axis(self.params.axis, bottoms[0])])
+        bias = self.blobs[1] if self.params.bias_term else None
+        return native_inner_product((lead, count(bottoms[0]) // max(lead, 1)), self.weight_rows, bias, rectified)
 
     def _products(self, x: Array, rectified: bool) -> tuple[Array, ...]:
         lead = x.shape[: self.axis(self.params.axis, x.shape)]

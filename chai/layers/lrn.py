@@ -16,6 +16,7 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
 
 BAND = 1 << 15  # elements at a time: five arrays of this size fit into the cache
 
@@ -52,6 +53,12 @@ class LRN(Layer):
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return all(bottoms)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        p = self.params
+        if p.norm_region == "WITHIN_CHANNEL" or p.beta != 0.75 or (used := compiled(bottoms[0])) is None:
+            return None
+        return used.normalisation(bottoms[0], p.local_size, p.alpha, p.k)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

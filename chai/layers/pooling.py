@@ -18,6 +18,7 @@ from ._window import sides
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.links import Native
     from ..overlay import Overlay
     from ..tasks import Task
     from ..tasks.target import Target
@@ -164,10 +165,17 @@ class Pooling(Layer):
             return pooling.max_pool_and_place(x, window, out)
         if self.params.pool == "MAX":
             return (pooling.max_pool(x, window, out),)
-        total = pooling.sum_pool(x, window, out)
         if self.params.pool == "STOCHASTIC":  # as in Caffe, FLT_MIN avoids a division by 0
+            total = pooling.sum_pool(x, window, out)
             return (pooling.sum_pool(x * x, window, out) / (total + np.finfo(np.float32).tiny),)
-        return (total / self._areas(x.shape, window, out),)
+        return (pooling.mean_pool(x, window, out, self._areas(x.shape, window, out)),)
+
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        if len(self.tops) > 1 or self.params.pool == "STOCHASTIC":
+            return None
+        window, out = self._windows(bottoms[0])
+        areas = None if self.params.pool == "MAX" else self._areas(bottoms[0], window, out)
+        return pooling.native_pool(bottoms[0], window, out, areas)
 
     def _windows(self, shape: Shape) -> tuple[Window, Shape]:
         """Return the window over a map of this shape, and the numbers of its places, down and across."""

@@ -14,6 +14,8 @@ from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
     from ..blob import Array
+    from ..kernels.native.floats import Floats
+    from ..kernels.native.links import Native
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,18 @@ class Softmax(Layer):
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return True
 
+    def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> Native | None:
+        along = self.axis(self.params.axis, bottoms[0])
+        used = self._compiled(bottoms[0], along)
+        return None if used is None else used.exponential(bottoms[0], along)
+
+    @staticmethod
+    def _compiled(shape: Shape, along: int) -> Floats | None:
+        return compiled((count(shape[:along]), shape[along], count(shape[along + 1 :])))
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, along = bottoms[0], self.axis(self.params.axis, bottoms[0].shape)
-        if (used := compiled((count(x.shape[:along]), x.shape[along], count(x.shape[along + 1 :])))) is not None:
+        if (used := self._compiled(x.shape, along)) is not None:
             return (used.softmax(x, along),)
         y = np.exp(x - x.max(along, keepdims=True))
         y /= y.sum(along, keepdims=True)

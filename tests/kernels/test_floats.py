@@ -317,6 +317,14 @@ def test_pools(
         assert np.array_equal(found, wanted)
         with used("numpy"):
             assert np.array_equal(pool(x, window, out), wanted)
+    areas = numbers(np.random.default_rng(seed), *out)
+    with used(variant), pytest.MonkeyPatch.context() as patch:
+        count = computed_in_c(patch)
+        found = pooling.mean_pool(x, window, out, areas)
+        assert count() == 1
+    with used("numpy"):
+        assert np.array_equal(pooling.mean_pool(x, window, out, areas), wanted / areas)
+    assert np.array_equal(found, wanted / areas)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -340,6 +348,16 @@ def test_pools_of_wide_images(variant: str, kernel: int, width: int, stride: int
         assert found is not None
         with pytest.raises(DeviceError, match="would leave its memory"):
             Single(found, Form(Kind.TOTAL, window=window), x.shape, (1, 2, *out))
+
+
+@pytest.mark.skipif(not NAMES, reason=LIBRARY.reason)
+def test_a_divisor_for_each_window() -> None:
+    window = Window((2, 3), (1, 1), (0, 0))
+    target = (1, 2, *window.sizes((5, 7)))
+    areas = 4 * target[2] * target[3]
+    Single(LIBRARY.variants[0], Form(Kind.MEAN, window=window), (1, 2, 5, 7), target, (areas,))
+    with pytest.raises(DeviceError, match="would leave its memory"):
+        Single(LIBRARY.variants[0], Form(Kind.MEAN, window=window), (1, 2, 5, 7), target, (areas - 4,))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -24,7 +24,8 @@ enum kind {
     PACK,            /* float32 of the host to the nearest int8 of number / step; byte 0 of the second place is 1 if one is NaN */
     UNPACK,          /* int8 of the host to float32: (code - zero) * step */
     LRN,             /* float32 planes, each number divided by a power of the sum of squares of kernel_h channels around it */
-    SOFTMAX          /* exp(x) / sum of exp(x) over the channels of float32 planes */
+    SOFTMAX,         /* exp(x) / sum of exp(x) over the channels of float32 planes */
+    MEAN             /* a TOTAL divided by a number for each window, float32 in the array of a PRODUCT's weights */
 };
 
 /* Element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer. */
@@ -44,7 +45,7 @@ enum kind {
     F(weights) F(bias) F(scale) F(negative)          /* int8 as packed; int32; float64; float64 or -1. Of SUM: what a
                                                         leaky ReLU looks at: -1 nothing, 0 the sum, 1 the input;
                                                         of PRODUCT: 0 if sums below 0 become 0, else -1 */ \
-    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE and PRODUCT: buffer of the weights; channels of a block */ \
+    F(file) F(block_outputs) F(block_inputs)         /* of IN_PLACE, PRODUCT, MEAN: buffer of the weights; channels of a block */ \
     F(shift) F(factor) F(second_factor) F(negative_factor) F(negative_second) /* of SUM; the first two are
                                                         the bits of a float32: the step of PACK, UNPACK, alpha and k of LRN */ \
     F(low) F(high)                                   /* clamp of stored codes */ \

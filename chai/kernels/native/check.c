@@ -126,6 +126,15 @@ static int multiplies(const table *t) {
            planes(t, PLACE_OF(op, output), op->outputs, op->out_height, op->out_width, 1);
 }
 
+/* Return whether the divisors of a MEAN lie in their buffer. */
+static int divides(const table *t) {
+    const operation *op = t->op;
+    if (!between(0, op->file, t->count - 1) || !between(0, op->weights, INT64_MAX / 2) || op->weights % 4) return 0;
+    total end = {op->weights, 0};
+    add(&end, op->out_height * op->out_width, 4);
+    return !end.wrong && end.value <= t->buffers[op->file].size;
+}
+
 static int unfolds(const table *t) {
     const operation *op = t->op;
     place input = PLACE_OF(op, input), output = PLACE_OF(op, output);
@@ -193,6 +202,8 @@ static int valid(const table *t, const variant *v) {
         return unfolds(t);
     case PRODUCT:
         return multiplies(t);
+    case MEAN:
+        if (!divides(t)) return 0; /* fall through */
     case LARGEST:
     case TOTAL:
         return op->kernel_w <= SEEN && op->stride_w <= SEEN / 16 &&

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...tasks.window import Window
-from ...util.lazy_numpy import np
+from .chain import Chain
 from .library import Library, library
-from .single import Single
+from .links import Link, Native
+from .single import Single, plain
 from .table import Form, Kind
 
 if TYPE_CHECKING:
@@ -20,9 +22,25 @@ RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanos
 
 
 class Floats(NamedTuple):
-    """The library's variant in use. Numbers depend neither on the batch nor on the number of threads."""
+    """The library's variant in use. Numbers depend neither on the batch nor on the number of threads.
+
+    Methods named as what they compute take the input's shape, and return the layer to run; the others run it.
+    """
 
     library: Library
+
+    def chain(self, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]) -> Chain:
+        """Return consecutive layers as one table, see Chain."""
+        return Chain(self.library, links, shapes, kept)
+
+    def product(
+        self, shape: Shape, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool
+    ) -> Native:
+        """Return the layer that ``convolved`` runs."""
+        if bias is None:
+            return Native(_product(self.library, window, group, rectified, shape, weights.shape, None), (weights,))
+        single = _product(self.library, window, group, rectified, shape, weights.shape, bias.shape)
+        return Native(single, (weights, bias))
 
     def convolved(
         self, x: Array, weights: Array, bias: Array | None, window: Window, group: int, rectified: bool = False
@@ -31,29 +49,45 @@ class Floats(NamedTuple):
 
         If it is ``rectified``, numbers below 0 are 0.
         """
-        biases = None if bias is None else bias.shape
-        product = _product(self.library, window, group, rectified, x.shape, weights.shape, biases)
-        if bias is None:
-            return product.run(_plain(x), _plain(weights))
-        return product.run(_plain(x), _plain(weights), _plain(bias))
+        return _run(self.product(x.shape, weights, bias, window, group, rectified), x)
+
+    def exponential(self, shape: Shape, axis: int) -> Native:
+        """Return the layer that ``softmax`` runs."""
+        return Native(_softmax(self.library, (prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :]))))
 
     def softmax(self, x: Array, axis: int) -> Array:
         """Return the softmax of x along an axis, in 0 .. ndim - 1."""
-        shape = x.shape
-        planes = prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :])
-        return _softmax(self.library, planes).run(_plain(x)).reshape(shape)
+        return _run(self.exponential(x.shape, axis), x).reshape(x.shape)
+
+    def pool(self, shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> Native:
+        """Return the layer that ``largest`` runs, with ``areas`` the one that ``mean`` runs."""
+        kind, parameters = (Kind.LARGEST, ()) if areas is None else (Kind.MEAN, (areas,))
+        return Native(_pool(self.library, kind, window, shape, (*shape[:2], *out)), parameters)
 
     def largest(self, x: Array, window: Window, out: Shape) -> Array:
         """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one."""
-        return _pool(self.library, Kind.LARGEST, window, x.shape, (*x.shape[:2], *out)).run(_plain(x))
+        return _run(self.pool(x.shape, window, out), x)
 
     def total(self, x: Array, window: Window, out: Shape) -> Array:
         """Return the sum of each window clipped to the image, (N, C, *out): every bit is numpy's."""
-        return _pool(self.library, Kind.TOTAL, window, x.shape, (*x.shape[:2], *out)).run(_plain(x))
+        return _pool(self.library, Kind.TOTAL, window, x.shape, (*x.shape[:2], *out)).run(plain(x))
+
+    def mean(self, x: Array, window: Window, out: Shape, areas: Array) -> Array:
+        """Return ``total`` divided by ``areas``, a number for each window: every bit is numpy's."""
+        return _run(self.pool(x.shape, window, out, areas), x)
+
+    def normalisation(self, shape: Shape, size: int, alpha: float, k: float) -> Native:
+        """Return the layer that ``normalised`` runs."""
+        return Native(_lrn(self.library, size, alpha, k, shape))
 
     def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
         """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
-        return _lrn(self.library, size, alpha, k, x.shape).run(_plain(x))
+        return _run(self.normalisation(x.shape, size, alpha, k), x)
+
+
+def _run(layer: Native, x: Array) -> Array:
+    assert layer.single is not None
+    return layer.single.run(plain(x), *map(plain, layer.parameters))
 
 
 def floats() -> Floats | None:
@@ -75,7 +109,8 @@ def _product(
 
 @lru_cache(maxsize=KEPT)
 def _pool(used: Library, kind: Kind, window: Window, source: Shape, target: Shape) -> Single:
-    return Single(used, Form(kind, window=window), source, target, (), prod(source) / 4)
+    divisors = (4 * prod(target[2:]),) if kind == Kind.MEAN else ()
+    return Single(used, Form(kind, window=window), source, target, divisors, prod(source) / 4)
 
 
 @lru_cache(maxsize=KEPT)
@@ -87,10 +122,3 @@ def _lrn(used: Library, size: int, alpha: float, k: float, shape: Shape) -> Sing
 @lru_cache(maxsize=KEPT)
 def _softmax(used: Library, planes: Shape) -> Single:
     return Single(used, Form(Kind.SOFTMAX), planes, planes, (), prod(planes))
-
-
-def _plain(array: Array) -> Array:
-    """Return it as C reads it: contiguous, aligned float32."""
-    flags = array.flags
-    plain = flags.c_contiguous and flags.aligned and array.dtype == np.float32
-    return array if plain else np.require(array, np.float32, ["C", "A"])

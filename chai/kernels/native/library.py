@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...env import env
 from ...errors import DeviceError, UsageError
+from ...util.lazy_numpy import np
 from . import build
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 NONE = "sgemm"  # the value of CHAI_KERNELS for no library
 COMPLETE = 1  # a run: all operations are done
 PAUSE = 100.0  # milliseconds after which a run returns, so that Python handles signals
+ALIGNMENT = 64  # of memory that blobs share, and of each of them there
 SLOW = "plain"  # slower than numpy's sgemm: only if it is asked for
 
 
@@ -87,6 +89,13 @@ def address(array: Any) -> int:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # four times as fast as array.ctypes
     except (TypeError, ValueError):  # it is read-only, or empty, or not contiguous
         return int(array.ctypes.data)
+
+
+def aligned(size: int) -> Array:
+    """Return uninitialised bytes (uint8) that begin at a multiple of ``ALIGNMENT``."""
+    whole = np.empty(size + ALIGNMENT, np.uint8)
+    start = -whole.ctypes.data % ALIGNMENT
+    return whole[start : start + size]
 
 
 def pointer(array: Array) -> ctypes.c_void_p:

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void combine_columns(const operatio
 }
 
 static inline __attribute__((always_inline)) void combine_windows(const operation *op, const float *columns, int64_t count, float *out,
-                                                                  int largest) {
+                                                                  const float *divisors, int largest) {
     for (int64_t i = 0; i < count; i += WIDTH) {
         const float *from = columns + i * op->stride_w;
         reals all = same(largest ? -FLT_MAX : 0), next;
@@ -64,11 +64,14 @@ static inline __attribute__((always_inline)) void combine_windows(const operatio
                 for (int k = 0; k < WIDTH; k++) next[k] = from[k * op->stride_w + j];
             all = combined(all, next, largest);
         }
+        if (divisors) all = all / some(divisors + i, least(WIDTH, count - i));
         put(out + i, all, least(WIDTH, count - i));
     }
 }
 
-static inline __attribute__((always_inline)) void pool_planes(const operation *op, uint8_t *const *buffers, int64_t item, int largest) {
+/* ``divisors`` of the windows, row by row; or NULL. */
+static inline __attribute__((always_inline)) void pool_planes(const operation *op, uint8_t *const *buffers, int64_t item,
+                                                              const float *divisors, int largest) {
     int64_t per = planes_together(op), pieces = ceil_div(op->channels, per), n = item / pieces, first = item % pieces * per;
     int64_t count = least(per, op->channels - first), size = op->height * op->width, out_size = op->out_height * op->out_width;
     const float *in = input_of(op, buffers, n) + first * size;
@@ -85,10 +88,14 @@ static inline __attribute__((always_inline)) void pool_planes(const operation *o
                 for (int64_t r = 0; r < rows; r++)
                     combine_columns(op, in + c * size, y + r, &s, columns + r * s.length, largest);
                 for (int64_t r = 0; r < rows; r++)
-                    combine_windows(op, columns + r * s.length, s.count, out + c * out_size + (y + r) * op->out_width + s.x, largest);
+                    combine_windows(op, columns + r * s.length, s.count, out + c * out_size + (y + r) * op->out_width + s.x,
+                                    divisors ? divisors + (y + r) * op->out_width + s.x : 0, largest);
             }
     }
 }
 
-static void largest_run(const operation *op, uint8_t *const *buffers, int64_t item) { pool_planes(op, buffers, item, 1); }
-static void total_run(const operation *op, uint8_t *const *buffers, int64_t item) { pool_planes(op, buffers, item, 0); }
+static void largest_run(const operation *op, uint8_t *const *buffers, int64_t item) { pool_planes(op, buffers, item, 0, 1); }
+static void total_run(const operation *op, uint8_t *const *buffers, int64_t item) { pool_planes(op, buffers, item, 0, 0); }
+static void mean_run(const operation *op, uint8_t *const *buffers, int64_t item) {
+    pool_planes(op, buffers, item, (const float *)(buffers[op->file] + op->weights), 0);
+}

@@ -18,7 +18,7 @@ from ...overlay.weights import Packed
 from ...util.lazy_dataclass import dataclass
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
-from .library import Frame, Library, address, pointer
+from .library import ALIGNMENT, Frame, Library, address, aligned, pointer
 from .order import Use, after
 from .table import BLOCK_OUTPUTS, Constants, Extent, Form, Kind, Operation, Place, Table, plain_strides, sizes
 from .threads import threads
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ...tasks import Task
 
 ARENA, CONSTANTS, HOST = 0, 1, 2  # buffers: blobs, weights and tables, then the host's arrays
-ALIGNMENT = 64
 LONG = 512  # pixels of a row that is loaded or stored: many of a channel together, which are in few pages
 FEW, LARGE = 4, 1 << 20  # pixels and bytes: weights that are used so little are not packed
 SHARED = 1 << 23  # multiply-accumulates of a run: fewer take less time than to wake a thread
@@ -253,7 +252,7 @@ class Native:
 
     def _packed(self) -> Array:
         """Return the constants: tables, and weights in the order of the kernels."""
-        memory = _aligned(self._constants.size)
+        memory = aligned(self._constants.size)
         for offset, part in self._constants.parts:
             memory[offset : offset + part.nbytes] = part.view(np.uint8)
         for operation, form in self._weights:
@@ -335,7 +334,7 @@ class Native:
     def _frame(self, memory: Array) -> Frame:
         """Return a frame with an arena of its own, and without the addresses of the host's arrays."""
         none = [None] * (len(self._loads) + len(self._stores))
-        return Frame(self._table, len(self.tasks), [_aligned(self._size), memory, *none, *self._files])
+        return Frame(self._table, len(self.tasks), [aligned(self._size), memory, *none, *self._files])
 
     def _different(self, given: Sequence[Array]) -> int:
         """Return the number of images without those at the end that are copies, with which a batch is filled up."""
@@ -357,10 +356,3 @@ def _rows(height: int, width: int) -> tuple[int, int]:
     """Return a height and a width of as many pixels, with rows as long as possible up to ``LONG``, but none shorter."""
     together = max((n for n in range(1, min(height, LONG // width) + 1) if height % n == 0), default=1)
     return height // together, width * together
-
-
-def _aligned(size: int) -> Array:
-    """Return uninitialised bytes (uint8) that begin at a multiple of ``ALIGNMENT``."""
-    whole = np.empty(size + ALIGNMENT, np.uint8)
-    start = -whole.ctypes.data % ALIGNMENT
-    return whole[start : start + size]

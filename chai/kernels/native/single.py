@@ -6,6 +6,7 @@ import ctypes
 from math import prod
 from typing import TYPE_CHECKING
 
+from ...blob import is_plain
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
@@ -46,10 +47,15 @@ class Single:
         self._library, self._target, self._table = library, target, (Operation * 1)(Operation(**values))
         self._type, self._notes = output_type, form.kind == Kind.PACK
         self._sizes = prod(source) * input_type.itemsize, prod(target) * output_type.itemsize, *parameters
-        self._ns = ns
+        self.ns = ns
         if library.check(self._table, self._extents()) >= 0:
             raise DeviceError(f"{form.kind.name.lower()} from {source} to {target} would leave its memory")
-        self._operation = self._table[0]
+        self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
+
+    @property
+    def images(self) -> int:
+        """Return the number of images."""
+        return int(self._table[0].images)
 
     def _extents(self) -> ctypes.Array[Extent]:
         written = (OUTPUT, SECOND) if self._notes else (OUTPUT,)
@@ -58,6 +64,11 @@ class Single:
     def run(self, x: Array, *parameters: Array) -> Array:
         """Return the result for ``x``, a new array."""
         out = np.empty(self._target, self._type)
-        several = threads() if self._ns >= SHARED else 1
-        self._library.run_one(self._operation, (x, out, *parameters), several)
+        several = threads() if self.ns >= SHARED else 1
+        self._library.run_one(self.operation, (x, out, *parameters), several)
         return out
+
+
+def plain(array: Array) -> Array:
+    """Return an array as C reads it, see ``is_plain``."""
+    return array if is_plain(array) else np.require(array, np.float32, ["C", "A"])

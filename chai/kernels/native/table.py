@@ -53,9 +53,10 @@ class Kind(IntEnum):
     UNPACK = 16
     LRN = 17
     SOFTMAX = 18
+    MEAN = 19
 
 
-FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX)  # on float32, in planes
+FLOATS = (Kind.PRODUCT, Kind.LARGEST, Kind.TOTAL, Kind.LRN, Kind.SOFTMAX, Kind.MEAN)  # on float32, in planes
 
 
 class Operation(ctypes.Structure):

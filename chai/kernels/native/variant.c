@@ -74,6 +74,7 @@ static const kernel kernels[] = {
     [UNPACK] = {conversion_items, unpack_run},
     [LRN] = {lrn_items, lrn_run},
     [SOFTMAX] = {softmax_items, softmax_run},
+    [MEAN] = {planes_items, mean_run},
 };
 
 static int64_t items(const operation *op) { return kernels[op->kind].items(op); }

@@ -1,0 +1,219 @@
+"""Chain: consecutive layers in float32 as one table of operations, in one call.
+
+Blobs that nothing outside reads share one piece of memory; others are new arrays in each run. Blobs that are joined are written
+where the joined one has them, if their memory may be a part of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import gcd, prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import DeviceError
+from ...overlay.layout import share
+from ...util.lazy_numpy import np
+from .library import ALIGNMENT, Frame, Library, address, aligned
+from .links import Link, Native
+from .order import Use, after
+from .single import SHARED, plain
+from .table import Extent, Form, Kind, Operation, Place, Table, sizes
+from .threads import threads
+
+if TYPE_CHECKING:
+    from ...blob import Array, Shape
+
+ARENA = 0  # buffer of the blobs inside; then those that it reads, those that it writes, and parameters
+ROWS = 64  # of a copy, at most: pieces of work that threads share
+
+
+class _Part(NamedTuple):
+    """A blob in the memory of another one: bytes from its first ``offset``, in each of ``parts`` parts."""
+
+    whole: str
+    offset: int
+    parts: int
+
+
+class _Place(NamedTuple):
+    """A blob's first byte in the memory of ``whole``, and the bytes from one part to the next; 0 if they are contiguous."""
+
+    whole: str
+    offset: int
+    stride: int
+
+
+class _Step(NamedTuple):
+    """An operation to be, whose time is that of link ``task``: from one blob to another, its first byte there, its parts."""
+
+    task: int
+    single: Operation | None
+    parameters: tuple[Array, ...]
+    source: str
+    target: str
+    offset: int
+    parts: int
+
+
+class Chain:
+    """Layers whose blobs have these shapes. ``kept`` blobs, those that are read outside, are arrays of their own.
+
+    ``reads`` and ``writes`` are the blobs that runs take and return, ``size`` the bytes of memory that one needs besides.
+    """
+
+    def __init__(
+        self, library: Library, links: Sequence[Link], shapes: Mapping[str, Shape], kept: Collection[str]
+    ) -> None:
+        self._library, self._shapes, self._links = library, shapes, links
+        self._roots: dict[str, str] = {}
+        for link in links:
+            alias = link.native.single is None and not link.native.parts
+            self._roots.update((top, self._root(link.reads[0]) if alias else top) for top in link.writes)
+        made = {root for blob, root in self._roots.items() if root == blob}
+        self.writes = [blob for blob in self._roots if blob in kept]
+        self._own = dict.fromkeys(self._roots[blob] for blob in self.writes if self._roots[blob] in made)
+        self._users: dict[str, list[Native]] = {}
+        for link in links:
+            for blob in dict.fromkeys((*map(self._root, link.reads), *map(self._root, link.writes))):
+                self._users.setdefault(blob, []).append(link.native)
+        self.reads = dict.fromkeys(blob for blob in self._users if blob not in made)
+        self._parts: dict[str, _Part] = {}
+        steps = [*self._steps(made)]
+        uses = [*map(self._use, steps)]
+        self._numbers = {blob: number for number, blob in enumerate((*self.reads, *self._own), ARENA + 1)}
+        self._parameters: list[Array] = []
+        offsets, self.size = self._lay_out(uses)
+        self._table: Table = (Operation * len(steps))(*(self._operation(step, offsets) for step in steps))
+        for operation, count in zip(self._table, after(uses, self._memory(offsets))):
+            operation.after = count
+        singles = [link.native.single for link in links]
+        self._shared = any(single is not None and single.ns >= SHARED for single in singles)
+        results = [(self._root(blob), shapes[blob]) for blob in self.writes]
+        self._aliases = [] if self.writes == [*self._own] else results
+        self._frames: list[Frame] = []
+        if (wrong := library.check(self._table, self._extents())) >= 0:
+            raise DeviceError(
+                f"operation {wrong} ({Kind(self._table[wrong].kind).name.lower()}) would leave its memory"
+            )
+
+    def _root(self, blob: str) -> str:
+        """Return the blob whose memory this one is."""
+        return self._roots.get(blob, blob)
+
+    def _bytes(self, blob: str) -> int:
+        return 4 * prod(self._shapes[blob])
+
+    def _steps(self, made: Collection[str]) -> Iterator[_Step]:
+        """Yield the operations in order; note the blobs that need none to be joined."""
+        for i, ((single, parameters, parts), reads, writes) in enumerate(self._links):
+            if single is not None:
+                yield _Step(i, single.operation, parameters, self._root(reads[0]), writes[0], 0, 0)
+            elif parts:
+                offset = 0
+                for blob in map(self._root, reads):
+                    inside = blob in made and blob not in self._own and blob not in self._parts
+                    if inside and self._divides(blob, parts):
+                        self._parts[blob] = _Part(writes[0], offset, parts)
+                    else:
+                        yield _Step(i, None, (), blob, writes[0], offset, parts)
+                    offset += self._bytes(blob) // parts
+
+    def _divides(self, blob: str, parts: int) -> bool:
+        """Return whether all links that read or write a blob can do so if its parts are apart."""
+        if parts == 1:
+            return True
+        counts = (one.parts if one.single is None else one.single.images for one in self._users[blob])
+        return all(count in (0, parts) for count in counts)  # 0: the link has another name for it
+
+    def _place(self, blob: str) -> _Place:
+        if blob not in self._parts:
+            return _Place(blob, 0, 0)
+        part = self._parts[blob]
+        whole, offset, stride = self._place(part.whole)
+        apart = stride or self._bytes(part.whole) // part.parts
+        return _Place(whole, offset + part.offset, apart if part.parts > 1 else 0)
+
+    def _use(self, step: _Step) -> Use:
+        """Return what an operation reads and writes; parts of a blob are told apart by their bytes."""
+        whole, offset, _ = self._place(step.target)
+        size = self._bytes(step.source) // step.parts if step.parts else self._bytes(step.target)
+        source = self._place(step.source).whole
+        reads = () if source in self.reads else (source,)
+        return Use(reads, whole, range(offset + step.offset, offset + step.offset + size))
+
+    def _lay_out(self, uses: Sequence[Use]) -> tuple[dict[str, int], int]:
+        """Return the offset of each blob inside, shared by blobs that are never used at the same time, and the size of all."""
+        lives: dict[str, tuple[int, int]] = {}
+        for moment, use in enumerate(uses):
+            for blob in (*use.reads, use.writes):
+                if blob not in self._own:
+                    lives[blob] = lives.get(blob, (moment,))[0], moment
+        return share(lives, {blob: -(-self._bytes(blob) // ALIGNMENT) * ALIGNMENT for blob in lives})
+
+    def _memory(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """Return the bytes of each blob, as if those that it writes came after those inside."""
+        places = {blob: (offset, offset + self._bytes(blob)) for blob, offset in offsets.items()}
+        end = self.size
+        for blob in self._own:
+            places[blob] = end, end + self._bytes(blob)
+            end += self._bytes(blob)
+        return places
+
+    def _operation(self, step: _Step, offsets: Mapping[str, int]) -> Operation:
+        source, target = self._place(step.source), self._place(step.target)
+        if step.single is None:
+            operation = self._copy(step, source.stride, target.stride)
+        else:
+            operation = Operation.from_buffer_copy(step.single)
+            operation.input_image = source.stride or operation.input_image
+            operation.output_image = target.stride or operation.output_image
+        operation.task = step.task
+        operation.input_buffer = self._numbers.get(source.whole, ARENA)
+        operation.output_buffer = self._numbers.get(target.whole, ARENA)
+        operation.input_offset = source.offset + offsets.get(source.whole, 0)
+        operation.output_offset = target.offset + step.offset + offsets.get(target.whole, 0)
+        if step.parameters:
+            first = ARENA + 1 + len(self._numbers) + len(self._parameters)
+            operation.second_buffer = operation.file = first
+            operation.constants = first + 1 if len(step.parameters) > 1 else first
+            self._parameters += step.parameters
+        return operation
+
+    def _copy(self, step: _Step, source: int, target: int) -> Operation:
+        """Return the operation that copies the parts of a blob; they are so many bytes apart, 0 if they are contiguous."""
+        size, whole = self._bytes(step.source) // step.parts, self._bytes(step.target) // step.parts
+        rows = gcd(size, ROWS)
+        shape = step.parts, size // rows, rows, 1
+        values = {**Form(Kind.COPY).fields(), **sizes(shape, shape)}
+        values |= Place(0, 0, source or size, 1, size // rows, size // rows).fields("input")
+        values |= Place(0, 0, target or whole, 1, size // rows, size // rows).fields("output")
+        return Operation(**values)
+
+    def _extents(self) -> ctypes.Array[Extent]:
+        """Return the sizes of the buffers."""
+        pairs = [(self.size, self.size), *((self._bytes(blob), 0) for blob in self.reads)]
+        pairs += [(self._bytes(blob), self._bytes(blob)) for blob in self._own]
+        pairs += [(array.nbytes, 0) for array in self._parameters]
+        return (Extent * len(pairs))(*(Extent(*pair) for pair in pairs))
+
+    def memory(self) -> Array:
+        """Return memory for a run of this chain, or of a smaller one."""
+        return aligned(self.size)
+
+    def run(self, blobs: Mapping[str, Array], memory: Array) -> tuple[list[Array], Sequence[float]]:
+        """Return the blobs of ``writes`` and the milliseconds of each link, in memory of any content."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:  # all are in use by other threads
+            none = [None] * (1 + len(self._numbers))
+            frame = Frame(self._table, len(self._links), [*none, *self._parameters])
+        read = [plain(blobs[blob]) for blob in self.reads]
+        new = [np.empty(self._shapes[blob], np.float32) for blob in self._own]
+        frame.addresses[: 1 + len(self._numbers)] = [*map(address, (memory, *read, *new))]
+        times = self._library.run(self._table, frame, threads() if self._shared else 1)
+        self._frames.append(frame)
+        if not self._aliases:
+            return new, times
+        arrays = dict(zip(self._numbers, (*read, *new)))
+        return [arrays[root].reshape(shape) for root, shape in self._aliases], times

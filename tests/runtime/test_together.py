@@ -1,0 +1,202 @@
+"""Consecutive layers in C run as one: every bit is that of layers one by one, and arrays that a caller keeps are his own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import chai
+from chai.kernels.native import chain
+from chai.kernels.native.chain import Chain
+from chai.runtime import host
+from tests.kernels.common import LIBRARY
+from tests.passes.common import network
+
+pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
+Array = np.ndarray
+
+
+def conv(outputs: int, kernel: int = 1) -> str:
+    return f"convolution_param {{ num_output: {outputs} kernel_size: {kernel} pad: {kernel // 2} }}"
+
+
+POOL = "pooling_param { pool: %s kernel_size: 3 stride: 2 pad: 1 }"
+INCEPTION = f"""a Convolution data -> a : {conv(5)}
+    ra ReLU a -> a
+    b Convolution data -> b : {conv(3)}
+    rb ReLU b -> b
+    c Convolution b -> c : {conv(7, 3)}
+    cat Concat a c -> cat"""
+# networks, and the layers that each run takes together
+NETS = {
+    "a chain": (
+        f"""conv Convolution data -> c : {conv(6, 3)}
+        relu ReLU c -> c
+        norm LRN c -> n
+        max Pooling n -> m : {POOL % "MAX"}
+        mean Pooling m -> a : {POOL % "AVE"}
+        drop Dropout a -> d
+        full InnerProduct d -> f : inner_product_param {{ num_output: 9 }}
+        prob Softmax f -> p""",
+        [8],
+    ),
+    "branches": (f"{INCEPTION}\nmax Pooling cat -> p : {POOL % 'MAX'}", [7]),
+    "a branch that another layer reads": (f"{INCEPTION}\nmore Convolution a -> m : {conv(2, 3)}", [7]),
+    "a branch in two sums": (
+        f"{INCEPTION}\nd Convolution cat -> d : {conv(4, 3)}\nother Concat c d cat -> o\nlast Convolution o -> l : {conv(2)}",
+        [9],
+    ),
+    "a blob twice, and the input": (
+        f"{INCEPTION}\nother Concat c data cat c -> o\nlast Convolution o -> l : {conv(2)}",
+        [8],
+    ),
+    "joined images": (
+        f"a Convolution data -> a : {conv(5)}\nb Convolution data -> b : {conv(5)}\n"
+        f"cat Concat a b -> c : concat_param {{ axis: 0 }}\nlast Convolution c -> l : {conv(2)}",
+        [4],
+    ),
+    "joined rows": (
+        f"a Convolution data -> a : {conv(5)}\nb Convolution data -> b : {conv(5)}\n"
+        f"cat Concat a b -> c : concat_param {{ axis: 2 }}\nlast Convolution c -> l : {conv(2, 3)}",
+        [4],
+    ),
+    "a joined blob that is joined": (
+        f"{INCEPTION}\nother Concat cat b -> o\nthird Concat data o -> t\nlast Convolution t -> l : {conv(2, 3)}",
+        [9],
+    ),
+    "one blob joined": (f"a Convolution data -> a : {conv(5)}\ncat Concat a -> c\nact ReLU a -> r", [2]),
+    "flat branches": (
+        f"a Convolution data -> a : {conv(5)}\nf Flatten a -> f\nb Convolution data -> b : {conv(3)}\ng Flatten b -> g\n"
+        "cat Concat f g -> c\nfull InnerProduct c -> y : inner_product_param { num_output: 4 }",
+        [6],
+    ),
+    "others in between": (
+        f"split Split data -> s t\na Convolution s -> a : {conv(5, 3)}\nup ELU a -> e\nb Convolution e -> b : {conv(4, 3)}\n"
+        f"drop Dropout b -> d\nleaky ReLU d -> d : relu_param {{ negative_slope: 0.1 }}\nmax Pooling d -> m : {POOL % 'MAX'}\n"
+        "abs AbsVal t -> u",
+        [2, 2, 1],
+    ),
+    "views at the end": (
+        f"a Convolution data -> a : {conv(5)}\nf Flatten a -> f\ndrop Dropout a -> d\nabs AbsVal f -> u\n"
+        f"b Convolution d -> b : {conv(2)}",
+        [3, 1],
+    ),
+}
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of layers of each run of several."""
+    counts: list[int] = []
+    run = Chain.run
+
+    def counted(self: Chain, *arguments: Any) -> Any:
+        counts.append(len(self._links))
+        return run(self, *arguments)
+
+    monkeypatch.setattr(Chain, "run", counted)
+    return counts
+
+
+def images(batch: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal((batch, 3, 5, 7)).astype(np.float32)
+
+
+def one_by_one(folder: Path, lines: str, x: Array, patch: pytest.MonkeyPatch) -> dict[str, Array]:
+    """Every blob of a pass that calls layers one by one."""
+    with patch.context() as without:
+        without.setattr(host, "SMALL", 0)
+        net = network(folder, lines, keep="all", batch=len(x))
+        net.forward(x)
+        return dict(net.blobs)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(("lines", "together"), NETS.values(), ids=NETS)
+def test_every_bit_is_that_of_layers_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int], lines: str, together: list[int], batch: int
+) -> None:
+    x = images(batch)
+    wanted = one_by_one(tmp_path, lines, x, monkeypatch)
+    assert taken == []
+    for keep in ("outputs", "all", *([name] for name in wanted)):
+        net = network(tmp_path, lines, keep=keep, batch=batch)
+        first, given = net.forward(x), x.copy()
+        assert keep == "all" or taken == together
+        blobs = dict(net.blobs)
+        assert all(value.shape == net.shapes[name] and value.dtype == np.float32 for name, value in blobs.items())
+        assert all(np.array_equal(value, wanted[name]) for name, value in blobs.items())
+        taken.clear()
+        net.forward(images(batch, seed=1))
+        assert all(np.array_equal(value, wanted[name]) for name, value in blobs.items())  # of before
+        assert all(np.array_equal(value, wanted[name]) for name, value in first.items())
+        assert np.array_equal(x, given)
+        assert [step.name for step in net.perf.steps] == [line.split()[0] for line in lines.splitlines()]
+        taken.clear()
+
+
+@pytest.mark.parametrize("lines", [NETS["branches"][0], NETS["a branch in two sums"][0]])
+def test_with_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
+    x = images(2)
+    wanted = network(tmp_path, lines, batch=2).forward(x)
+    monkeypatch.setattr(chain, "SHARED", 0)
+    monkeypatch.setattr(chain, "threads", lambda: 3)
+    net = network(tmp_path, lines, batch=2)
+    for _ in range(10):
+        assert all(np.array_equal(value, wanted[name]) for name, value in net.forward(x).items())
+
+
+def test_passes_in_several_threads_have_memory_of_their_own(tmp_path: Path) -> None:
+    net = network(tmp_path, NETS["branches"][0], batch=2)
+    batches = [images(2, seed) for seed in range(8)]
+    wanted = [net.forward(x)["p"] for x in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            found = [result["p"] for result in pool.map(net.forward, batches)]
+            assert all(map(np.array_equal, found, wanted))
+
+
+def test_weights_are_those_of_the_pass(tmp_path: Path, taken: list[int]) -> None:
+    """Changed in place, or replaced by another array, of whatever type."""
+    net = network(tmp_path, f"conv Convolution data -> c : {conv(2)}\nflat Flatten c -> f", batch=1)
+    net.forward(images(1))
+    weights, bias = net.params["conv"]
+    net.forward(images(1))
+    weights[...], bias[...] = 0, [3, 5]
+    assert np.array_equal(net.forward(images(1))["f"], np.repeat([[3, 5]], 35, axis=1))
+    layer = net.graph.layer("conv")
+    layer.blobs[1] = np.array([7, 9], np.float32)
+    assert np.array_equal(net.forward(images(1))["f"], np.repeat([[7, 9]], 35, axis=1))
+    assert taken == [2] * 4
+    layer.blobs[1] = np.array([1, 2], np.float64)
+    assert np.array_equal(net.forward(images(1))["f"], np.repeat([[1, 2]], 35, axis=1))
+    assert taken == [2] * 4
+
+
+def test_large_blobs_are_computed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]) -> None:
+    """Their memory is free as soon as their last reader has run."""
+    lines, together = NETS["a chain"]
+    monkeypatch.setattr(host, "SMALL", 4 * 6 * 5 * 7)
+    network(tmp_path, lines, batch=1).forward(images(1))
+    assert taken == together
+    taken.clear()
+    network(tmp_path, lines, batch=2).forward(images(2))
+    assert taken == [4]  # after the pool
+
+
+def test_memory_that_runs_out_is_an_error_of_the_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network(tmp_path, NETS["branches"][0], batch=1)
+    wanted = net.forward(images(1))["p"]
+    with monkeypatch.context() as patch:
+
+        def short(*_: object) -> None:
+            raise MemoryError
+
+        patch.setattr(Chain, "run", short)
+        with pytest.raises(chai.ModelError, match=r"layer 'max'.*not enough memory"):
+            net.forward(images(1))
+    assert np.array_equal(net.forward(images(1))["p"], wanted)
