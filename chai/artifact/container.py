@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..errors import ParseError
 from ..limits import limits
+from ..util.data.jsonfile import unique
 from ..util.files import opened_file
 
 MAGIC = b"\x89chai\r\n\x1a"
@@ -187,12 +188,6 @@ class _Bad:
 
 
 def _header(text: bytes, bad: _Bad) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        made = dict(pairs)
-        if len(made) != len(pairs):
-            raise ValueError("a key occurs twice")
-        return made
-
     def number(word: str) -> float:
         if not math.isfinite(float(word)):
             raise ValueError(f"{word} is no number")
