@@ -90,7 +90,7 @@ def inside() -> tuple[object, ...]:
     return _inside.get()
 
 
-class entered:  # noqa: N801 - used like a function
+class Entered:
     """Add ``thing`` to ``inside`` during the block, in this thread and in threads that copy its context."""
 
     __slots__ = ("_thing", "_token")
