@@ -102,6 +102,9 @@ class CompiledSource:
             hint="load the prototxt",
         )
 
+    def replaced(self) -> bool:
+        return False
+
     def close(self) -> None:
         if self._execution is not None:
             self._execution.close()

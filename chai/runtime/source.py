@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ..blob import Shape, count
+from ..blob import Shape, count, show
 from ..errors import ModelError
 from ..graph import Graph, fillers
 from ..limits import limits
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..blob import Array
     from ..devices.base import Device
     from ..fixed import Format
+    from ..graph import Layer
     from ..overlay import Overlay
     from ..zoo.card import Card
     from .execution import Execution
@@ -80,6 +82,12 @@ class Source(Protocol):
     def params(self) -> dict[str, list[Array]]:
         """Return the trained parameters by layer; the arrays may be modified."""
 
+    def replaced(self) -> bool:
+        """Return whether there are other arrays in the lists of ``params``, which are read again then.
+
+        Raises ShapeError for what is no array, and if there are more or fewer.
+        """
+
     def close(self) -> None:
         """Release weights and device memory."""
 
@@ -134,6 +142,7 @@ class PrototxtSource:
         self._tentative = False  # whether schedules are for display only: placeholder formats, or no weights
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
+        self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
         self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
         self._check_digest(weights)
@@ -178,7 +187,20 @@ class PrototxtSource:
         self._forget()
         for layer in self.graph.layers:
             layer.changed()
-        return {layer.name: layer.blobs for layer in self.graph.layers if layer.blobs}
+        self._read = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
+        return {layer.name: layer.blobs for layer, _ in self._read}
+
+    def replaced(self) -> bool:
+        if all(len(layer.blobs) == len(arrays) and all(map(is_, layer.blobs, arrays)) for layer, arrays in self._read):
+            return False
+        for layer, arrays in self._read:
+            if len(layer.blobs) != len(arrays):
+                raise layer.wrong(f"expected {len(arrays)} trained parameters, found {len(layer.blobs)}")
+            for i, blob in enumerate(layer.blobs):
+                if not isinstance(blob, np.ndarray):
+                    raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")
+        self.params()
+        return True
 
     def _attach_free(self) -> None:
         """Assign trained parameters to the layers that accept any: shapes of custom layers may depend on them."""
@@ -301,6 +323,7 @@ class PrototxtSource:
 
     def close(self) -> None:
         self._forget()
+        self._read.clear()
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()
