@@ -251,7 +251,7 @@ class Frame:
                 self._call(self._image(inputs, n), self._image(outputs, n), compiled)
         else:
             for top, array in zip(guarded, self._call(inputs, outputs, compiled) or ()):
-                top.array = array
+                top.array = np.array(array)  # the function may write into it again
         return inputs, guarded
 
     def _image(self, blobs: Sequence[Array], n: int) -> list[Array]:
