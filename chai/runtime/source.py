@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from operator import is_
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 log = logger("chai")
-SIZES = 4  # input sizes whose schedules are kept
+SIZES = 4  # input sizes that stay prepared, and whose schedules are kept
 
 
 class Source(Protocol):
@@ -143,7 +144,7 @@ class PrototxtSource:
         self._attached = False
         self._random: list[str] = []  # layers whose weights are random
         self._read: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays of ``params``, which gave lists of them away
-        self._prepared: set[tuple[tuple[str, Shape], ...]] = set()
+        self._prepared = deque[tuple[tuple[str, Shape], ...]](maxlen=SIZES)
         self._executions: dict[tuple[Shape | None, ...], Execution] = {}
         self._check_digest(weights)
 
@@ -175,12 +176,14 @@ class PrototxtSource:
         else:
             host.check_weights(self.graph.layers, shapes)
         key = tuple(sorted(sizes.items()))
-        if key not in self._prepared:
+        if key in self._prepared:
+            self._prepared.remove(key)
+        else:
             for layer in self.graph.layers:
                 host.prepare(layer, shapes, self.weights is None)
             if self.overlay is None:
                 host.claim(self.graph, shapes)
-            self._prepared.add(key)
+        self._prepared.append(key)
         return shapes
 
     def params(self) -> dict[str, list[Array]]:
