@@ -309,10 +309,10 @@ class PrototxtSource:
         unsigned = unsigned_blobs(graph, plan.overlay, on_host)
         blobs = {b for layer in graph.layers for b in (*layer.bottoms, *layer.tops)}
         ones = dict.fromkeys(blobs, 1.0)
-        own = given(graph)
+        final = given(graph)
         placeholders = calibrated(graph, ones, self._bits, self._scheme, on_host, unsigned)
-        self._set_formats(from_precision(graph, unsigned) if own else placeholders)
-        self._tentative = not (own and self.trained)
+        self._set_formats(from_precision(graph, unsigned) if final else placeholders)
+        self._tentative = not (final and self.trained)
 
     def _set_formats(self, formats: Mapping[str, Format]) -> None:
         self.formats = formats
