@@ -200,16 +200,15 @@ def test_a_failure_keeps_the_board(board: Any, tmp_path: Path) -> None:
     assert elsewhere(tmp_path) == "has it"
 
 
-def refused_in_a_fork(run: Callable[[], object]) -> str:
-    """Return the error, with its hint, that a function raises in a forked process."""
+def said_in_a_fork(run: Callable[[], object]) -> str:
+    """Return what a function returns in a forked process, as text, or the error that it raises, with its hint."""
     read, write = os.pipe()
     child = fork()
     if not child:
         words = "it waits forever"
         try:
             signal.alarm(HANG)  # which ends it
-            run()
-            words = "it ran"
+            words = str(run())
         except DeviceError as error:
             words = f"{error.message} ({error.hint})"
         finally:
@@ -227,7 +226,7 @@ def test_a_fork_keeps_its_hands_off_the_board(board: Any) -> None:
     """It has the lock, the registers and the buffers of its parent."""
     net = digits(board)
     wanted = net.forward(IMAGE)
-    said = refused_in_a_fork(lambda: net.forward(IMAGE))
+    said = said_in_a_fork(lambda: net.forward(IMAGE))
     assert said.startswith(f"process {os.getpid()} has the board, and this one was forked from it (start workers")
     found = net.forward(IMAGE)
     assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
@@ -247,10 +246,24 @@ def test_a_fork_while_a_thread_loads_the_bitstream(board: Any, monkeypatch: pyte
     thread = threading.Thread(target=digits, args=(board,))
     thread.start()
     assert inside.wait(HANG)
-    said = refused_in_a_fork(lambda: digits(board))
+    said = said_in_a_fork(lambda: digits(board))
     go_on.set()
     thread.join(HANG)
     assert said.startswith(f"the board is in use by process {os.getpid()} (")
+
+
+def test_a_fork_that_closes_a_network_keeps_the_buffers(board: Any) -> None:
+    """The kernel's handles of them are its parent's, too."""
+    net = digits(board)
+    wanted = net.forward(IMAGE)
+
+    def closed() -> int:
+        net.close()
+        return len(board.memory.held)
+
+    assert said_in_a_fork(closed) == str(len(board.memory.held)) == "4"
+    found = net.forward(IMAGE)
+    assert all(np.array_equal(found[b], wanted[b]) for b in wanted)
 
 
 def test_an_overlay_for_another_takes_the_board(board_of: Callable[..., Any]) -> None:
