@@ -237,8 +237,8 @@ class Net(Shared):
     def params(self) -> dict[str, list[Array]]:
         """Trained parameters by layer, in caffemodel order. Writing into them changes the network.
 
-        On an overlay the next pass after each access to ``params`` reads them again, and one with another array in place
-        of one of them does, which is a ShapeError if its shape differs. Raises UsageError for a .chai file.
+        On an overlay the next pass after each access to ``params`` reads them again. An array in place of one of them counts
+        from the next pass on, which raises ShapeError if it has another shape. Raises UsageError for a .chai file.
         """
         with self._changing():
             self._host = None  # which has checked their shapes
