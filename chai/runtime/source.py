@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import is_
 from pathlib import Path
@@ -14,10 +14,12 @@ from ..errors import ModelError
 from ..graph import Graph, fillers
 from ..limits import limits
 from ..parser.caffemodel import Weights, check_fit
+from ..passes.cut import cut_sized
 from ..passes.infer_shapes import infer_shapes
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from ..zoo.locate import locate, read_graph
 from . import host
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from ..graph import Layer
     from ..overlay import Overlay
+    from ..plugins import Sources
     from ..zoo.card import Card
     from .execution import Execution
 
@@ -114,6 +117,24 @@ class Network(Protocol):
     @property
     def offload(self) -> Execution: ...
     def shapes_of(self, blob: str) -> Shape: ...
+
+
+def read_network(
+    prototxt: str | Path,
+    caffemodel: str | Path | None,
+    custom: Sources | None,
+    strict: bool,
+    state: tuple[str, int, Sequence[str]],
+    part: tuple[str, str],
+    shapes: Mapping[str, Shape],
+) -> tuple[Graph, Path | None]:
+    """Return the Graph of a network and the file of its weights, both as a user names them; see Net.
+
+    ``state`` is phase, level and stages, ``part`` its first and last layer, "" for those of the network.
+    """
+    path, weights = locate(prototxt, caffemodel)
+    graph = read_graph(path, custom, *state, strict)
+    return cut_sized(graph, *part, shapes) if any(part) else graph, weights
 
 
 class PrototxtSource:
